@@ -1,0 +1,31 @@
+# Debian packages that the checks need and this machine lacks. Sourced by .ci/run.
+
+lacking_packages() {
+    command -v python3 >/dev/null && python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || echo python3
+    python3 -c 'import venv, ensurepip' 2>/dev/null || echo python3-venv
+    # Qpid Proton, the Python peer of the interop tests, is built from source.
+    [ -f "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null)/Python.h" ] || echo python3-dev
+    command -v make >/dev/null || echo make
+    command -v cc >/dev/null || echo gcc libc6-dev
+    command -v pkg-config >/dev/null || echo pkg-config
+    pkg-config --exists openssl 2>/dev/null || echo libssl-dev
+    # rhea, the JavaScript peer.
+    command -v node >/dev/null || echo nodejs
+    command -v npm >/dev/null || echo npm
+}
+
+install_missing_packages() {
+    local packages
+    packages=$(lacking_packages | tr '\n' ' ')
+    [ -n "${packages// /}" ] || return 0
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        echo "ci: not installed, for want of root or apt: $packages; what needs them will skip or fail"
+        return 0
+    fi
+    echo "ci: installing $packages"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -q >/dev/null || echo "ci: apt-get update failed; trying with the lists there are"
+    # shellcheck disable=SC2086 # a list of words
+    apt-get install -q -y --no-install-recommends $packages >/dev/null ||
+        echo "ci: apt-get could not install: $packages; what needs them will skip or fail"
+}

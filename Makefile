@@ -1,0 +1,58 @@
+# `make setup` prepares .venv; `make test` runs every check; `make demo` shows the whole path.
+PYTHON ?= python3
+BIN := .venv/bin
+SETUP := .venv/.ready
+PEERS := tests/interop/node_modules/.ready
+
+.PHONY: setup peers lint format test demo bench-throughput bench-footprint kill-campaign constraints clean
+
+setup: $(SETUP)
+
+$(SETUP): pyproject.toml constraints.txt tools/setup.sh tools/java.py
+	PYTHON='$(PYTHON)' sh tools/setup.sh
+	@touch $@
+
+# JavaScript peers of the interop tests; without npm, or when they cannot be had, those tests skip.
+peers: $(PEERS)
+
+$(PEERS): tests/interop/package.json tests/interop/package-lock.json
+	@if ! command -v npm >/dev/null; then \
+		echo "peers: no npm here; the tests that need rhea will skip"; \
+	elif (cd tests/interop && npm ci --no-audit --no-fund --silent </dev/null); then \
+		touch $@; \
+	else \
+		echo "peers: npm could not install them; the tests that need rhea will skip"; \
+	fi
+
+lint: setup
+	$(BIN)/python tools/stages.py static
+
+format: setup
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+test: setup peers
+	$(BIN)/python tools/stages.py
+
+demo: setup
+	$(BIN)/holdfast demo
+
+bench-throughput: setup
+	$(BIN)/python benchmarks/macro/throughput.py
+
+bench-footprint: setup
+	$(BIN)/python benchmarks/macro/footprint.py
+
+kill-campaign: setup
+	$(BIN)/python -m holdfast.harness.campaign --cycles 200
+
+# After a deliberate upgrade whose checks passed.
+constraints: setup
+	@{ sed -n '/^#/p' constraints.txt; \
+	   $(BIN)/python -m pip freeze --all --exclude-editable | grep -vE '^(pip|holdfast)==|@'; } > constraints.new
+	@mv constraints.new constraints.txt
+
+clean:
+	rm -rf .venv .checks .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf tests/interop/node_modules src/*.egg-info
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

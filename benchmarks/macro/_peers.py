@@ -1,0 +1,292 @@
+"""The brokers under load, each a process of its own, started here and ended by its id.
+
+Every peer listens on a port of 127.0.0.1 that the system chose, keeps its files below the directory it is
+given, and can be started under strace (`trace`), which is its parent's business no more than that: the
+traced process keeps its own id.
+"""
+
+import contextlib
+import os
+import re
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+START_S_MAX = 60.0
+STOP_S_MAX = 20.0
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parent.parent
+RABBITMQ_PLACES = ("/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin", "/opt/rabbitmq/sbin")
+READY = re.compile(r"^ready .*\bamqp=(\S+):(\d+)")
+
+
+class PeerMissing(Exception):
+    """This peer cannot be had on this machine; the text says why and what would bring it."""
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody has now; for programs that cannot ask the system themselves."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def file_system(path: Path) -> str:
+    """Type of the file system that holds `path`, from /proc/mounts: the longest mount point wins."""
+    best, kind = "", "unknown"
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, mount, found, *_ = line.split()
+        inside = mount == "/" or str(path.resolve()) == mount or str(path.resolve()).startswith(mount + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, found
+    return kind
+
+
+def require_real_disk(path: Path) -> str:
+    """The type of file system below `path`; SystemExit where a sync there costs nothing."""
+    kind = file_system(path)
+    if kind in ("tmpfs", "ramfs"):
+        raise SystemExit(f"--data {path}: a sync costs nothing on {kind}; name a directory on a disk")
+    return kind
+
+
+def end_process(process: subprocess.Popen[str], kind: signal.Signals = signal.SIGTERM) -> None:
+    """Ask by signal, wait, then insist; the process is reaped, its pipes are closed."""
+    if process.poll() is None:
+        process.send_signal(kind)
+        try:
+            process.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            stream.close()
+
+
+def read_line(stream: IO[str], timeout_s: float) -> str:
+    """One line of an unbuffered pipe, or "" at its end; TimeoutError after timeout_s."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        if not selector.select(timeout_s):
+            raise TimeoutError(f"no line within {timeout_s} s")
+    return stream.readline()
+
+
+def strace_command(trace: Path | None) -> list[str]:
+    """The words before a command that make strace log its syncs and writes to `trace` (no words: None)."""
+    if trace is None:
+        return []
+    calls = "open,openat,creat,fsync,fdatasync,msync,sync_file_range,write,writev,pwrite64,pwritev,pwritev2"
+    return ["strace", "-D", "-f", "--seccomp-bpf", "-qq", "-y", "-s", "0", "-ttt", "-e", "signal=none", "-e",
+            f"trace={calls}", "-o", str(trace)]  # fmt: skip
+
+
+class Peer(ABC):
+    """A broker. `name` is its name in the results, `protocols` what the raw load may speak to it."""
+
+    name: str
+    protocol = "amqp"
+    user: str | None = None
+    password: str | None = None
+    mapping: str | None = None
+    """Name of a file whose mapped pages are the page cache's, not the process's own memory."""
+
+    def __init__(self) -> None:
+        self.host, self.port, self.pid = "127.0.0.1", 0, 0
+        self.process: subprocess.Popen[str] | None = None
+
+    def address(self, queue: str) -> str:
+        return queue
+
+    @abstractmethod
+    def start(self, directory: Path, trace: Path | None = None) -> None:
+        """Start, return when it serves. PeerMissing where it cannot."""
+
+    def stop(self) -> None:
+        if self.process is not None:
+            end_process(self.process)
+            self.process = None
+
+    def settings(self) -> dict[str, object]:
+        """What a reader must know to start it the same way."""
+        return {}
+
+    def _start_ready(self, command: Sequence[str], directory: Path, trace: Path | None) -> None:
+        """Start a command that prints `ready … amqp=HOST:PORT`; its log goes to a file in `directory`."""
+        directory.mkdir(parents=True, exist_ok=True)
+        log = directory / "log"
+        with log.open("w") as errors:
+            self.process = subprocess.Popen(
+                [*strace_command(trace), *command],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=directory,
+            )
+        assert self.process.stdout is not None
+        try:
+            line = read_line(self.process.stdout, START_S_MAX)
+        except TimeoutError:
+            line = ""
+        found = READY.match(line)
+        if found is None:
+            self.stop()
+            last = log.read_text().strip().splitlines()[-1:]
+            why = " ".join(last) or line.strip() or "no ready line"
+            raise PeerMissing(f"{self.name} does not start: {why}")
+        self.host, self.port, self.pid = found[1], int(found[2]), self.process.pid
+
+
+class Holdfast(Peer):
+    """The node, through its command line, with no configuration: any address is a durable queue."""
+
+    name = "holdfast"
+    mapping = "data.mdb"
+
+    def start(self, directory: Path, trace: Path | None = None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        arguments = ["node", "--name", "bench", "--listen", "127.0.0.1:0", "--data", str(directory / "store")]
+        self._start_ready([sys.executable, "-m", "holdfast", *arguments], directory, trace)
+
+    def settings(self) -> dict[str, object]:
+        return {"command": "python -m holdfast node --name bench --listen 127.0.0.1:0 --data DIR"}
+
+
+class Bare(Peer):
+    """The bare loop: frames, one write and one sync a batch."""
+
+    name = "bare"
+
+    def start(self, directory: Path, trace: Path | None = None) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._start_ready([sys.executable, str(HERE / "_bare.py"), str(directory / "file")], directory, trace)
+
+    def settings(self) -> dict[str, object]:
+        return {"commit": "one write and one fdatasync a batch, in a thread", "sender_credit": 8192}
+
+
+class RabbitMq(Peer):
+    """Debian's RabbitMQ as a foreground process with an epmd of its own; defaults, but for places and ports.
+
+    One server answers AMQP 1.0 (plug-in) and native 0-9-1 on the same port: `RabbitMqNative` borrows it.
+    """
+
+    name = "rabbitmq_amqp10"
+    user = password = "guest"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epmd: subprocess.Popen[str] | None = None
+        self.version = ""
+
+    def address(self, queue: str) -> str:
+        return f"/queue/{queue}"
+
+    def start(self, directory: Path, trace: Path | None = None) -> None:
+        scripts = [path for place in RABBITMQ_PLACES for path in Path("/").glob(place[1:])]
+        if not scripts or shutil.which("epmd") is None:
+            raise PeerMissing("RabbitMQ is not installed: apt-get install rabbitmq-server")
+        self.version = scripts[-1].parent.name
+        directory.mkdir(parents=True, exist_ok=True)
+        epmd_port, self.port = free_port(), free_port()
+        (directory / "plugins").write_text("[rabbitmq_amqp1_0].\n")
+        (directory / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{self.port}\n")
+        (directory / "env.conf").write_text("")
+        pid_file = directory / "pid"
+        pid_file.unlink(missing_ok=True)
+        environment = {
+            "PATH": os.environ["PATH"], "HOME": str(directory), "LANG": "C.UTF-8",
+            "ERL_EPMD_PORT": str(epmd_port), "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": f"bench{self.port}@localhost", "RABBITMQ_DIST_PORT": str(free_port()),
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"), "RABBITMQ_LOG_BASE": str(directory / "logs"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
+            "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
+            "RABBITMQ_CONF_ENV_FILE": str(directory / "env.conf"), "RABBITMQ_PID_FILE": str(pid_file),
+        }  # fmt: skip
+        self.epmd = subprocess.Popen(
+            ["epmd", "-port", str(epmd_port), "-address", "127.0.0.1"], env=environment, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        with (directory / "log").open("w") as log:
+            self.process = subprocess.Popen(
+                [*strace_command(trace), str(scripts[-1] / "rabbitmq-server")],
+                env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + START_S_MAX * (1 if trace is None else 5)
+        while not self._serves(pid_file):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise PeerMissing(f"{self.name} does not start: see {directory / 'log'}")
+            time.sleep(0.2)
+        self.pid = int(pid_file.read_text())
+
+    def _serves(self, pid_file: Path) -> bool:
+        """Its plug-in answers the AMQP 1.0 header."""
+        if not (pid_file.exists() and pid_file.read_text().strip()):
+            return False
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1.0) as probe:
+            probe.settimeout(5.0)
+            probe.sendall(b"AMQP\x03\x01\x00\x00")
+            return probe.recv(8) == b"AMQP\x03\x01\x00\x00"
+        return False
+
+    def stop(self) -> None:
+        if self.process is not None and self.pid and self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(STOP_S_MAX)
+        super().stop()
+        if self.epmd is not None:
+            end_process(self.epmd)
+            self.epmd = None
+
+    def settings(self) -> dict[str, object]:
+        return {"version": self.version, "configuration": "defaults", "queue": "durable, classic"}
+
+
+class RabbitMqNative(Peer):
+    """RabbitMQ's own protocol 0-9-1 with publisher confirms, on the server of a `RabbitMq`."""
+
+    name = "rabbitmq_native"
+    protocol = "native"
+    user = password = "guest"
+
+    def __init__(self, server: RabbitMq) -> None:
+        super().__init__()
+        self.server = server
+
+    def start(self, directory: Path, trace: Path | None = None) -> None:
+        if not self.server.pid:
+            raise PeerMissing("its server does not run")
+        self.host, self.port, self.pid = self.server.host, self.server.port, self.server.pid
+
+    def settings(self) -> dict[str, object]:
+        return {**self.server.settings(), "confirms": True, "delivery_mode": 2}
+
+
+def make_peers(names: Sequence[str]) -> Iterator[Peer]:
+    """Peers in the order of `names`; the native one shares the other's server. ValueError: unknown name."""
+    server = RabbitMq()
+    for name in names:
+        if name == "holdfast":
+            yield Holdfast()
+        elif name == "bare":
+            yield Bare()
+        elif name == "rabbitmq":
+            yield server
+        elif name == "native":
+            yield RabbitMqNative(server)
+        else:
+            raise ValueError(f"--peers {name}: holdfast, rabbitmq, native and bare are accepted")

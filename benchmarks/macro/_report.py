@@ -1,0 +1,81 @@
+"""What every benchmark's JSON carries: the machine, the commit, the command, medians with their spread."""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from _peers import REPOSITORY, file_system
+
+
+def progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _git(*words: str) -> str:
+    command = ["git", "--no-optional-locks", "-C", str(REPOSITORY), *words]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() if found.returncode == 0 else ""
+
+
+def commit() -> str:
+    """The commit's id, with "+changes" where the sources differ from it; "unknown" outside of git."""
+    identity = _git("rev-parse", "HEAD")
+    if not identity:
+        return "unknown"
+    return identity + ("+changes" if _git("status", "--porcelain", "--", "src", "benchmarks") else "")
+
+
+def machine(data: Path) -> dict[str, object]:
+    """Cores, kernel, Python, memory, the disk's file system below `data`, and how busy the machine is."""
+    model = next(
+        (line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+         if line.startswith("model name")), platform.machine(),
+    )  # fmt: skip
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "file_system": file_system(data),
+        "load_average_before": os.getloadavg()[0],
+    }
+
+
+def spread(values: Sequence[float], digits: int = 1) -> dict[str, object]:
+    """Median, least, most, n and the runs in order; at least one value."""
+    return {
+        "median": round(statistics.median(values), digits),
+        "min": round(min(values), digits),
+        "max": round(max(values), digits),
+        "n": len(values),
+        "runs": [round(value, digits) for value in values],
+    }
+
+
+def frame(benchmark: str, data: Path, settings: dict[str, object]) -> dict[str, object]:
+    """The part of a report that says where it comes from. Nothing in the load is random: no seed."""
+    return {
+        "benchmark": benchmark,
+        "commit": commit(),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join(["python", *(os.path.relpath(word, REPOSITORY) if os.path.isabs(word) else word
+                                         for word in sys.argv[:1]), *sys.argv[1:]]),
+        "seed": None,
+        "settings": settings,
+        "machine": machine(data),
+    }  # fmt: skip
+
+
+def emit(report: dict[str, object], json_out: Path | None) -> None:
+    """Print the report on standard output, and write it to a file where one is named."""
+    text = json.dumps(report, indent=2)
+    print(text)
+    if json_out is not None:
+        json_out.write_text(text + "\n")

@@ -1,0 +1,220 @@
+"""Durable throughput: Holdfast beside RabbitMQ and a bare Python loop, in one run, interleaved.
+
+Messages are durable and unsettled, one sender and one receiver for each connection pair; a message counts
+when its sender has the acknowledgement and its receiver the message. Prints one JSON object; progress on
+standard error. `python benchmarks/macro/throughput.py --help`; how to read it: benchmarks/README.md.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import _process as process
+from _load_run import Load, LoadFailed
+from _peers import Peer, PeerMissing, make_peers, require_real_disk
+from _report import emit, frame, progress, spread
+from _syncs import count_syncs
+
+FIGURE = "holdfast"
+GOALS = {"rabbitmq_amqp10": 6.0, "rabbitmq_native": 1.0, "bare": 0.5}
+"""Least ratio of the figure to each peer's."""
+
+
+class Runs:
+    """The repetitions of one peer, in order: what they moved and what it cost."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.rate: list[float] = []
+        self.settled: list[float] = []
+        self.broker_cpu: list[float] = []
+        self.load_cpu: list[float] = []
+
+    def report(self, peer: Peer) -> dict[str, object]:
+        return {
+            "messages": self.messages,
+            "messages_per_s": spread(self.rate),
+            "settled_per_s": spread(self.settled),
+            "broker_cores": spread(self.broker_cpu, 2),
+            "load_cores": spread(self.load_cpu, 2),
+            "settings": peer.settings(),
+        }
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--messages", type=int, default=50_000, help="in each repetition (default %(default)s)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=1.0,
+        help="a fast peer gets more messages, to last this long by its warm-up's rate (default %(default)s)",
+    )
+    parser.add_argument("--size", type=int, default=1024, help="bytes of a body (default %(default)s)")
+    parser.add_argument("--repeat", type=int, default=5, help="timed repetitions (default %(default)s)")
+    parser.add_argument(
+        "--connections", type=int, default=1, help="pairs of sender and receiver, each with its queue"
+    )
+    parser.add_argument("--credit", type=int, default=2000, help="a receiver's credit (default %(default)s)")
+    parser.add_argument(
+        "--peers", default="holdfast,rabbitmq,native,bare", help="in this order (default %(default)s)"
+    )
+    parser.add_argument(
+        "--sync-messages", type=int, default=20_000, help="in the counting pass; 0: no such pass"
+    )
+    parser.add_argument(
+        "--data", type=Path, help="directory on a real disk (default: the system's temporary one)"
+    )
+    parser.add_argument("--json-out", type=Path, help="write the report to this file as well")
+    return parser.parse_args(arguments)
+
+
+def start_all(peers: Sequence[Peer], directory: Path, absent: dict[str, str]) -> list[Peer]:
+    """Those that serve, started; why not for the others goes to `absent`."""
+    serving: list[Peer] = []
+    for peer in peers:
+        try:
+            peer.start(directory / peer.name)
+            serving.append(peer)
+            progress(f"{peer.name}: serves on port {peer.port}")
+        except PeerMissing as missing:
+            absent[peer.name] = str(missing)
+            progress(f"{peer.name}: left out: {missing}")
+    return serving
+
+
+def repeat_once(
+    peer: Peer, queue: str, messages: int, options: argparse.Namespace, directory: Path, runs: Runs | None
+) -> float:
+    """One repetition on fresh queues, messages a second; noted in `runs` unless it is the warm-up (None)."""
+    settings = {"size": options.size, "credit": options.credit, "connections": options.connections}
+    with Load(peer, queue, directory, **settings) as load:
+        before = process.cpu_s(peer.pid)
+        result = load.run(messages)
+        broker_cpu_s = process.cpu_s(peer.pid) - before
+    if runs is not None:
+        runs.messages = result.messages
+        runs.rate.append(result.messages_per_s)
+        runs.settled.append(result.messages / result.settle_seconds)
+        runs.broker_cpu.append(broker_cpu_s / result.seconds)
+        runs.load_cpu.append(result.load_cpu_s / result.seconds)
+    progress(f"{peer.name} {queue}: {result.messages:,} at {result.messages_per_s:,.0f}/s")
+    return result.messages_per_s
+
+
+def timed_passes(
+    peers: Sequence[Peer], options: argparse.Namespace, directory: Path, absent: dict[str, str]
+) -> dict[str, Runs]:
+    """All repetitions, the peers in turn within each; one that fails is left out from then on."""
+    results = {peer.name: Runs() for peer in peers}
+    messages: dict[str, int] = {}
+    for turn in range(options.repeat + 1):
+        for peer in peers:
+            name, count = peer.name, messages.get(peer.name, max(1, options.messages // 5))
+            if name in absent:
+                continue
+            queue = f"bench-{turn}" if turn else "bench-warm"
+            try:
+                rate = repeat_once(peer, queue, count, options, directory, results[name] if turn else None)
+            except LoadFailed as failed:
+                absent[name] = f"failed in repetition {turn}: {failed}"
+                progress(f"{name}: {absent[name]}")
+                continue
+            if not turn:
+                messages[name] = max(options.messages, int(rate * options.seconds))
+    return results
+
+
+def counting_pass(
+    peer: Peer, server: Peer, options: argparse.Namespace, directory: Path
+) -> dict[str, object]:
+    """Start `server` anew under strace, load `peer`, count the syncs of the load's time. Slow: not timed."""
+    place, log = directory / f"{peer.name}-traced", directory / f"{peer.name}.strace"
+    server.start(place, log)
+    try:
+        if peer is not server:
+            peer.start(place)
+        with Load(peer, "bench-sync", directory, size=options.size, credit=options.credit) as load:
+            result = load.run(options.sync_messages)
+    finally:
+        server.stop()
+    with log.open(errors="replace") as lines:
+        counts = count_syncs(lines, result.wall_first, result.wall_last)
+    total = sum(counts.values())
+    progress(f"{peer.name}: {total} syncs for {result.messages} messages")
+    return {
+        **counts,
+        "messages": result.messages,
+        "messages_per_sync": round(result.messages / total, 1) if total else None,
+    }
+
+
+def counting_passes(peers: Sequence[Peer], options: argparse.Namespace, directory: Path) -> dict[str, object]:
+    if not options.sync_messages:
+        return {}
+    if shutil.which("strace") is None:
+        return {"absent": "strace is not installed: apt-get install strace"}
+    found: dict[str, object] = {}
+    for peer in peers:
+        try:
+            found[peer.name] = counting_pass(peer, getattr(peer, "server", peer), options, directory)
+        except (PeerMissing, LoadFailed) as failed:
+            found[peer.name] = {"absent": str(failed)}
+            progress(f"{peer.name}: not counted: {failed}")
+    return found
+
+
+def ratios(results: dict[str, Runs]) -> dict[str, object]:
+    """The figure over each peer's, repetition by repetition: median and spread, beside the goal."""
+    own = results[FIGURE].rate if FIGURE in results else []
+    found: dict[str, object] = {}
+    for name, runs in results.items():
+        pairs = [mine / theirs for mine, theirs in zip(own, runs.rate, strict=False)]
+        if name != FIGURE and pairs:
+            found[name] = {**spread(pairs, 2), "goal": GOALS[name]}
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse(arguments)
+    try:
+        peers = list(make_peers(options.peers.split(",")))
+    except ValueError as wrong:
+        print(wrong, file=sys.stderr)
+        return 2
+    base = (options.data or Path(tempfile.gettempdir())).resolve()
+    base.mkdir(parents=True, exist_ok=True)
+    require_real_disk(base)
+    settings = {key: value for key, value in vars(options).items() if key not in ("data", "json_out")}
+    report = frame("throughput", base, settings)
+    absent: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=base, ignore_cleanup_errors=True) as made:
+        directory = Path(made)
+        serving: list[Peer] = []
+        try:
+            serving = start_all(peers, directory, absent)
+            results = timed_passes(serving, options, directory, absent)
+        finally:
+            for peer in serving:
+                peer.stop()
+        whole = [peer for peer in serving if peer.name not in absent]
+        syncs = counting_passes(whole, options, directory)
+    results = {peer.name: results[peer.name] for peer in whole}
+    report["figure"] = spread(results[FIGURE].rate) if FIGURE in results else None
+    report["ratio"] = ratios(results)
+    report["results"] = {peer.name: results[peer.name].report(peer) for peer in whole}
+    report["syncs"] = syncs
+    report["absent"] = absent
+    report["load_average_after"] = os.getloadavg()[0]
+    emit(report, options.json_out)
+    return 1 if any(peer.name in absent for peer in peers if peer.name == FIGURE) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,3 @@
+"""Holdfast: a federated store-and-forward message bus for sites joined by thin, breaking links."""
+
+__version__ = "0.1.0"

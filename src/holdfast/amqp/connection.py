@@ -1,0 +1,659 @@
+"""A connection: bytes in, events out, bytes out. AMQP 1.0 §2.2, §2.4, §5.3.
+
+Rules of this file: the engine's door. It never reads a clock (`now` is monotonic seconds, an argument) and holds no
+socket; `receive` raises for nothing that a peer may send. A peer's fault ends as little as the specification
+allows: a link, a session, or the connection. States and their transitions are the table TRANSITIONS, after §2.4.6.
+"""
+
+from enum import Enum
+from typing import Any, Final
+
+from holdfast.amqp import codec, conditions, fast
+from holdfast.amqp.events import (
+    ConnectionClosed,
+    ConnEvent,
+    CreditChanged,
+    Delivery,
+    Drained,
+    LinkAttached,
+    LinkDetached,
+    Opened,
+    Outcomes,
+    ProtocolFailed,
+    ReceiverSettled,
+    SessionBegun,
+    SessionEnded,
+)
+from holdfast.amqp.faults import LinkFault, SessionFault
+from holdfast.amqp.frames import (
+    AMQP_FRAME,
+    AMQP_HEADER,
+    EMPTY_FRAME,
+    FRAME_HEAD,
+    FRAME_SIZE_MIN,
+    HEADER_BYTES,
+    SASL_FRAME,
+    SASL_FRAME_SIZE_MAX,
+    SASL_HEADER,
+    bounded,
+    frame,
+)
+from holdfast.amqp.link import Link
+from holdfast.amqp.performatives import (
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Flow,
+    Open,
+    Transfer,
+    decode_composite,
+)
+from holdfast.amqp.receiver import Receiver
+from holdfast.amqp.sasl import ANONYMOUS, Authenticate, ClientSasl, ServerSasl
+from holdfast.amqp.sender import Sender
+from holdfast.amqp.session import OUTGOING_WINDOW, Session, plain_flow
+from holdfast.amqp.settings import Settings
+from holdfast.amqp.types import Symbol
+from holdfast.errors import LocalProtocolError, RemoteProtocolError
+
+__all__ = [
+    "TRANSITIONS", "ConnEvent", "Connection", "ConnectionClosed", "CreditChanged", "Delivery", "Drained", "Link",
+    "LinkAttached", "LinkDetached", "Opened", "Outcomes", "ProtocolFailed", "Receiver", "ReceiverSettled",
+    "Sender", "Session", "SessionBegun", "SessionEnded", "Settings", "State", "Step",
+]  # fmt: skip
+
+
+class State(Enum):
+    """§2.4.6. DISCARDING is not used: after a fault the transport goes as soon as our close is written."""
+
+    START = "START"
+    HDR_RCVD = "HDR RCVD"
+    HDR_SENT = "HDR SENT"
+    HDR_EXCH = "HDR EXCH"
+    OPEN_PIPE = "OPEN PIPE"
+    OC_PIPE = "OC PIPE"
+    OPEN_RCVD = "OPEN RCVD"
+    OPEN_SENT = "OPEN SENT"
+    CLOSE_PIPE = "CLOSE PIPE"
+    OPENED = "OPENED"
+    CLOSE_RCVD = "CLOSE RCVD"
+    CLOSE_SENT = "CLOSE SENT"
+    END = "END"
+
+
+class Step(Enum):
+    """What was sent (S) or received (R). FAIL: the peer broke the protocol, or the transport is gone."""
+
+    S_HEADER = "S:HDR"
+    R_HEADER = "R:HDR"
+    S_OPEN = "S:OPEN"
+    R_OPEN = "R:OPEN"
+    S_CLOSE = "S:CLOSE"
+    R_CLOSE = "R:CLOSE"
+    R_FRAME = "R:FRAME"
+    FAIL = "FAIL"
+
+
+TRANSITIONS: Final[dict[tuple[State, Step], State]] = {
+    (State.START, Step.R_HEADER): State.HDR_RCVD,
+    (State.START, Step.S_HEADER): State.HDR_SENT,
+    (State.HDR_RCVD, Step.S_HEADER): State.HDR_EXCH,
+    (State.HDR_SENT, Step.R_HEADER): State.HDR_EXCH,
+    (State.HDR_SENT, Step.S_OPEN): State.OPEN_PIPE,
+    (State.HDR_EXCH, Step.S_OPEN): State.OPEN_SENT,
+    (State.HDR_EXCH, Step.R_OPEN): State.OPEN_RCVD,
+    (State.OPEN_PIPE, Step.R_HEADER): State.OPEN_SENT,
+    (State.OPEN_PIPE, Step.S_CLOSE): State.OC_PIPE,
+    (State.OC_PIPE, Step.R_HEADER): State.CLOSE_PIPE,
+    (State.OPEN_RCVD, Step.S_OPEN): State.OPENED,
+    (State.OPEN_SENT, Step.R_OPEN): State.OPENED,
+    (State.OPEN_SENT, Step.S_CLOSE): State.CLOSE_PIPE,
+    (State.CLOSE_PIPE, Step.R_OPEN): State.CLOSE_SENT,
+    (State.OPENED, Step.R_FRAME): State.OPENED,
+    (State.OPENED, Step.S_CLOSE): State.CLOSE_SENT,
+    (State.OPENED, Step.R_CLOSE): State.CLOSE_RCVD,
+    (State.CLOSE_RCVD, Step.S_CLOSE): State.END,
+    (State.CLOSE_SENT, Step.R_FRAME): State.CLOSE_SENT,
+    (State.CLOSE_SENT, Step.R_CLOSE): State.END,
+    **{(state, Step.FAIL): State.END for state in State if state is not State.END},
+}
+"""What is not in the table is the peer's fault (R) or ours (S)."""
+
+_MAY_SPEAK: Final = frozenset((State.OPEN_PIPE, State.OPEN_SENT, State.OPENED))
+_CLOSING: Final = frozenset((State.OC_PIPE, State.CLOSE_PIPE, State.CLOSE_SENT))
+
+IDLE_TIME_OUT_MIN_MS: Final = 10
+"""A peer that wants an empty frame more often than every 5 ms is refused (§2.4.5)."""
+
+
+class Connection:
+    """One side of a connection.
+
+    Server: answers headers, SASL, open and begin by itself. Client: header, SASL, header and open are ready as one
+    flight right after construction. Order of use: receive (or tick), act on the events, take_output. `output` is
+    the list of chunks not yet taken, appended to by sessions and links; its identity never changes.
+    """
+
+    def __init__(
+        self, settings: Settings, *, server: bool, authenticate: Authenticate | None = None, now: float
+    ) -> None:
+        settings.validate()
+        self.settings = settings
+        self.server = server
+        self.state = State.START
+        self.output: list[bytes] = []
+        self.remote_open: Open | None = None
+        self.authenticated_user: str | None = None
+        self.closed = False
+        """Both closes are done, or it failed: write the output, then the transport may go."""
+        self.usable = False
+        """Sessions may speak."""
+        self.frame_size_out = FRAME_SIZE_MIN
+        """The smaller of both sides' max-frame-size."""
+        self.message_size_max = settings.max_message_size
+        self.links = 0
+        self._authenticate = authenticate
+        self._sasl: ServerSasl | ClientSasl | None = None
+        self._expects_header = True
+        self._rest: list[bytes] = []
+        self._rest_bytes = 0
+        self._wanted_bytes = HEADER_BYTES
+        self._sessions: dict[int, Session] = {}
+        self._remote: dict[int, Session] = {}
+        self._idle_in_s = settings.idle_time_out_s
+        self._idle_out_s: float | None = None
+        self._heard = self._spoke = now
+        limit = settings.handshake_time_out_s
+        self._handshake_ends = None if limit is None else now + limit
+        self._closing_since: float | None = None
+        if not server:
+            if settings.mechanism is not None:
+                self._sasl = ClientSasl(settings.mechanism, settings.user, settings.password, settings.hostname)
+                self.output.append(self._sasl.start())
+                self.authenticated_user = settings.user if settings.mechanism == "PLAIN" else None
+            self.output.append(AMQP_HEADER)
+            self._step(Step.S_HEADER)
+            self._send_open()
+
+    # ------------------------------------------------------------------------------------------- the surface
+
+    def receive(self, data: bytes, now: float) -> list[ConnEvent]:
+        """What these bytes mean, in their order. Any cut of the stream gives the same events."""
+        events: list[ConnEvent] = []
+        if self.closed:
+            return events
+        self._heard = now
+        if self._rest:
+            self._rest.append(data)
+            self._rest_bytes += len(data)
+            if self._rest_bytes < self._wanted_bytes:
+                return events
+            data = b"".join(self._rest)
+            self._rest = []
+        try:
+            self._consume(bytes(data), events)
+        except RemoteProtocolError as error:
+            self._fail(Error(Symbol(error.condition), error.description), events)
+        if self.state is State.CLOSE_SENT and self._closing_since is None:
+            self._closing_since = now
+        return events
+
+    def tick(self, now: float) -> list[ConnEvent]:
+        """Let time pass: send an empty frame, give up a silent peer."""
+        events: list[ConnEvent] = []
+        if self.closed:
+            return events
+        if self._handshake_ends is not None and now >= self._handshake_ends:
+            if self.state in _CLOSING:
+                self._lose(None, events)
+            else:
+                self._time_out("the peer has not opened the connection in time", events)
+        elif self._idle_in_s is not None and now >= self._heard + self._idle_in_s:
+            self._time_out(f"nothing came for {self._idle_in_s:g} s", events)
+        elif self._idle_out_s is not None and now >= self._spoke + self._idle_out_s and self.usable:
+            if not self.output:
+                self.output.append(EMPTY_FRAME)
+            self._spoke = now
+        return events
+
+    def next_deadline(self) -> float | None:
+        """When `tick` has something to do, on `now`'s scale."""
+        if self.closed:
+            return None
+        moments = []
+        if self._handshake_ends is not None:
+            moments.append(self._handshake_ends)
+        if self._idle_in_s is not None:
+            moments.append(self._heard + self._idle_in_s)
+        if self._idle_out_s is not None and self.usable:
+            moments.append(self._spoke + self._idle_out_s)
+        return min(moments, default=None)
+
+    def take_output(self, now: float) -> list[bytes]:
+        """The chunks to write, for one writelines; [] if none."""
+        output = self.output
+        if not output:
+            return []
+        self._spoke = now
+        chunks = output[:]
+        output.clear()
+        if self._closing_since is None and self.state in _CLOSING:
+            self._closing_since = now
+            limit = self.settings.handshake_time_out_s
+            self._handshake_ends = None if limit is None else now + limit
+        return chunks
+
+    def begin(self) -> Session:
+        """A new session, usable at once. LocalProtocolError if the connection is over or has no channel left."""
+        if not self.usable:
+            raise LocalProtocolError("the connection is closed or not open yet")
+        channel = 0
+        while channel in self._sessions:
+            channel += 1
+        remote_max = 65535 if self.remote_open is None else self.remote_open.channel_max
+        if channel > min(self.settings.channel_max, remote_max):
+            raise LocalProtocolError(f"all {channel} channels are in use")
+        session = Session(self, channel)
+        self._sessions[channel] = session
+        self._send_begin(session, None)
+        return session
+
+    def close(self, error: Error | None = None) -> None:
+        """Close; LinkDetached, SessionEnded and ConnectionClosed come when the peer answers."""
+        if self.state in _MAY_SPEAK:
+            for session in self._sessions.values():
+                session.stop_links()
+            self._send_close(error)
+        elif self.state not in _CLOSING:
+            self.closed = True
+            self.usable = False
+
+    def transport_lost(self) -> list[ConnEvent]:
+        """The transport is gone: what close would have brought, at once."""
+        events: list[ConnEvent] = []
+        if not self.closed:
+            self._lose(None, events)
+        return events
+
+    @property
+    def sessions(self) -> list[Session]:
+        """Those that are not over, by channel."""
+        return [self._sessions[channel] for channel in sorted(self._sessions)]
+
+    def write(self, channel: int, performative: Any) -> None:
+        """Queue a performative; what the peer's frame size cannot hold is cut where it is an error's text."""
+        limit = (self.frame_size_out if self.remote_open is not None else self.settings.max_frame_size) - 8
+        body = bounded(performative, limit)
+        if len(body) > limit:
+            raise LocalProtocolError(
+                f"{type(performative).__name__} takes {len(body)} bytes, a frame of the peer's {limit}"
+            )
+        self.output.append(frame(channel, body))
+
+    # ------------------------------------------------------------------------------------------------ layers
+
+    def _consume(self, buf: bytes, events: list[ConnEvent]) -> None:
+        at = 0
+        size = len(buf)
+        while not self.closed:
+            try:
+                if self._expects_header:
+                    if size - at < HEADER_BYTES:
+                        self._wanted_bytes = HEADER_BYTES
+                        break
+                    at += HEADER_BYTES
+                    self._on_header(buf[at - HEADER_BYTES : at], events)
+                elif self._sasl is not None:
+                    end = self._frame_end(buf, at, size, SASL_FRAME_SIZE_MAX)
+                    if end == 0:
+                        break
+                    start, at = at, end
+                    self._on_sasl_frame(buf, start, end, events)
+                else:
+                    at = self._consume_frames(buf, at, size, events)
+                    if at < 0:
+                        at = -1 - at
+                        break
+            except LinkFault as fault:
+                at = self._at
+                fault.link._fault(Error(Symbol(fault.condition), fault.description), events)
+            except SessionFault as fault:
+                at = self._at
+                fault.session.fault(Error(Symbol(fault.condition), fault.description), events)
+        if at < size and not self.closed:
+            self._rest = [buf[at:]]
+            self._rest_bytes = size - at
+
+    def _consume_frames(self, buf: bytes, at: int, size: int, events: list[ConnEvent]) -> int:
+        """AMQP frames from `at` on: the hot loop. Returns -1 minus the offset where a whole frame lacks.
+
+        Leaves `self._at` behind the frame it is at, for when a fault is raised.
+        """
+        head = FRAME_HEAD.unpack_from
+        limit = self.settings.max_frame_size
+        remote = self._remote
+        while size - at >= 8:
+            frame_size, words, kind, channel = head(buf, at)
+            if frame_size > limit or words < 2 or frame_size < words * 4 or kind != AMQP_FRAME:
+                raise _bad_frame(frame_size, words, kind, limit)
+            end = at + frame_size
+            if end > size:
+                self._wanted_bytes = frame_size
+                return -1 - at
+            body = at + words * 4
+            at = self._at = end
+            session = remote.get(channel)
+            if session is not None and not session.end_sent:
+                code = buf[body : body + 3]
+                if code == fast.TRANSFER:
+                    session.on_transfer(buf, body, end, events)
+                    continue
+                if code == fast.DISPOSITION:
+                    session.on_disposition(buf, body, end, events)
+                    continue
+                if code == fast.FLOW:
+                    session.on_flow(
+                        fast.parse_flow(buf, body + 3, end) or plain_flow(buf[body:end]), events
+                    )
+                    continue
+            if body < end:
+                self._on_frame(channel, buf, body, end, events)
+                if self.closed:
+                    return at
+        self._wanted_bytes = 8
+        return -1 - at
+
+    def _frame_end(self, buf: bytes, at: int, size: int, limit: int) -> int:
+        """Where the SASL frame at `at` ends; 0 if it is not whole yet."""
+        self._wanted_bytes = 8
+        if size - at < 8:
+            return 0
+        frame_size, words, kind, _ = FRAME_HEAD.unpack_from(buf, at)
+        if frame_size > limit or words < 2 or frame_size < words * 4 or kind != SASL_FRAME:
+            raise _bad_frame(frame_size, words, kind, limit)
+        if at + frame_size > size:
+            self._wanted_bytes = frame_size
+            return 0
+        return at + int(frame_size)
+
+    def _on_header(self, header: bytes, events: list[ConnEvent]) -> None:
+        if not self.server:
+            expected = SASL_HEADER if self._sasl is not None else AMQP_HEADER
+            if header != expected:
+                raise RemoteProtocolError(
+                    conditions.FRAMING_ERROR, f"protocol header {header!r}, {expected!r} was expected"
+                )
+            self._expects_header = False
+            if self._sasl is None:
+                self._step(Step.R_HEADER)
+            return
+        if header == SASL_HEADER and self._sasl is None and self.state is State.START and not self._logged_in():
+            self._expects_header = False
+            self._sasl = ServerSasl(self.settings.mechanisms, self._authenticate)
+            self.output.append(self._sasl.start())
+        elif header == AMQP_HEADER and (self._logged_in() or self._anonymous_allowed()):
+            self._expects_header = False
+            self._step(Step.R_HEADER)
+            self.output.append(AMQP_HEADER)
+            self._step(Step.S_HEADER)
+        else:
+            # Whoever speaks something else is told what is spoken here, then the transport ends (§2.2).
+            wants_sasl = not self._logged_in() and (self.settings.sasl_required or header == AMQP_HEADER)
+            self.output.append(SASL_HEADER if wants_sasl else AMQP_HEADER)
+            self._lose(
+                Error(Symbol(conditions.NOT_ALLOWED), f"protocol header {header!r} is not accepted here"), events
+            )
+
+    _login_done = False
+    _at = 0
+
+    def _logged_in(self) -> bool:
+        return self._login_done
+
+    def _anonymous_allowed(self) -> bool:
+        if self.settings.sasl_required or ANONYMOUS not in self.settings.mechanisms:
+            return False
+        return self._authenticate is None or self._authenticate(ANONYMOUS, None, None)
+
+    def _on_sasl_frame(self, buf: bytes, at: int, end: int, events: list[ConnEvent]) -> None:
+        sasl = self._sasl
+        assert sasl is not None
+        body = buf[at + 4 * buf[at + 4] : end]
+        try:
+            answer = sasl.receive(body)
+        except RemoteProtocolError as error:
+            # There is no close before open; the transport just ends.
+            self._lose(Error(Symbol(error.condition), error.description), events)
+            return
+        if answer:
+            self.output.append(answer) if self.server else self.output.insert(0, answer)
+        if not sasl.done:
+            return
+        if sasl.failed:
+            text = "the login failed" if isinstance(sasl, ServerSasl) else sasl.reason
+            self._lose(Error(Symbol(conditions.UNAUTHORIZED_ACCESS), text), events)
+            return
+        if isinstance(sasl, ServerSasl):
+            self.authenticated_user = sasl.user
+        self._sasl = None
+        self._login_done = True
+        self._expects_header = True
+
+    # ------------------------------------------------------------------------------------------------ frames
+
+    def _on_frame(self, channel: int, buf: bytes, at: int, end: int, events: list[ConnEvent]) -> None:
+        """Everything but what the hot loop has taken."""
+        if self.state in _CLOSING and buf[at : at + 3] in _STREAM:
+            return
+        performative, _ = decode_composite(buf[at:end])
+        handler = _HANDLERS.get(type(performative))
+        if handler is None:
+            raise RemoteProtocolError(
+                conditions.DECODE_ERROR, f"{type(performative).__name__} is no performative of a connection"
+            )
+        handler(self, channel, performative, events)
+
+    def _on_open(self, channel: int, opened: Open, events: list[ConnEvent]) -> None:
+        self._step(Step.R_OPEN)
+        if self.settings.handshake_time_out_s is not None and self.state not in _CLOSING:
+            self._handshake_ends = None
+        self.remote_open = opened
+        if opened.max_frame_size < FRAME_SIZE_MIN:
+            raise RemoteProtocolError(
+                conditions.INVALID_FIELD, f"max-frame-size {opened.max_frame_size}, {FRAME_SIZE_MIN} is the least"
+            )
+        self.frame_size_out = min(opened.max_frame_size, self.settings.max_frame_size)
+        if opened.idle_time_out:
+            if opened.idle_time_out < IDLE_TIME_OUT_MIN_MS:
+                raise RemoteProtocolError(
+                    conditions.INVALID_FIELD,
+                    f"idle-time-out {opened.idle_time_out} ms, {IDLE_TIME_OUT_MIN_MS} is the least",
+                )
+            self._idle_out_s = opened.idle_time_out / 2000
+        if self.server:
+            self._send_open()
+        events.append(Opened(opened))
+
+    def _on_begin(self, channel: int, begin: Begin, events: list[ConnEvent]) -> None:
+        if not self._takes_frames():
+            return
+        if channel > self.settings.channel_max:
+            raise RemoteProtocolError(
+                conditions.FRAMING_ERROR, f"channel {channel}, the highest here is {self.settings.channel_max}"
+            )
+        if channel in self._remote:
+            raise RemoteProtocolError(conditions.NOT_ALLOWED, f"a session is on channel {channel} already")
+        if begin.remote_channel is None:
+            if len(self._remote) >= self.settings.sessions_max:
+                raise RemoteProtocolError(
+                    conditions.RESOURCE_LIMIT_EXCEEDED, f"{self.settings.sessions_max} sessions are the most here"
+                )
+            local = 0
+            while local in self._sessions:
+                local += 1
+            assert self.remote_open is not None
+            if local > self.remote_open.channel_max:
+                raise RemoteProtocolError(conditions.NOT_ALLOWED, "more sessions than the peer's own channel-max")
+            session = Session(self, local)
+            self._sessions[local] = session
+            self._remote[channel] = session
+            session.on_begin(begin, channel)
+            self._send_begin(session, channel)
+        else:
+            answered = self._sessions.get(begin.remote_channel)
+            if answered is None or answered.remote_channel is not None:
+                raise RemoteProtocolError(
+                    conditions.NOT_ALLOWED, f"begin answers channel {begin.remote_channel}, which asks nothing"
+                )
+            session = answered
+            self._remote[channel] = session
+            session.on_begin(begin, channel)
+        if not session.end_sent:
+            events.append(SessionBegun(session))
+
+    def _session_on(self, channel: int, what: str) -> Session | None:
+        """The session that a frame is for; None if its frames are dropped now."""
+        if not self._takes_frames():
+            return None
+        session = self._remote.get(channel)
+        if session is None:
+            raise RemoteProtocolError(conditions.NOT_ALLOWED, f"{what} on channel {channel}, where no session is")
+        return None if session.end_sent else session
+
+    def _on_attach(self, channel: int, attach: Attach, events: list[ConnEvent]) -> None:
+        session = self._session_on(channel, "attach")
+        if session is not None:
+            session.on_attach(attach, events)
+
+    def _on_detach(self, channel: int, detach: Detach, events: list[ConnEvent]) -> None:
+        session = self._session_on(channel, "detach")
+        if session is not None:
+            session.on_detach(detach, events)
+
+    def _on_stream(self, channel: int, performative: Any, events: list[ConnEvent]) -> None:
+        """A transfer, flow or disposition with a long or symbolic descriptor, or where no session is."""
+        session = self._session_on(channel, type(performative).__name__.lower())
+        if session is not None:
+            session.on_unusual(performative, self._buf_of_frame, events)
+
+    _buf_of_frame = b""
+
+    def _on_end(self, channel: int, end: End, events: list[ConnEvent]) -> None:
+        if not self._takes_frames():
+            return
+        session = self._remote.pop(channel, None)
+        if session is None:
+            raise RemoteProtocolError(conditions.NOT_ALLOWED, f"end on channel {channel}, where no session is")
+        del self._sessions[session.channel]
+        session.on_end(end, events)
+
+    def _on_close(self, channel: int, close: Close, events: list[ConnEvent]) -> None:
+        self._step(Step.R_CLOSE)
+        self.usable = False
+        if self.state is State.CLOSE_RCVD:
+            self._send_close(None)
+        self._finish_sessions(close.error, events)
+        self.closed = True
+        events.append(ConnectionClosed(close.error))
+
+    # ------------------------------------------------------------------------------------------------- inside
+
+    def _takes_frames(self) -> bool:
+        """Whether session frames count; RemoteProtocolError before the peer's open."""
+        self._step(Step.R_FRAME)
+        return self.state is State.OPENED
+
+    def _step(self, step: Step) -> None:
+        following = TRANSITIONS.get((self.state, step))
+        if following is None:
+            text = f"{step.value} in state {self.state.value}"
+            if step.value.startswith("S"):
+                raise LocalProtocolError(text)
+            raise RemoteProtocolError(conditions.ILLEGAL_STATE, text)
+        self.state = following
+
+    def _send_open(self) -> None:
+        settings = self.settings
+        idle_ms = None if settings.idle_time_out_s is None else max(1, int(settings.idle_time_out_s * 500))
+        self._step(Step.S_OPEN)
+        self.output.append(
+            frame(
+                0,
+                codec.encode(
+                    Open(
+                        settings.container_id,
+                        settings.hostname,
+                        settings.max_frame_size,
+                        settings.channel_max,
+                        idle_ms,
+                        offered_capabilities=settings.offered_capabilities or None,
+                        desired_capabilities=settings.desired_capabilities or None,
+                        properties=settings.properties,
+                    )
+                ),
+            )
+        )
+        self.usable = True
+
+    def _send_begin(self, session: Session, remote_channel: int | None) -> None:
+        self.write(
+            session.channel,
+            Begin(
+                remote_channel, session.next_outgoing_id, self.settings.incoming_window, OUTGOING_WINDOW,
+                self.settings.handle_max,
+            ),
+        )  # fmt: skip
+
+    def _send_close(self, error: Error | None) -> None:
+        self._step(Step.S_CLOSE)
+        self.usable = False
+        self.write(0, Close(error))
+
+    def _time_out(self, text: str, events: list[ConnEvent]) -> None:
+        self._fail(Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), text), events)
+
+    def _fail(self, error: Error, events: list[ConnEvent]) -> None:
+        """Close because of what the peer did. Before our open there is nothing to close: the transport ends."""
+        if self._sasl is None:
+            if self.state is State.HDR_EXCH:
+                self._send_open()
+            elif self.state is State.OPEN_RCVD:
+                self._send_open()
+            if self.state in _MAY_SPEAK:
+                self.usable = False
+                self.write(0, Close(error))
+        self._lose(error, events)
+
+    def _lose(self, error: Error | None, events: list[ConnEvent]) -> None:
+        """The end without the peer's close."""
+        if self.state is not State.END:
+            self._step(Step.FAIL)
+        self.usable = False
+        self.closed = True
+        self._finish_sessions(error, events)
+        events.append(ConnectionClosed(None) if error is None else ProtocolFailed(error))
+
+    def _finish_sessions(self, error: Error | None, events: list[ConnEvent]) -> None:
+        for session in self.sessions:
+            session.finish(error, events)
+        self._sessions.clear()
+        self._remote.clear()
+
+
+_STREAM: Final = frozenset((fast.TRANSFER, fast.DISPOSITION, fast.FLOW))
+_HANDLERS: Final[dict[type[Any], Any]] = {
+    Open: Connection._on_open, Begin: Connection._on_begin, Attach: Connection._on_attach,
+    Detach: Connection._on_detach, End: Connection._on_end, Close: Connection._on_close,
+    Flow: Connection._on_stream, Transfer: Connection._on_stream, Disposition: Connection._on_stream,
+}  # fmt: skip
+
+
+def _bad_frame(size: int, words: int, kind: int, limit: int) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        conditions.FRAMING_ERROR,
+        f"a frame of {size} bytes, data offset {words}, type {kind}; accepted are {limit} bytes at most",
+    )

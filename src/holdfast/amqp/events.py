@@ -1,0 +1,129 @@
+"""What a connection tells its user.
+
+Rules of this file: events are past tense and complete at birth, and come in the order of the wire. Those of the
+hot path (Delivery, Outcomes) are named tuples, because one is made for each delivery; the rest are frozen.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.amqp.performatives import Error, Open
+
+if TYPE_CHECKING:
+    from holdfast.amqp.link import Link
+    from holdfast.amqp.receiver import Receiver
+    from holdfast.amqp.sender import Sender
+    from holdfast.amqp.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The peer's open came; ours is on its way."""
+
+    open: Open
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBegun:
+    """Both begins are done."""
+
+    session: "Session"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """The session is over; each of its links got its LinkDetached before."""
+
+    session: "Session"
+    error: Error | None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkAttached:
+    """The peer's attach came. `remote_initiated`: accept() or refuse() it; else it answers ours (`refused`?)."""
+
+    link: "Link"
+    remote_initiated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDetached:
+    """The link is over, once for each link. `error` is the peer's, or ours if we detached it for a fault.
+
+    `unsettled`: contexts of our deliveries without an outcome, in the order in which they were sent.
+    """
+
+    link: "Link"
+    closed: bool
+    error: Error | None
+    unsettled: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class CreditChanged:
+    """Our sending end may send more, or less, or shall drain."""
+
+    link: "Sender"
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """The peer has used up or given back the credit that we asked it to drain."""
+
+    link: "Receiver"
+
+
+class Delivery(NamedTuple):
+    """A complete delivery; `payload` is all its frames', joined. Settle it unless `settled`."""
+
+    link: "Receiver"
+    delivery_id: int
+    tag: bytes
+    message_format: int
+    settled: bool
+    payload: bytes
+    state: Any
+    rcv_settle_mode: int | None
+
+
+class Outcomes(NamedTuple):
+    """The peer's state for deliveries of ours, `contexts` in order; no other link's id lies in first..last.
+
+    `settled` False: the peer waits for `link.settle(first, last, state)` (rcv-settle-mode second).
+    """
+
+    link: "Sender"
+    contexts: list[Any]
+    state: Any
+    settled: bool
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverSettled:
+    """The peer settled deliveries that it had sent us."""
+
+    link: "Receiver"
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionClosed:
+    """Closed from both sides, or lost; every session got its SessionEnded before."""
+
+    error: Error | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolFailed:
+    """We closed because of what the peer did; every session got its SessionEnded before."""
+
+    error: Error
+
+
+ConnEvent = (
+    Opened | SessionBegun | SessionEnded | LinkAttached | LinkDetached | CreditChanged | Drained | Delivery | Outcomes
+    | ReceiverSettled | ConnectionClosed | ProtocolFailed
+)  # fmt: skip

@@ -1,0 +1,62 @@
+"""Protocol headers and frames. AMQP 1.0 §2.2, §2.3, §5.3.1.
+
+Rules of this file: bytes only, no state. A frame is size (4 bytes, itself included), data offset (in words of
+4 bytes), type, channel, then the body.
+"""
+
+import struct
+from typing import Final
+
+from holdfast.amqp import codec
+from holdfast.amqp.performatives import Error, Rejected
+
+AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
+SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
+HEADER_BYTES: Final = 8
+
+AMQP_FRAME: Final = 0
+SASL_FRAME: Final = 1
+
+FRAME_SIZE_MIN: Final = 512
+"""Every peer takes frames of this size (§2.8.19)."""
+SASL_FRAME_SIZE_MAX: Final = 8192
+"""The specification says 512; tokens used as passwords are longer."""
+
+EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
+
+FRAME_HEAD: Final = struct.Struct(">IBBH")
+
+
+def frame(channel: int, body: bytes, kind: int = AMQP_FRAME) -> bytes:
+    """One frame around an encoded performative (and its payload)."""
+    return FRAME_HEAD.pack(8 + len(body), 2, kind, channel) + body
+
+
+_CUTS: Final = (1024, 256, 0)
+
+
+def bounded(performative: object, body_bytes_max: int) -> bytes:
+    """`performative` encoded in at most that many bytes: an error it carries loses its info, then its words.
+
+    A peer that takes only frames of 512 bytes still has to learn what went wrong. What fits by no means is
+    returned as it is; the caller refuses it.
+    """
+    body = codec.encode(performative)
+    error = getattr(performative, "error", None)
+    state = getattr(performative, "state", None)
+    if error is None and isinstance(state, Rejected):
+        error = state.error
+    if len(body) <= body_bytes_max or not isinstance(error, Error):
+        return body
+    info, description = error.info, error.description or ""
+    try:
+        error.info = None
+        for length in _CUTS:
+            body = codec.encode(performative)
+            if len(body) <= body_bytes_max:
+                break
+            error.description = description[:length] or None
+            body = codec.encode(performative)
+    finally:
+        error.info, error.description = info, description or None
+    return body

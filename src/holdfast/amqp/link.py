@@ -1,0 +1,220 @@
+"""What both ends of a link have in common: attach, refuse, detach. AMQP 1.0 §2.6.
+
+Rules of this file: a link lives until both sides have detached. Every method may be called at any time; on a link
+that is over it does nothing, because the user learns of the end only after the bytes that caused it.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.amqp.events import ConnEvent, LinkDetached
+from holdfast.amqp.performatives import Attach, Detach, Error
+from holdfast.amqp.types import Symbol
+from holdfast.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from holdfast.amqp.session import Session
+
+Names = tuple[str, ...] | None
+
+
+class Link:
+    """One end of a link. `context` is the user's; `remote_attach` is the peer's attach, whole."""
+
+    __slots__ = (
+        "attach_sent",
+        "context",
+        "detach_received",
+        "detach_sent",
+        "handle",
+        "local_attach",
+        "name",
+        "over",
+        "refused",
+        "remote_attach",
+        "remote_handle",
+        "session",
+    )
+
+    role: bool
+    """Ours: False for a Sender, True for a Receiver."""
+
+    def __init__(self, session: "Session", name: str) -> None:
+        self.session = session
+        self.name = name
+        self.handle = -1
+        self.remote_handle = -1
+        self.context: Any = None
+        self.local_attach: Attach | None = None
+        self.remote_attach: Attach | None = None
+        self.attach_sent = False
+        self.detach_sent = False
+        self.detach_received = False
+        self.over = False
+        """LinkDetached was emitted."""
+        self.refused = False
+        """The peer answered our attach with a null terminus; its detach follows."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} handle {self.handle}>"
+
+    @property
+    def attached(self) -> bool:
+        """Both attaches are done and no detach is."""
+        return (
+            self.attach_sent
+            and self.remote_attach is not None
+            and not (self.detach_sent or self.detach_received or self.over)
+        )
+
+    @property
+    def detached(self) -> bool:
+        """The link is over, for whatever reason."""
+        return self.over or self.detach_received
+
+    @property
+    def source(self) -> Any:
+        """The source in force: the sending side's word (§2.6.3)."""
+        mine, theirs = self.local_attach, self.remote_attach
+        first, second = (theirs, mine) if self.role else (mine, theirs)
+        if first is not None and first.source is not None:
+            return first.source
+        return second.source if second is not None else None
+
+    @property
+    def target(self) -> Any:
+        """The target in force: the receiving side's word (§2.6.3)."""
+        mine, theirs = self.local_attach, self.remote_attach
+        first, second = (mine, theirs) if self.role else (theirs, mine)
+        if first is not None and first.target is not None:
+            return first.target
+        return second.target if second is not None else None
+
+    # ----------------------------------------------------------------------------------- answers to the peer
+
+    def accept(
+        self,
+        *,
+        source: Any = None,
+        target: Any = None,
+        properties: dict[Any, Any] | None = None,
+        offered_capabilities: Names = None,
+        desired_capabilities: Names = None,
+        max_message_size: int | None = None,
+        initial_delivery_count: int = 0,
+    ) -> None:
+        """Answer the peer's attach: its own source and target echoed unless given, its settle modes as asked.
+
+        LocalProtocolError if the link was ours to attach or is answered already.
+        """
+        if not self._answerable():
+            return
+        remote = self.remote_attach
+        assert remote is not None
+        self._attach(
+            Attach(
+                self.name,
+                0,
+                self.role,
+                remote.snd_settle_mode,
+                remote.rcv_settle_mode,
+                source if source is not None else remote.source,
+                target if target is not None else remote.target,
+                properties=properties,
+                offered_capabilities=offered_capabilities,
+                desired_capabilities=desired_capabilities,
+                max_message_size=max_message_size,
+                initial_delivery_count=None if self.role else initial_delivery_count,
+            )
+        )
+        if self.detach_received:
+            self._send_detach(True, None)
+
+    def refuse(self, condition: str, description: str) -> None:
+        """Answer the peer's attach with a null terminus, then detach with the error (§2.6.3)."""
+        if self._answerable():
+            self._refuse(Error(Symbol(condition), description))
+
+    def detach(self, *, closed: bool = True, error: Error | None = None) -> None:
+        """Detach; LinkDetached comes when the peer answers. A peer's attach not yet answered is refused."""
+        if self.over or self.detach_sent or not self.session.usable:
+            return
+        if not self.attach_sent:
+            self._refuse(error)
+        else:
+            self._send_detach(closed, error)
+
+    # ------------------------------------------------------------------------------------- for the session
+
+    def _answerable(self) -> bool:
+        if self.remote_attach is None or (self.attach_sent and not self.over):
+            raise LocalProtocolError(f"link {self.name!r} waits for no answer of ours")
+        return self.session.usable and not self.attach_sent and (not self.over or self.detach_received)
+
+    def _attach(self, attach: Attach) -> None:
+        session = self.session
+        if self.handle < 0:
+            self.handle = session.take_handle(self)
+        attach.handle = self.handle
+        if self.role and attach.max_message_size is None:
+            attach.max_message_size = session.connection.settings.max_message_size
+        self.local_attach = attach
+        self.attach_sent = True
+        self._begin_count(attach)
+        session.write(attach)
+
+    def _refuse(self, error: Error | None) -> None:
+        remote = self.remote_attach
+        assert remote is not None
+        # The terminus that is ours is null: that is how a client tells a refusal from a link that broke.
+        self._attach(
+            Attach(
+                self.name,
+                0,
+                self.role,
+                remote.snd_settle_mode,
+                remote.rcv_settle_mode,
+                remote.source if self.role else None,
+                None if self.role else remote.target,
+                initial_delivery_count=None if self.role else 0,
+            )
+        )
+        self._send_detach(True, error)
+
+    def _send_detach(self, closed: bool, error: Error | None) -> None:
+        self.detach_sent = True
+        self._stop()
+        self.session.forget_frames_of(self)
+        self.session.write(Detach(self.handle, closed, error))
+        if self.detach_received:
+            self.session.free_handle(self, self.handle)
+
+    def _on_detach(self, detach: Detach, events: list[ConnEvent]) -> None:
+        """The peer's detach: answered in kind, unless it answers ours or our attach is still to come."""
+        self.detach_received = True
+        if self.detach_sent:
+            self.session.free_handle(self, self.handle)
+        elif self.attach_sent:
+            self._send_detach(detach.closed, None)
+        self._finish(detach.closed, detach.error, events)
+
+    def _fault(self, error: Error, events: list[ConnEvent]) -> None:
+        """Detach because of what the peer did; its own detach is awaited but told to nobody."""
+        if not self.detach_sent:
+            self.detach(error=error)
+        self._finish(True, error, events)
+
+    def _finish(self, closed: bool, error: Error | None, events: list[ConnEvent]) -> None:
+        self._stop()
+        if not self.over:
+            self.over = True
+            self.session.forget(self)
+            events.append(LinkDetached(self, closed, error, self._take_unsettled()))
+
+    def _begin_count(self, attach: Attach) -> None:
+        raise AssertionError("a link is a Sender or a Receiver")
+
+    def _stop(self) -> None:
+        raise AssertionError("a link is a Sender or a Receiver")
+
+    def _take_unsettled(self) -> list[Any]:
+        raise AssertionError("a link is a Sender or a Receiver")

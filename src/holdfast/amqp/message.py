@@ -1,0 +1,282 @@
+"""Messages: `split` for a node, which never looks into the bare message; `Message` for who writes and reads them.
+AMQP 1.0 §3.2.
+
+Rules of this file: `split` copies nothing and parses header and delivery annotations only; what it cannot do in
+its short form it does with the codec. All that is malformed raises RemoteProtocolError (decode-error).
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from holdfast.amqp import codec, conditions
+from holdfast.amqp.performatives import Header, Properties, from_described
+from holdfast.amqp.types import MISSING, Described, Symbol, Ulong
+from holdfast.errors import LocalProtocolError, RemoteProtocolError
+
+HEADER: Final = 0x70
+DELIVERY_ANNOTATIONS: Final = 0x71
+MESSAGE_ANNOTATIONS: Final = 0x72
+PROPERTIES: Final = 0x73
+APPLICATION_PROPERTIES: Final = 0x74
+DATA: Final = 0x75
+SEQUENCE: Final = 0x76
+VALUE: Final = 0x77
+FOOTER: Final = 0x78
+
+_SECTION_SYMBOLS: Final = {
+    "amqp:header:list": HEADER, "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    "amqp:message-annotations:map": MESSAGE_ANNOTATIONS, "amqp:properties:list": PROPERTIES,
+    "amqp:application-properties:map": APPLICATION_PROPERTIES, "amqp:data:binary": DATA,
+    "amqp:amqp-sequence:list": SEQUENCE, "amqp:amqp-value:*": VALUE, "amqp:footer:map": FOOTER,
+}  # fmt: skip
+
+_BODIES: Final = (DATA, SEQUENCE, VALUE)
+
+SECTIONS_MAX: Final = 1 << 16
+"""Sections of one message (data sections, mostly)."""
+
+
+class Sections(NamedTuple):
+    """Where a payload's parts lie: `annotations` start and end of the whole message-annotations section, (0, 0)
+    if there is none; `bare` where the bare message starts (the payload's length if it is empty)."""
+
+    header: Header | None
+    delivery_annotations: dict[Any, Any] | None
+    annotations: tuple[int, int]
+    bare: int
+
+
+_NONE: Final = (0, 0)
+_BARE_ONLY: Final = Sections(None, None, _NONE, 0)
+_BARE_CODES: Final = frozenset((PROPERTIES, APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER))
+
+
+def _malformed(text: str) -> RemoteProtocolError:
+    return RemoteProtocolError(conditions.DECODE_ERROR, text)
+
+
+def split(payload: bytes) -> Sections:
+    """The parts of a message in transit; see Sections. Raises RemoteProtocolError (decode-error)."""
+    try:
+        if payload[0] == 0 and payload[1] == 0x53:
+            code = payload[2]
+            if code in _BARE_CODES:
+                return _BARE_ONLY
+            if code == HEADER:
+                header, at = _quick_header(payload)
+                if at:
+                    if at == len(payload):
+                        return Sections(header, None, _NONE, at)
+                    if payload[at] == 0 and payload[at + 1] == 0x53:
+                        code = payload[at + 2]
+                        if code in _BARE_CODES:
+                            return Sections(header, None, _NONE, at)
+                        if code == MESSAGE_ANNOTATIONS:
+                            end = _skip_map(payload, at + 3)
+                            if payload[end : end + 2] == b"\x00\x53" and payload[end + 2] in _BARE_CODES:
+                                return Sections(header, None, (at, end), end)
+            elif code == MESSAGE_ANNOTATIONS:
+                end = _skip_map(payload, 3)
+                if payload[end : end + 2] == b"\x00\x53" and payload[end + 2] in _BARE_CODES:
+                    return Sections(None, None, (0, end), end)
+    except IndexError:
+        pass
+    return _split_slowly(payload)
+
+
+def _skip_map(payload: bytes, at: int) -> int:
+    """The offset after the map at `at`, its elements unread; past the payload's end if it is no map."""
+    code = payload[at]
+    if code == 0xC1:
+        return at + 2 + payload[at + 1]
+    if code == 0xD1:
+        return at + 5 + int.from_bytes(payload[at + 1 : at + 5], "big")
+    return len(payload) + 1
+
+
+def _quick_header(payload: bytes) -> tuple[Header | None, int]:
+    """A header whose fields are booleans, ubytes and short uints, and the offset after it; else (None, 0)."""
+    if payload[3] == 0x45:
+        return Header(), 4
+    if payload[3] != 0xC0:
+        return None, 0
+    end = 5 + payload[4]
+    count = payload[5]
+    if count > 5 or end > len(payload):
+        return None, 0
+    values: list[Any] = [False, 4, None, False, 0]
+    at = 6
+    for index in range(count):
+        code = payload[at]
+        at += 1
+        if code == 0x40:
+            continue
+        if code == 0x41 or code == 0x42:
+            if index != 0 and index != 3:
+                return None, 0
+            values[index] = code == 0x41
+            continue
+        if code == 0x50:
+            if index != 1:
+                return None, 0
+            values[1] = payload[at]
+            at += 1
+            continue
+        if index != 2 and index != 4:
+            return None, 0
+        if code == 0x43:
+            values[index] = 0
+        elif code == 0x52:
+            values[index] = payload[at]
+            at += 1
+        elif code == 0x70:
+            values[index] = int.from_bytes(payload[at : at + 4], "big")
+            at += 4
+        else:
+            return None, 0
+    return (Header(*values), end) if at == end else (None, 0)
+
+
+def _section(payload: bytes, at: int) -> tuple[int, int]:
+    """(section code, offset of its value) at `at`; raises for what is no section."""
+    if payload[at] != 0:
+        raise _malformed(f"byte {at} of the message starts no section")
+    descriptor, value_at = codec.decode(payload, at + 1)
+    code = _SECTION_SYMBOLS.get(descriptor) if isinstance(descriptor, Symbol) else descriptor
+    if code is None or not HEADER <= code <= FOOTER or not isinstance(descriptor, Symbol | Ulong):
+        raise _malformed(f"{descriptor!r:.80} is no section of a message")
+    return int(code), value_at
+
+
+def _split_slowly(payload: bytes) -> Sections:
+    header: Header | None = None
+    delivery_annotations: dict[Any, Any] | None = None
+    annotations = _NONE
+    at, size, before = 0, len(payload), HEADER - 1
+    while at < size:
+        code, value_at = _section(payload, at)
+        if code > MESSAGE_ANNOTATIONS:
+            break
+        if code <= before:
+            raise _malformed("the sections of the message are out of order")
+        before = code
+        value, end = codec.decode(payload, value_at)
+        if code == HEADER:
+            header = from_described(Described(Ulong(HEADER), value))
+        elif not isinstance(value, dict):
+            raise _malformed("annotations are no map")
+        elif code == DELIVERY_ANNOTATIONS:
+            delivery_annotations = value
+        else:
+            annotations = (at, end)
+        at = end
+    return Sections(header, delivery_annotations, annotations, at)
+
+
+@dataclass(slots=True)
+class Message:
+    """A whole message. The body is one of `data` (one or more binaries), `sequences` (one or more lists) or
+    `value` (any AMQP value, None for null); none of them is a message without body section."""
+
+    header: Header | None = None
+    delivery_annotations: dict[Any, Any] | None = None
+    message_annotations: dict[Any, Any] | None = None
+    properties: Properties | None = None
+    application_properties: dict[str, Any] | None = None
+    data: list[bytes] | None = None
+    sequences: list[list[Any]] | None = None
+    value: Any = MISSING
+    footer: dict[Any, Any] | None = None
+
+    def encode(self) -> bytes:
+        """The sections in order. LocalProtocolError if two bodies are set or a value has no AMQP type."""
+        bodies = (self.data is not None) + (self.sequences is not None) + (self.value is not MISSING)
+        if bodies > 1:
+            raise LocalProtocolError("a message has one body: data, sequences or value")
+        out = []
+        if self.header is not None:
+            out.append(codec.encode(self.header))
+        for code, pairs in (
+            (DELIVERY_ANNOTATIONS, self.delivery_annotations),
+            (MESSAGE_ANNOTATIONS, self.message_annotations),
+        ):
+            if pairs is not None:
+                out.append(_encoded(code, _symbol_keys(pairs)))
+        if self.properties is not None:
+            out.append(codec.encode(self.properties))
+        if self.application_properties is not None:
+            out.append(_encoded(APPLICATION_PROPERTIES, self.application_properties))
+        if self.data is not None:
+            out.extend(_encoded(DATA, part) for part in self.data)
+        elif self.sequences is not None:
+            out.extend(_encoded(SEQUENCE, part) for part in self.sequences)
+        elif self.value is not MISSING:
+            out.append(_encoded(VALUE, self.value))
+        if self.footer is not None:
+            out.append(_encoded(FOOTER, _symbol_keys(self.footer)))
+        return b"".join(out)
+
+    @staticmethod
+    def decode(payload: bytes) -> "Message":
+        """Every section, types kept as codec.decode keeps them. RemoteProtocolError (decode-error)."""
+        message = Message()
+        at, size, before, sections = 0, len(payload), HEADER - 1, 0
+        while at < size:
+            code, value_at = _section(payload, at)
+            if not (code > before or code == before and code in (DATA, SEQUENCE)) or (
+                code in _BODIES and before in _BODIES and code != before
+            ):
+                raise _malformed("the sections of the message are out of order")
+            sections += 1
+            if sections > SECTIONS_MAX:
+                raise _malformed(f"more than {SECTIONS_MAX} sections")
+            value, at = codec.decode(payload, value_at)
+            before = code
+            message._take(code, value)
+        return message
+
+    def _take(self, code: int, value: Any) -> None:
+        if code == HEADER:
+            self.header = from_described(Described(Ulong(HEADER), value))
+        elif code == PROPERTIES:
+            self.properties = from_described(Described(Ulong(PROPERTIES), value))
+        elif code == DATA:
+            if not isinstance(value, bytes):
+                raise _malformed("a data section is no binary")
+            if self.data is None:
+                self.data = []
+            self.data.append(value)
+        elif code == SEQUENCE:
+            if not isinstance(value, list):
+                raise _malformed("a sequence section is no list")
+            if self.sequences is None:
+                self.sequences = []
+            self.sequences.append(value)
+        elif code == VALUE:
+            self.value = value
+        elif not isinstance(value, dict):
+            raise _malformed("a section that holds a map holds something else")
+        elif code == DELIVERY_ANNOTATIONS:
+            self.delivery_annotations = value
+        elif code == MESSAGE_ANNOTATIONS:
+            self.message_annotations = value
+        elif code == APPLICATION_PROPERTIES:
+            self.application_properties = value
+        else:
+            self.footer = value
+
+    def body_bytes(self) -> bytes:
+        """The data sections joined; a binary or string value as bytes; b"" for everything else."""
+        if self.data is not None:
+            return b"".join(self.data)
+        if isinstance(self.value, str):
+            return self.value.encode()
+        return bytes(self.value) if isinstance(self.value, bytes) else b""
+
+
+def _encoded(code: int, value: Any) -> bytes:
+    return bytes((0x00, 0x53, code)) + codec.encode(value)
+
+
+def _symbol_keys(pairs: dict[Any, Any]) -> dict[Any, Any]:
+    return {Symbol(key) if type(key) is str else key: value for key, value in pairs.items()}

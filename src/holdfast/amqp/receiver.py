@@ -1,0 +1,224 @@
+"""Receiver half of a link: the peer's deliveries, our credit. AMQP 1.0 §2.6.7, §2.6.12, §2.6.14.
+
+Rules of this file: a delivery that comes in one frame is made into an event without further ado; parts are kept
+for one delivery at a time, at most max_message_size bytes.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.amqp import conditions
+from holdfast.amqp.events import ConnEvent, Delivery, Drained
+from holdfast.amqp.fast import ParsedTransfer
+from holdfast.amqp.faults import LinkFault, SessionFault
+from holdfast.amqp.link import Link
+from holdfast.amqp.performatives import Attach
+
+if TYPE_CHECKING:
+    from holdfast.amqp.session import Session
+
+_SERIAL = 0xFFFFFFFF
+_new = tuple.__new__
+
+
+class _Partial:
+    """A delivery of which the last frame is still to come."""
+
+    __slots__ = ("delivery_id", "mode", "parts", "settled", "size", "state", "tag", "message_format")
+
+    def __init__(self, delivery_id: int, tag: bytes, message_format: int, mode: int | None) -> None:
+        self.delivery_id = delivery_id
+        self.tag = tag
+        self.message_format = message_format
+        self.mode = mode
+        self.settled = False
+        self.state: Any = None
+        self.parts: list[bytes] = []
+        self.size = 0
+
+
+class Receiver(Link):
+    """Our end receives. `credit`: deliveries that we still expect of what we granted."""
+
+    __slots__ = ("_allowance", "_delivery_count", "_draining", "_partial", "credit")
+
+    role = True
+
+    def __init__(self, session: "Session", name: str) -> None:
+        super().__init__(session, name)
+        self.credit = 0
+        self._allowance = 0
+        """Deliveries up to the highest limit ever granted: credit taken back may have been used already."""
+        self._delivery_count: int | None = None
+        self._partial: _Partial | None = None
+        self._draining = False
+
+    def grant(self, credit: int, *, drain: bool = False) -> None:
+        """Set the link's credit, in deliveries from now on; 0 stops the peer, `drain` makes it use or return it."""
+        if self.detach_sent or self.detached or not self.attach_sent or not self.session.usable:
+            return
+        self.credit = credit
+        if credit > self._allowance:
+            self._allowance = credit
+        self._draining = drain
+        self._flow()
+
+    def settle(self, first: int, last: int, outcome: Any) -> None:
+        """Settle this link's deliveries first..last with `outcome` (None: the source's default).
+
+        Ids in the range that belong to other links are left alone; what is settled already is passed over.
+        """
+        session = self.session
+        owners = session.unsettled_in
+        start = -1
+        end = -1
+        for delivery_id in session.ids_between(first, last, owners):
+            owner = owners.get(delivery_id)
+            if owner is self:
+                del owners[delivery_id]
+                if start < 0:
+                    start = delivery_id
+                end = delivery_id
+            elif owner is not None and start >= 0:
+                session.write_disposition(True, start, end, True, outcome)
+                start = -1
+        if start >= 0:
+            session.write_disposition(True, start, end, True, outcome)
+
+    # ------------------------------------------------------------------------------------- for the session
+
+    def _flow(self) -> None:
+        self.session.write_flow(self.handle, self._delivery_count, self.credit, self._draining)
+
+    def on_flow(
+        self, delivery_count: int | None, link_credit: int | None, drain: bool, echo: bool, events: list[ConnEvent]
+    ) -> None:
+        """The peer's flow as sender: it may have given up credit (drain)."""
+        if self.detach_sent:
+            return
+        if delivery_count is not None and self._delivery_count is not None:
+            ahead = (delivery_count - self._delivery_count) & _SERIAL
+            if 0 < ahead <= self._allowance:
+                self._delivery_count = delivery_count
+                self._allowance -= ahead
+                self.credit = max(0, self.credit - ahead)
+        if self._draining and drain and self.credit == 0:
+            self._draining = False
+            events.append(Drained(self))
+        if echo and self.attach_sent:
+            self._flow()
+
+    def on_transfer(self, parsed: ParsedTransfer, buf: bytes, end: int, events: list[ConnEvent]) -> None:
+        """One transfer frame of this link, whose frame ends at `end`."""
+        if self.detach_sent:
+            return
+        _, delivery_id, tag, message_format, settled, more, mode, state, _, aborted, at = parsed
+        partial = self._partial
+        if partial is None:
+            if delivery_id is None or tag is None or len(tag) > 32:
+                raise LinkFault(
+                    self, conditions.INVALID_FIELD, "a delivery's first transfer has an id and a tag of up to 32 bytes"
+                )
+            self._allowance -= 1
+            if self._allowance < 0:
+                raise LinkFault(
+                    self, conditions.TRANSFER_LIMIT_EXCEEDED, "a transfer came without credit"
+                )
+            self.credit = self.credit - 1 if self.credit > 0 else 0
+            count = self._delivery_count
+            if count is not None:
+                self._delivery_count = (count + 1) & _SERIAL
+            if not more and not aborted:
+                if end - at > self.session.connection.message_size_max:
+                    raise self._too_large()
+                if not settled:
+                    owners = self.session.unsettled_in
+                    if delivery_id in owners or len(owners) >= self.session.connection.settings.unsettled_max:
+                        self._refuse_id(delivery_id)
+                    owners[delivery_id] = self
+                events.append(
+                    _new(
+                        Delivery,
+                        (self, delivery_id, tag, message_format or 0, settled is True, buf[at:end], state, mode),
+                    )
+                )
+                return
+            if aborted:
+                return
+            partial = self._partial = _Partial(delivery_id, tag, message_format or 0, mode)
+        elif delivery_id is not None and delivery_id != partial.delivery_id:
+            raise LinkFault(
+                self,
+                conditions.INVALID_FIELD,
+                f"delivery {delivery_id} began before delivery {partial.delivery_id} was complete",
+            )
+        self._continue(partial, settled, more, state, aborted, buf[at:end], events)
+
+    def _continue(
+        self, partial: _Partial, settled: bool | None, more: bool, state: Any, aborted: bool, part: bytes,
+        events: list[ConnEvent],
+    ) -> None:  # fmt: skip
+        if aborted:
+            self._partial = None
+            return
+        if settled:
+            partial.settled = True
+        if state is not None:
+            partial.state = state
+        if part:
+            partial.size += len(part)
+            if partial.size > self.session.connection.message_size_max:
+                self._partial = None
+                raise self._too_large()
+            partial.parts.append(part)
+        if more:
+            return
+        self._partial = None
+        if not partial.settled:
+            owners = self.session.unsettled_in
+            if (
+                partial.delivery_id in owners
+                or len(owners) >= self.session.connection.settings.unsettled_max
+            ):
+                self._refuse_id(partial.delivery_id)
+            owners[partial.delivery_id] = self
+        events.append(
+            Delivery(
+                self, partial.delivery_id, partial.tag, partial.message_format, partial.settled,
+                b"".join(partial.parts), partial.state, partial.mode,
+            )
+        )  # fmt: skip
+
+    def _refuse_id(self, delivery_id: int) -> None:
+        if delivery_id in self.session.unsettled_in:
+            raise SessionFault(
+                self.session, conditions.INVALID_FIELD, f"delivery-id {delivery_id} is not settled yet"
+            )
+        raise SessionFault(
+            self.session, conditions.RESOURCE_LIMIT_EXCEEDED, "too many deliveries are not settled"
+        )
+
+    def _too_large(self) -> LinkFault:
+        return LinkFault(
+            self,
+            conditions.MESSAGE_SIZE_EXCEEDED,
+            f"a delivery has at most {self.session.connection.message_size_max} bytes here",
+        )
+
+    def _begin_count(self, attach: Attach) -> None:
+        return
+
+    def on_attach(self, attach: Attach) -> None:
+        """The peer's attach, new or in answer to ours; a sender's initial count may be anything."""
+        self.remote_attach = attach
+        self._delivery_count = attach.initial_delivery_count or 0
+        self.refused = self.attach_sent and attach.source is None
+
+    def _stop(self) -> None:
+        self.credit = 0
+        self._partial = None
+
+    def _take_unsettled(self) -> list[Any]:
+        owners = self.session.unsettled_in
+        for delivery_id in [number for number, owner in owners.items() if owner is self]:
+            del owners[delivery_id]
+        return []

@@ -1,0 +1,122 @@
+"""The SASL layer, both roles: ANONYMOUS (RFC 4505) and PLAIN (RFC 4616). AMQP 1.0 §5.3.
+
+Rules of this file: frame bodies in, bytes out; what comes after the outcome belongs to the next layer and is
+never read here. A login that fails is a value (`failed`), not an exception.
+"""
+
+from collections.abc import Callable
+
+from holdfast.amqp import codec, conditions
+from holdfast.amqp.frames import SASL_FRAME, SASL_HEADER, frame
+from holdfast.amqp.performatives import (
+    SaslChallenge,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslResponse,
+    decode_composite,
+)
+from holdfast.errors import RemoteProtocolError
+
+Authenticate = Callable[[str, str | None, str | None], bool]
+"""(mechanism, user, password) → may enter. User and password are None for ANONYMOUS."""
+
+ANONYMOUS = "ANONYMOUS"
+PLAIN = "PLAIN"
+
+
+def _sasl_frame(value: object) -> bytes:
+    return frame(0, codec.encode(value), SASL_FRAME)
+
+
+class ServerSasl:
+    """The side that asks. `done` after the outcome is written; `failed` if it was no success."""
+
+    __slots__ = ("_authenticate", "_mechanisms", "_started_plain", "done", "failed", "user")
+
+    def __init__(self, mechanisms: tuple[str, ...], authenticate: Authenticate | None) -> None:
+        if authenticate is None:
+            mechanisms = tuple(name for name in mechanisms if name == ANONYMOUS)
+        self._mechanisms = mechanisms
+        self._authenticate = authenticate
+        self._started_plain = False
+        self.done = False
+        self.failed = False
+        self.user: str | None = None
+
+    def start(self) -> bytes:
+        """Our header and the mechanisms, before the client speaks (CLIENTS: it waits for them)."""
+        return SASL_HEADER + _sasl_frame(SaslMechanisms(self._mechanisms or (ANONYMOUS,)))
+
+    def receive(self, body: bytes) -> bytes:
+        """What to write after this frame; RemoteProtocolError for a frame that has no place here."""
+        value, _ = decode_composite(body)
+        if isinstance(value, SaslInit) and not self._started_plain:
+            if value.mechanism not in self._mechanisms:
+                return self._outcome(False)
+            if value.mechanism == ANONYMOUS:
+                # The response (absent, empty, a name, NUL and a name) is trace information: nothing to check.
+                return self._outcome(self._authenticate is None or self._authenticate(ANONYMOUS, None, None))
+            if value.initial_response is None:
+                self._started_plain = True
+                return _sasl_frame(SaslChallenge(b""))
+            return self._plain(value.initial_response)
+        if isinstance(value, SaslResponse) and self._started_plain:
+            return self._plain(value.response)
+        raise RemoteProtocolError(conditions.NOT_ALLOWED, f"{type(value).__name__} has no place in this login")
+
+    def _plain(self, response: bytes) -> bytes:
+        parts = response.split(b"\x00")
+        if len(parts) != 3 or self._authenticate is None:
+            return self._outcome(False)
+        try:
+            user, password = parts[1].decode(), parts[2].decode()
+        except UnicodeDecodeError:
+            return self._outcome(False)
+        if not user:
+            return self._outcome(False)
+        entered = self._authenticate(PLAIN, user, password)
+        if entered:
+            self.user = user
+        return self._outcome(entered)
+
+    def _outcome(self, entered: bool) -> bytes:
+        self.done = True
+        self.failed = not entered
+        return _sasl_frame(SaslOutcome(0 if entered else 1))
+
+
+class ClientSasl:
+    """The side that is asked. Its init goes out at once, before the mechanisms are known."""
+
+    __slots__ = ("_hostname", "_mechanism", "_response", "done", "failed", "reason")
+
+    def __init__(self, mechanism: str, user: str | None, password: str | None, hostname: str | None) -> None:
+        self._mechanism = mechanism
+        self._hostname = hostname
+        self._response = b"anonymous" if mechanism == ANONYMOUS else f"\0{user}\0{password}".encode()
+        self.done = False
+        self.failed = False
+        self.reason = ""
+
+    def start(self) -> bytes:
+        """Our header and sasl-init in one flight."""
+        return SASL_HEADER + _sasl_frame(SaslInit(self._mechanism, self._response, self._hostname))
+
+    def receive(self, body: bytes) -> bytes:
+        """What to write after this frame; RemoteProtocolError for a frame that has no place here."""
+        value, _ = decode_composite(body)
+        if isinstance(value, SaslMechanisms):
+            if self._mechanism not in value.sasl_server_mechanisms:
+                offered = ", ".join(value.sasl_server_mechanisms) or "nothing"
+                self.reason = f"{self._mechanism} is not among what the peer offers: {offered}"
+            return b""
+        if isinstance(value, SaslChallenge):
+            return _sasl_frame(SaslResponse(self._response))
+        if isinstance(value, SaslOutcome):
+            self.done = True
+            self.failed = value.code != 0
+            if self.failed and not self.reason:
+                self.reason = f"the login was refused (code {value.code})"
+            return b""
+        raise RemoteProtocolError(conditions.NOT_ALLOWED, f"{type(value).__name__} has no place in this login")

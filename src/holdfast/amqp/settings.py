@@ -1,0 +1,76 @@
+"""What a connection is told once. AMQP 1.0 §2.7.1.
+
+Rules of this file: frozen; units last; every bound on what a peer may make us hold has its name here.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.errors import ConfigError
+from holdfast.units import MIB
+
+WINDOW_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One side of a connection.
+
+    `max_frame_size`: bytes that we take in one frame, and the most that we send in one. 65536 or less: one
+    widespread client cuts by the announced size, but its own codec ends there.
+    `idle_time_out_s`: silence after which we give the peer up; half of it is announced (§2.4.5). None: never.
+    `incoming_window`: transfer frames that a session takes ahead; topped up by itself at half.
+    `max_message_size`: bytes of one delivery; a link whose delivery grows larger is detached.
+    `handshake_time_out_s`: from the first byte's chance until the peer's open, and from our close to the peer's.
+    `unsettled_max`: incoming deliveries of one session that wait for our outcome.
+    Client: `mechanism` None (no SASL layer), "ANONYMOUS" or "PLAIN" with `user` and `password`.
+    Server: `mechanisms` offered; `sasl_required` False takes a plain AMQP header too, as ANONYMOUS.
+    `first_transfer_id`: next-outgoing-id and first delivery-id of our sessions (any number is legal).
+    """
+
+    container_id: str
+    hostname: str | None = None
+    max_frame_size: int = 65536
+    channel_max: int = 255
+    handle_max: int = 1023
+    idle_time_out_s: float | None = None
+    handshake_time_out_s: float | None = 30.0
+    incoming_window: int = 8192
+    max_message_size: int = 64 * MIB
+    sessions_max: int = 256
+    links_max: int = 4096
+    unsettled_max: int = 262_144
+    offered_capabilities: tuple[str, ...] = ()
+    desired_capabilities: tuple[str, ...] = ()
+    properties: dict[str, Any] | None = None
+    mechanism: str | None = None
+    user: str | None = None
+    password: str | None = None
+    sasl_required: bool = False
+    mechanisms: tuple[str, ...] = ("ANONYMOUS", "PLAIN")
+    first_transfer_id: int = 0
+
+    def validate(self) -> None:
+        """Raise ConfigError for a value out of its range."""
+        for name, low, high in (
+            ("max_frame_size", 512, 2**32 - 1),
+            ("channel_max", 0, 65535),
+            ("handle_max", 0, 2**32 - 1),
+            ("incoming_window", 2, WINDOW_MAX),
+            ("max_message_size", 1, 2**63),
+            ("sessions_max", 1, 65536),
+            ("links_max", 1, 2**32),
+            ("unsettled_max", 1, 2**31),
+            ("first_transfer_id", 0, 2**32 - 1),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigError(f"{name}: {value} found, {low} to {high} accepted")
+        if self.mechanism not in (None, "ANONYMOUS", "PLAIN"):
+            raise ConfigError(f"mechanism: {self.mechanism!r} found, ANONYMOUS or PLAIN accepted")
+        if self.mechanism == "PLAIN" and (not self.user or self.password is None):
+            raise ConfigError("mechanism: PLAIN found without user and password")
+        for name in ("idle_time_out_s", "handshake_time_out_s"):
+            seconds = getattr(self, name)
+            if seconds is not None and not 0.002 <= seconds <= 4_000_000:
+                raise ConfigError(f"{name}: {seconds} found, 0.002 to 4000000 or none accepted")

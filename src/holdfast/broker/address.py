@@ -1,0 +1,51 @@
+"""Addresses: `queue`, `queue@node`, and what begins with `$` (amqp-illustrations, "Global Addressing").
+
+Rules of this file: pure. The part behind the last `@` names a node; blank, `localhost` and the node's own name
+mean here.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from holdfast.errors import ConfigError
+
+NAME_BYTES_MAX: Final = 200
+"""A queue's or node's name in UTF-8; the store's keys end at 511 bytes and hold two names."""
+
+_PRINTABLE: Final = re.compile(r"[^\x00-\x1f\x7f@]+")
+
+
+class Address(NamedTuple):
+    """`queue` at `node`; `node` is None for here."""
+
+    queue: str
+    node: str | None
+
+    def __str__(self) -> str:
+        return self.queue if self.node is None else f"{self.queue}@{self.node}"
+
+
+def check_name(name: str) -> str:
+    """`name` if it can name a queue or node; else ConfigError that says what is accepted."""
+    if (
+        not name
+        or len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX
+        or not _PRINTABLE.fullmatch(name)
+        or name.startswith("$")
+    ):
+        raise ConfigError(
+            f"name {name[:60]!r}: accepted is 1 to {NAME_BYTES_MAX} bytes without control characters and '@', "
+            "not beginning with '$'"
+        )
+    return name
+
+
+def parse(text: str, *, own_name: str) -> Address:
+    """The address that `text` writes, as seen at the node `own_name`; ConfigError where a part is no name."""
+    queue, at, node = text.rpartition("@")
+    if not at:
+        queue, node = node, ""
+    check_name(queue)
+    if node in ("", "localhost", own_name):
+        return Address(queue, None)
+    return Address(queue, check_name(node))

@@ -1,0 +1,286 @@
+"""A cursor: one reader's place in a queue, shared by the consumers that compete for it (amqp-illustrations,
+"Notes on Addressing, Queues and Links"; CUSTODY, "Readers").
+
+Rules of this file: never writes a batch but through the queue; never reads a clock; a taker is whoever was attached
+first among equals, in attach order. An entry is offered only once it is on disk, and, on a durable queue, only
+below the cursor's stored *mark*: after a crash everything below the mark counts as shown, so that a redelivery is
+always marked as one.
+"""
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from holdfast.broker import entry
+from holdfast.broker.ranges import RangeSet
+
+if TYPE_CHECKING:
+    from holdfast.broker.queue import Queue
+
+READ_COUNT: Final = 256
+READ_BYTES: Final = 1024 * 1024
+"""What one visit to the store fetches ahead of a cursor."""
+
+MARK_AHEAD: Final = 256
+"""A mark is stored at least that far ahead of a cursor that reads a backlog, so that it is not stored for each."""
+
+
+class Taker(Protocol):
+    """What entries are handed to: a consumer's link, or the custody link to a neighbour."""
+
+    excluded: set[int]
+    """Sequences that this taker has said it cannot use (modified, undeliverable-here)."""
+
+    def wants(self) -> int:
+        """How many entries it takes now."""
+
+    def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
+        """An entry, now its own until finished or given back. `delivery_count` is None the first time."""
+
+
+class Shown(NamedTuple):
+    """An entry in a taker's hands; `size` as the queue counts it."""
+
+    taker: Taker
+    size: int
+
+
+class Cursor:
+    """`name` is empty for the queue's shared cursor. `floor`: all below is finished; `finished`: what is above."""
+
+    __slots__ = (
+        "counts",
+        "finished",
+        "floor",
+        "lease_epoch",
+        "lease_until",
+        "mark",
+        "mark_stored",
+        "mode",
+        "name",
+        "position",
+        "prefetched",
+        "queue",
+        "returned",
+        "shown",
+        "shown_below",
+        "takers",
+        "tracked",
+    )
+
+    def __init__(self, queue: "Queue", name: str = "", *, mode: str = "copy", floor: int = 0) -> None:
+        self.queue = queue
+        self.name = name
+        self.mode = mode
+        self.floor = floor
+        self.position = floor
+        self.finished = RangeSet()
+        self.tracked = bool(name)
+        """Whether what is finished is kept as ranges (named, or beside named ones) or leaves the disk at once."""
+        self.returned: list[int] = []
+        self.shown: dict[int, Shown] = {}
+        self.counts: dict[int, int] = {}
+        self.prefetched: list[tuple[int, bytes]] = []
+        self.mark = 0
+        self.mark_stored = 0
+        self.shown_below = 0
+        """Entries below were possibly shown before the node was last started."""
+        self.takers: list[Taker] = []
+        self.lease_epoch = 0
+        self.lease_until = 0.0
+
+    # ------------------------------------------------------------------------------------------------ takers
+
+    def attach(self, taker: Taker) -> None:
+        self.takers.append(taker)
+        self.queue.touch()
+
+    def detach(self, taker: Taker, *, failed: bool = True) -> None:
+        """Takes the taker away; what it held goes back to its old place, marked as delivered once more."""
+        if taker in self.takers:
+            self.takers.remove(taker)
+        self.give_back([sequence for sequence, shown in self.shown.items() if shown.taker is taker], failed=failed)
+
+    def wanted(self) -> int:
+        return sum(taker.wants() for taker in self.takers)
+
+    # ------------------------------------------------------------------------------------------------ offering
+
+    def pump(self, limit: int) -> int:
+        """Hands out up to `limit` entries to takers in turn; returns how many were handed out."""
+        takers = [taker for taker in self.takers if taker.wants() > 0]
+        given = 0
+        aside: list[int] = []
+        while takers and given < limit:
+            item = self._next()
+            if item is None:
+                break
+            sequence, value = item
+            for taker in takers:
+                if sequence not in taker.excluded:
+                    break
+            else:
+                aside.append(sequence)
+                continue
+            self.shown[sequence] = Shown(taker, entry.size_of(value))
+            taker.take(sequence, value, self._count(sequence))
+            given += 1
+            takers.remove(taker)
+            if taker.wants() > 0:
+                takers.append(taker)
+        for sequence in aside:
+            heappush(self.returned, sequence)
+        if given:
+            self.queue.out_total += given
+        return given
+
+    def _count(self, sequence: int) -> int | None:
+        """Failed deliveries so far of an entry that was shown before; None for one that never was."""
+        if sequence < self.shown_below:
+            return max(1, self.counts.get(sequence, 0))
+        return self.counts.get(sequence)
+
+    def _next(self) -> tuple[int, bytes] | None:
+        queue = self.queue
+        while True:
+            if self.returned:
+                sequence = heappop(self.returned)
+                value = queue.value(sequence)
+                if value is None:  # purged or expired meanwhile
+                    self.counts.pop(sequence, None)
+                    continue
+            else:
+                found = self._ahead()
+                if found is None:
+                    return None
+                sequence, value = found
+            if queue.expired(value):
+                queue.drop_expired(self, sequence, value)
+                continue
+            return sequence, value
+
+    def _ahead(self) -> tuple[int, bytes] | None:
+        """The first entry at or after `position` that is visible, below the mark and not finished."""
+        queue = self.queue
+        limit = min(queue.visible, self.mark_stored) if queue.config.durable else queue.visible
+        while self.position < limit:
+            value = queue.cache.pop(self.position, None) if not self.prefetched else None
+            if value is not None:
+                queue.budget.free(len(value))
+                sequence = self.position
+            else:
+                while self.prefetched and self.prefetched[-1][0] < self.position:
+                    self.prefetched.pop()
+                if not self.prefetched:
+                    self.prefetched = queue.read(self.position, count_max=READ_COUNT, bytes_max=READ_BYTES)
+                    self.prefetched.reverse()
+                if not self.prefetched:
+                    self._skip_to(queue.visible)
+                    return None
+                if self.prefetched[-1][0] >= limit:
+                    return None
+                sequence, value = self.prefetched.pop()
+            self._skip_to(sequence)
+            self.position = sequence + 1
+            if self.tracked and (sequence in self.finished or sequence < self.floor):
+                continue
+            return sequence, value
+        if self.position < queue.visible:
+            self.want_mark()
+        return None
+
+    def _skip_to(self, sequence: int) -> None:
+        """Numbers that were never stored, or left before, count as finished."""
+        if self.tracked and sequence > self.position:
+            self.finished.add(self.position, sequence - 1)
+            self._raise_floor()
+        self.position = max(self.position, sequence)
+
+    def want_mark(self) -> None:
+        """Asks for a stored mark far enough for what the takers want now; the queue writes it with its counters."""
+        ahead = self.position + max(MARK_AHEAD, self.wanted())
+        if ahead > self.mark and self.takers:
+            self.mark = min(ahead, max(self.queue.next_sequence, self.mark))
+            if self.name:
+                self.queue.dirty(self)
+            else:
+                self.queue.touch_counters()
+
+    def only_held_back(self, taker: Taker) -> bool:
+        """Whether all that is left is what `taker` has said it cannot use."""
+        return self.position >= self.queue.visible and all(sequence in taker.excluded for sequence in self.returned)
+
+    # ------------------------------------------------------------------------------------------------ outcomes
+
+    def finish(self, sequences: list[int]) -> list[int]:
+        """Those of `sequences` that were in a taker's hands are done with; returns them."""
+        queue = self.queue
+        shown = self.shown
+        done = []
+        counts = self.counts
+        for sequence in sequences:
+            held = shown.pop(sequence, None)
+            if held is None:
+                continue
+            done.append(sequence)
+            if counts:
+                counts.pop(sequence, None)
+            if self.tracked:
+                self.finished.add(sequence)
+            else:
+                queue.retire(sequence, held.size)
+        if self.tracked and done:
+            self._raise_floor()
+            queue.dirty(self)
+            queue.reclaim()
+        return done
+
+    def give_back(self, sequences: list[int], *, failed: bool) -> None:
+        """What a taker could not finish; `failed` raises its delivery count. Old places are kept."""
+        for sequence in sequences:
+            if self.shown.pop(sequence, None) is None:
+                continue
+            self.counts[sequence] = self.counts.get(sequence, 0) + (1 if failed else 0)
+            heappush(self.returned, sequence)
+        if sequences:
+            self.queue.touch()
+
+    def advance(self, sequence: int) -> None:
+        """All below `sequence` is done: monotone, idempotent (CUSTODY, "Readers")."""
+        if sequence <= self.floor:
+            return
+        self.finished.add(self.floor, sequence - 1)
+        self._raise_floor()
+        self.position = max(self.position, self.floor)
+        self.queue.dirty(self)
+        self.queue.reclaim()
+
+    def _raise_floor(self) -> None:
+        self.floor = max(self.floor, self.finished.end_of_run(self.floor) + 1)
+        self.finished.drop_below(self.floor)
+
+    # ------------------------------------------------------------------------------------------------ tracking
+
+    def begin_tracking(self, head: int) -> None:
+        """From now on others read the queue too: what is finished must be remembered until they have."""
+        self.tracked = True
+        self.floor = head
+        self.finished = RangeSet([(head, self.position - 1)] if self.position > head else [])
+        for sequence in (*self.shown, *self.returned):
+            self.finished.remove(sequence)
+        self.position = max(self.position, head)
+        self._raise_floor()
+        self.queue.dirty(self)
+
+    def rewind(self) -> None:
+        """Begins anew at the floor; nothing may be in a taker's hands."""
+        assert not self.shown
+        self.position = self.floor
+        self.returned.clear()
+        self.prefetched.clear()
+
+    def forget(self, sequence: int) -> None:
+        """An entry left the queue by another way (purge, expiry) while no taker held it."""
+        self.counts.pop(sequence, None)
+        if sequence in self.returned:
+            self.returned.remove(sequence)
+            heapify(self.returned)

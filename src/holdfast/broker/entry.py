@@ -1,0 +1,144 @@
+"""A queue's entry as bytes: what came, who gave it, where it is bound (CUSTODY: names; ARCHITECTURE: hot path).
+
+Rules of this file: pure packing. The bare message is kept byte for byte; only header, delivery-annotations and
+message-annotations are rewritten (AMQP 1.0 §3.2). Annotations `x-opt-holdfast-…` never enter an entry: what they
+carry stands in the fixed part. The layout is versioned by its first byte.
+
+    version u8 | flags u8 | priority u8 | trace u8 | enqueued_ms u64 | expires_ms u64 | format u32 |
+    annotations u32 | to u16 | [origin 16 | number u64 | trace x 16] | to | annotations | bare message
+
+`annotations` holds the count of map items (u16) and the items encoded, without `expires_ms` 0 is never.
+`expires_ms` counts on the node's own steady clock, `enqueued_ms` is wall time.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from holdfast.errors import StorageError
+
+VERSION: Final = 1
+DURABLE: Final = 1
+CUSTODY: Final = 2
+TOMBSTONE: Final = 4
+LATE: Final = 8
+
+TRACE_MAX: Final = 64
+"""Store UUIDs in a trace (CUSTODY, "Trace")."""
+
+_FIXED: Final = Struct(">BBBBQQIIH")
+_IDENTITY: Final = Struct(">16sQ")
+FIXED_BYTES: Final = _FIXED.size
+PRIORITY_DEFAULT: Final = 4
+
+
+class Identity(NamedTuple):
+    """Who a message in custody is, end to end: (origin's store, number from 1); the destination is known by place."""
+
+    origin: UUID
+    number: int
+
+
+class Entry(NamedTuple):
+    """An entry taken apart. `annotations` and `bare` are views of the value, not copies."""
+
+    flags: int
+    priority: int
+    enqueued_ms: int
+    expires_ms: int
+    message_format: int
+    identity: Identity | None
+    trace: tuple[UUID, ...]
+    to: str
+    annotation_count: int
+    annotations: memoryview
+    bare: memoryview
+
+    @property
+    def size(self) -> int:
+        """What the queue's `bytes_max` counts: the message sections as they came."""
+        return len(self.annotations) + len(self.bare)
+
+
+_BARE_PREFIX: Final = _FIXED.pack
+
+
+def pack_plain(durable: bool, enqueued_ms: int, message_format: int, bare: bytes | memoryview) -> bytes:
+    """The hot path's entry: default priority, no time to live, no annotations, no custody."""
+    flags = DURABLE if durable else 0
+    head = _BARE_PREFIX(VERSION, flags, PRIORITY_DEFAULT, 0, enqueued_ms, 0, message_format, 0, 0)
+    return b"".join((head, bare))
+
+
+def pack(
+    *,
+    flags: int,
+    enqueued_ms: int,
+    bare: bytes | memoryview,
+    priority: int = PRIORITY_DEFAULT,
+    expires_ms: int = 0,
+    message_format: int = 0,
+    annotation_count: int = 0,
+    annotations: bytes | memoryview = b"",
+    identity: Identity | None = None,
+    trace: Sequence[UUID] = (),
+    to: str = "",
+) -> bytes:
+    """An entry's value. `trace` at most TRACE_MAX long; `identity` sets the CUSTODY flag."""
+    assert len(trace) <= TRACE_MAX
+    to_bytes = to.encode()
+    parts: list[bytes | memoryview] = []
+    if identity is not None:
+        flags |= CUSTODY
+        parts = [_IDENTITY.pack(identity.origin.bytes, identity.number), *(store.bytes for store in trace)]
+    if annotation_count:
+        annotations = annotation_count.to_bytes(2, "big") + bytes(annotations)
+    head = _FIXED.pack(
+        VERSION,
+        flags,
+        priority,
+        len(trace),
+        enqueued_ms,
+        expires_ms,
+        message_format,
+        len(annotations),
+        len(to_bytes),
+    )
+    return b"".join((head, *parts, to_bytes, annotations, bare))
+
+
+def unpack(value: bytes) -> Entry:
+    """The entry that `pack` wrote; StorageError where the bytes are none."""
+    if len(value) < FIXED_BYTES or value[0] != VERSION:
+        raise StorageError(f"entry: found layout {value[:1].hex() or 'nothing'}, accepted is {VERSION:02x}")
+    _, flags, priority, hops, enqueued_ms, expires_ms, message_format, annotated, to_size = _FIXED.unpack_from(value)
+    view = memoryview(value)
+    at = FIXED_BYTES
+    identity = None
+    trace: tuple[UUID, ...] = ()
+    if flags & CUSTODY:
+        origin, number = _IDENTITY.unpack_from(value, at)
+        identity = Identity(UUID(bytes=origin), number)
+        at += _IDENTITY.size
+        trace = tuple(UUID(bytes=value[at + 16 * hop : at + 16 * hop + 16]) for hop in range(hops))
+        at += 16 * hops
+    to = ""
+    if to_size:
+        to = str(view[at : at + to_size], "utf-8")
+        at += to_size
+    count = 0
+    end = at + annotated
+    if annotated:
+        count = int.from_bytes(view[at : at + 2], "big")
+        at += 2
+    return Entry(
+        flags, priority, enqueued_ms, expires_ms, message_format, identity, trace, to, count, view[at:end], view[end:]
+    )
+
+
+def size_of(value: bytes) -> int:
+    """`unpack(value).size` without taking it apart."""
+    if not value[1] & CUSTODY and value[24:30] == b"\0\0\0\0\0\0":
+        return len(value) - FIXED_BYTES
+    return unpack(value).size

@@ -1,0 +1,350 @@
+"""A queue: entries by sequence, bounds, one shared cursor and named ones (amqp-illustrations, "Consumption from
+Message Queues"; traffic-control §4.2 for bounds; CUSTODY, "Readers").
+
+Rules of this file: emits into the turn's `Batch`, reads through `EntryReader`, never reads a clock (`Clock` is
+told). A sequence is given once and never again; what a refused batch burned stays burned. `visible` is behind
+`next_sequence` until the commit is on disk: nothing is shown before it is stored.
+"""
+
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final, Protocol
+from uuid import UUID
+
+from holdfast.broker import entry
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.port import Batch, EntryReader
+
+COUNTERS: Final = Struct(">QQQQ")
+"""next sequence, messages, bytes, mark of the shared cursor."""
+
+RECLAIM_COUNT: Final = 2_000
+"""Entries that one turn takes off the disk behind the slowest cursor."""
+
+
+class Settings(Protocol):
+    """What a queue reads of its configuration (`core.config.QueueConfig`)."""
+
+    @property
+    def bytes_max(self) -> int | None: ...
+    @property
+    def messages_max(self) -> int | None: ...
+    @property
+    def when_full(self) -> str: ...
+    @property
+    def order(self) -> str: ...
+    @property
+    def order_wait_s(self) -> float: ...
+    @property
+    def durable(self) -> bool: ...
+
+
+class Budget:
+    """Bytes of bodies kept in memory for consumers that keep up, shared by all queues of a node."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, total_bytes: int) -> None:
+        self.left = total_bytes
+
+    def take(self, size: int) -> bool:
+        if size > self.left:
+            return False
+        self.left -= size
+        return True
+
+    def free(self, size: int) -> None:
+        self.left += size
+
+
+@dataclass(slots=True)
+class Clock:
+    """Times of this turn: `wall_ms` for people, `steady_ms` for time to live; it never goes back, over restarts too."""
+
+    wall_ms: int
+    steady_ms: int
+
+
+class Work:
+    """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
+
+    __slots__ = ("batch", "busy", "counted", "expired")
+
+    def __init__(self) -> None:
+        self.batch = Batch()
+        self.busy: dict[Queue, None] = {}
+        self.counted: dict[Queue, None] = {}
+        self.expired: list[tuple[Queue, int, bytes]] = []
+
+
+@dataclass(slots=True, eq=False)
+class Queue:
+    """`messages` and `bytes_held` count what is on disk or on its way there; bounds hold for both together."""
+
+    queue_id: int
+    name: str
+    uuid: UUID
+    config: Settings
+    reader: EntryReader
+    budget: Budget
+    clock: Clock
+    work: Work
+    next_sequence: int = 1
+    visible: int = 1
+    messages: int = 0
+    bytes_held: int = 0
+    in_total: int = 0
+    out_total: int = 0
+    expired_total: int = 0
+    shared: Cursor = field(init=False)
+    named: dict[str, Cursor] = field(default_factory=dict)
+    cache: dict[int, bytes] = field(default_factory=dict)
+    dirty_cursors: dict[str, Cursor] = field(default_factory=dict)
+    deleted_cursors: list[str] = field(default_factory=list)
+    reclaiming: bool = False
+    reclaim_from: int = 0
+    """All below left the disk, or does with the batches under way."""
+    ephemeral: dict[int, bytes] = field(default_factory=dict)
+    """The entries themselves where the queue is not durable."""
+
+    def __post_init__(self) -> None:
+        self.shared = Cursor(self)
+
+    # ------------------------------------------------------------------------------------------------ bounds
+
+    def fits(self, size: int) -> bool:
+        """Whether one more entry of `size` bytes stays within both bounds. An empty queue takes any size."""
+        config = self.config
+        if config.messages_max is not None and self.messages >= config.messages_max:
+            return False
+        return config.bytes_max is None or self.bytes_held + size <= config.bytes_max or self.messages == 0
+
+    def room(self, at_most: int) -> int:
+        """Deliveries that may be asked of producers now, 0 to `at_most`; by bytes a guess, made safe by `fits`."""
+        config = self.config
+        room = at_most
+        if config.messages_max is not None:
+            room = min(room, max(0, config.messages_max - self.messages))
+        if config.bytes_max is not None:
+            average = max(256, self.bytes_held // self.messages if self.messages else 1024)
+            left = config.bytes_max - self.bytes_held
+            room = min(room, max(left // average, 1 if left > 0 else 0))
+        return room
+
+    # ------------------------------------------------------------------------------------------------ append
+
+    def append(self, value: bytes, size: int) -> int:
+        """Takes an entry into the turn's batch; returns its sequence. The caller has asked `fits`."""
+        sequence = self.next_sequence
+        self.next_sequence = sequence + 1
+        self.messages += 1
+        self.bytes_held += size
+        self.in_total += 1
+        if self.config.durable:
+            batch = self.work.batch
+            batch.appends.append((self.queue_id, sequence, value))
+            batch.bytes_appended += len(value)
+            if self.shared.takers and self.budget.take(len(value)):
+                self.cache[sequence] = value
+        else:
+            self.ephemeral[sequence] = value
+        self.work.counted[self] = None
+        return sequence
+
+    def undo(self, sequence: int, size: int) -> None:
+        """The batch that held this append found no space: it never was; its number stays unused."""
+        self.messages -= 1
+        self.bytes_held -= size
+        self.in_total -= 1
+        self.uncache(sequence)
+
+    def show_up_to(self, sequence: int) -> None:
+        """All below `sequence` is on disk now and may be offered."""
+        if sequence > self.visible:
+            self.visible = sequence
+            self.touch()
+
+    # ------------------------------------------------------------------------------------------------ read
+
+    def read(self, first: int, *, count_max: int, bytes_max: int) -> list[tuple[int, bytes]]:
+        """Visible entries from `first` on, ascending."""
+        if self.config.durable:
+            found = self.reader.read(self.queue_id, first, count_max=count_max, bytes_max=bytes_max)
+            while found and found[-1][0] >= self.visible:
+                found.pop()
+            return found
+        items = []
+        for sequence, value in self.ephemeral.items():  # insertion order is sequence order
+            if first <= sequence < self.visible:
+                items.append((sequence, value))
+                if len(items) >= count_max:
+                    break
+        return items
+
+    def value(self, sequence: int) -> bytes | None:
+        if not self.config.durable:
+            return self.ephemeral.get(sequence)
+        cached = self.cache.get(sequence)
+        return cached if cached is not None else self.reader.get(self.queue_id, sequence)
+
+    def head(self) -> int:
+        """The lowest visible sequence that is stored, `visible` where there is none."""
+        found = self.read(0, count_max=1, bytes_max=1)
+        return found[0][0] if found else self.visible
+
+    def oldest_wall_ms(self) -> int | None:
+        """When the oldest visible entry came, None where there is none."""
+        found = self.read(0, count_max=1, bytes_max=1) if self.messages else []
+        return entry.unpack(found[0][1]).enqueued_ms if found else None
+
+    # ------------------------------------------------------------------------------------------------ leave
+
+    def retire(self, sequence: int, size: int) -> None:
+        """The entry leaves with this turn's batch."""
+        self.messages -= 1
+        self.bytes_held -= size
+        if self.config.durable:
+            self.work.batch.retires.append((self.queue_id, sequence))
+            if self.cache:
+                self.uncache(sequence)
+        else:
+            self.ephemeral.pop(sequence, None)
+        self.work.counted[self] = None
+        self.work.busy[self] = None
+
+    def uncache(self, sequence: int) -> None:
+        value = self.cache.pop(sequence, None)
+        if value is not None:
+            self.budget.free(len(value))
+
+    def expired(self, value: bytes) -> bool:
+        if value[12:20] == b"\0\0\0\0\0\0\0\0":
+            return False
+        return int.from_bytes(value[12:20], "big") <= self.clock.steady_ms
+
+    def drop_expired(self, cursor: Cursor, sequence: int, value: bytes) -> None:
+        """An entry whose time to live is over, met by a cursor: it leaves, and `work.expired` tells the core."""
+        if cursor.tracked:
+            cursor.finished.add(sequence)
+            cursor.advance(cursor.floor)
+            self.dirty(cursor)
+            self.reclaim()
+            return
+        self.expired_total += 1
+        self.retire(sequence, entry.size_of(value))
+        self.work.expired.append((self, sequence, value))
+
+    def purge(self) -> list[tuple[int, bytes]]:
+        """Retires all that no taker holds and no named cursor still needs; returns what left, as (sequence, value)."""
+        if self.named:
+            return []
+        gone = []
+        first = 0
+        while True:
+            chunk = self.read(first, count_max=1_000, bytes_max=4 * 1024 * 1024)
+            if not chunk:
+                break
+            for sequence, value in chunk:
+                shared = self.shared
+                left_already = sequence < shared.position and sequence not in shared.returned
+                if sequence not in shared.shown and not left_already:
+                    self.retire(sequence, entry.size_of(value))
+                    self.shared.forget(sequence)
+                    gone.append((sequence, value))
+            first = chunk[-1][0] + 1
+        self.shared.prefetched.clear()
+        self.shared.position = max(self.shared.position, self.visible)
+        return gone
+
+    # ------------------------------------------------------------------------------------------------ cursors
+
+    def readers(self) -> list[Cursor]:
+        """The cursors that an entry waits for: a taking subscription stands in the shared one's place."""
+        named = list(self.named.values())
+        return named if any(cursor.mode == "take" for cursor in named) else [self.shared, *named]
+
+    @property
+    def taken_by(self) -> str | None:
+        """The name of the subscription that alone reads, None where ordinary consumers may."""
+        return next((cursor.name for cursor in self.named.values() if cursor.mode == "take"), None)
+
+    def add_cursor(self, name: str, mode: str, start: int) -> Cursor:
+        """A new named cursor at `start`; the shared one begins to remember what it finished."""
+        if not self.named and not self.shared.tracked:
+            self.shared.begin_tracking(self.head())
+        cursor = Cursor(self, name, mode=mode, floor=start)
+        self.named[name] = cursor
+        self.dirty(cursor)
+        self.reclaim()
+        return cursor
+
+    def remove_cursor(self, name: str) -> None:
+        """Forgets a named cursor; with the last one, what the shared one had finished leaves."""
+        self.named.pop(name)
+        self.dirty_cursors.pop(name, None)
+        self.deleted_cursors.append(name)
+        if not self.named:
+            shared = self.shared
+            for first, last in shared.finished:
+                for sequence, value in self.read(first, count_max=last - first + 1, bytes_max=2**62):
+                    if sequence <= last:
+                        self.retire(sequence, entry.size_of(value))
+            self.reclaim()
+            shared.tracked = False
+            self.dirty_cursors.pop("", None)
+            self.deleted_cursors.append("")
+        self.touch_counters()
+        self.touch()
+
+    def reclaim(self) -> None:
+        """What every reader has passed leaves the disk, a bounded number each turn."""
+        self.reclaiming = True
+        self.touch()
+
+    def reclaim_some(self) -> None:
+        """One turn's share of `reclaim`."""
+        if not self.reclaiming:
+            return
+        low = min((cursor.floor for cursor in self.readers() if cursor.tracked), default=0)
+        found = self.read(self.reclaim_from, count_max=RECLAIM_COUNT, bytes_max=4 * 1024 * 1024) if low else []
+        for sequence, value in found:
+            if sequence >= low:
+                self.reclaiming = False
+                return
+            self.retire(sequence, entry.size_of(value))
+            self.reclaim_from = sequence + 1
+        if not found:
+            self.reclaiming = False
+        else:
+            self.touch()
+
+    # ------------------------------------------------------------------------------------------------ turn
+
+    def touch(self) -> None:
+        """There is something to offer or to reclaim before the turn ends."""
+        self.work.busy[self] = None
+
+    def touch_counters(self) -> None:
+        self.work.counted[self] = None
+
+    def dirty(self, cursor: Cursor) -> None:
+        """The cursor's record is to be stored with this turn's batch."""
+        self.dirty_cursors[cursor.name] = cursor
+        self.work.counted[self] = None
+
+    def before_commit(self) -> None:
+        """Stores ahead what consumers are about to be shown, with the counters that are written anyway."""
+        if self.config.durable:
+            shared = self.shared
+            if shared.takers:
+                limit = min(self.next_sequence, shared.position + shared.wanted())
+                shared.mark = max(shared.mark, limit)
+            for cursor in self.named.values():
+                if cursor.takers:
+                    limit = min(self.next_sequence, cursor.position + cursor.wanted())
+                    if limit > cursor.mark:
+                        cursor.mark = limit
+                        self.dirty_cursors[cursor.name] = cursor
+
+    def counters(self) -> bytes:
+        return COUNTERS.pack(self.next_sequence, self.messages, self.bytes_held, self.shared.mark)

@@ -1,0 +1,108 @@
+"""Sets of sequence numbers kept as inclusive ranges: what a cursor finished, what a producer or an origin gave.
+
+Rules of this file: pure data; ranges are disjoint, never adjacent, ascending. Operations are O(log n) to find and
+O(n) in the number of ranges to insert, which the owner bounds.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+
+class RangeSet:
+    """A set of integers as `[first, last]` pairs, both inclusive."""
+
+    __slots__ = ("_firsts", "_lasts")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        for first, last in ranges:
+            self.add(first, last)
+
+    def __contains__(self, number: int) -> bool:
+        index = bisect_right(self._firsts, number) - 1
+        return index >= 0 and number <= self._lasts[index]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(zip(self._firsts, self._lasts, strict=True))
+
+    def __len__(self) -> int:
+        """The number of ranges, not of members."""
+        return len(self._firsts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RangeSet) and self._firsts == other._firsts and self._lasts == other._lasts
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __repr__(self) -> str:
+        return f"RangeSet({list(self)})"
+
+    def copy(self) -> "RangeSet":
+        twin = RangeSet()
+        twin._firsts = self._firsts.copy()
+        twin._lasts = self._lasts.copy()
+        return twin
+
+    @property
+    def last(self) -> int:
+        """The greatest member, 0 where there is none."""
+        return self._lasts[-1] if self._lasts else 0
+
+    def add(self, first: int, last: int | None = None) -> None:
+        """Adds `first`, or all of `[first, last]`."""
+        if last is None:
+            last = first
+        firsts, lasts = self._firsts, self._lasts
+        if lasts and first == lasts[-1] + 1:  # the common case: the next number
+            lasts[-1] = last
+            return
+        low = bisect_right(firsts, first) - 1
+        if low < 0 or lasts[low] < first - 1:
+            low += 1
+        high = low
+        while high < len(firsts) and firsts[high] <= last + 1:
+            high += 1
+        if low < high:
+            first = min(first, firsts[low])
+            last = max(last, lasts[high - 1])
+        firsts[low:high] = [first]
+        lasts[low:high] = [last]
+
+    def remove(self, number: int) -> None:
+        """Takes `number` out; no error where it is not in."""
+        index = bisect_right(self._firsts, number) - 1
+        if index < 0 or number > self._lasts[index]:
+            return
+        first, last = self._firsts[index], self._lasts[index]
+        pieces = [(low, high) for low, high in ((first, number - 1), (number + 1, last)) if low <= high]
+        self._firsts[index : index + 1] = [low for low, _ in pieces]
+        self._lasts[index : index + 1] = [high for _, high in pieces]
+
+    def drop_below(self, bound: int) -> None:
+        """Forgets every member below `bound`."""
+        firsts, lasts = self._firsts, self._lasts
+        index = bisect_right(lasts, bound - 1)
+        del firsts[:index], lasts[:index]
+        if firsts and firsts[0] < bound:
+            firsts[0] = bound
+
+    def end_of_run(self, number: int) -> int:
+        """The greatest n such that all of `[number, n]` is in the set; `number - 1` where it is not in itself."""
+        index = bisect_right(self._firsts, number) - 1
+        return self._lasts[index] if index >= 0 and number <= self._lasts[index] else number - 1
+
+    def gaps(self, first: int, last: int) -> list[tuple[int, int]]:
+        """What of `[first, last]` is not in the set, ascending."""
+        missing: list[tuple[int, int]] = []
+        for low, high in self:
+            if high < first:
+                continue
+            if low > last:
+                break
+            if low > first:
+                missing.append((first, low - 1))
+            first = max(first, high + 1)
+        if first <= last:
+            missing.append((first, last))
+        return missing

@@ -1,0 +1,117 @@
+"""How the small tables are written: queues, cursors, producers, origins, hops (port.TABLES).
+
+Rules of this file: pure packing, one pair of functions a table; fixed layouts by `struct`, each with its size
+bounded by what its owner bounds.
+"""
+
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from holdfast.amqp.codec import decode, encode
+from holdfast.amqp.types import Symbol
+from holdfast.broker.ranges import RangeSet
+from holdfast.errors import RemoteProtocolError, StorageError
+
+PAIRS: Final = Struct(">QQ")
+_CURSOR: Final = Struct(">BQQQ")
+_PRODUCER: Final = Struct(">QQ")
+_ORIGIN: Final = Struct(">QQdII")
+_HOP: Final = Struct(">16sQ")
+_QUEUE_ID: Final = Struct(">I")
+
+
+def pack_ranges(ranges: RangeSet) -> bytes:
+    return b"".join(PAIRS.pack(first, last) for first, last in ranges)
+
+
+def unpack_ranges(data: bytes) -> RangeSet:
+    return RangeSet((first, last) for first, last in PAIRS.iter_unpack(data))
+
+
+def pack_map(fields: dict[str, Any]) -> bytes:
+    """A map with symbol keys, as AMQP encodes it: what is read by people and grows fields."""
+    return encode({Symbol(key): value for key, value in fields.items()})
+
+
+def unpack_map(data: bytes) -> dict[str, Any]:
+    try:
+        value, _ = decode(data)
+    except RemoteProtocolError as error:
+        raise StorageError(f"a record of the store cannot be read: {error.description}") from error
+    return {str(key): item for key, item in value.items()}
+
+
+class CursorRecord(NamedTuple):
+    """A named cursor, or the shared one beside named ones; `taking` as its mode."""
+
+    taking: bool
+    floor: int
+    mark: int
+    lease_epoch: int
+    finished: RangeSet
+
+
+def pack_cursor(record: CursorRecord) -> bytes:
+    return _CURSOR.pack(record.taking, record.floor, record.mark, record.lease_epoch) + pack_ranges(record.finished)
+
+
+def unpack_cursor(data: bytes) -> CursorRecord:
+    taking, floor, mark, lease_epoch = _CURSOR.unpack_from(data)
+    return CursorRecord(bool(taking), floor, mark, lease_epoch, unpack_ranges(data[_CURSOR.size :]))
+
+
+def cursor_key(queue_id: int, name: str) -> bytes:
+    return _QUEUE_ID.pack(queue_id) + name.encode()
+
+
+def split_cursor_key(key: bytes) -> tuple[int, str]:
+    return _QUEUE_ID.unpack_from(key)[0], key[_QUEUE_ID.size :].decode()
+
+
+def counters_key(queue_id: int) -> bytes:
+    return b"q" + _QUEUE_ID.pack(queue_id)
+
+
+def pack_producer(epoch: int, used_ms: int, stored: RangeSet) -> bytes:
+    return _PRODUCER.pack(epoch, used_ms) + pack_ranges(stored)
+
+
+def unpack_producer(data: bytes) -> tuple[int, int, RangeSet]:
+    epoch, used_ms = _PRODUCER.unpack_from(data)
+    return epoch, used_ms, unpack_ranges(data[_PRODUCER.size :])
+
+
+class OriginRecord(NamedTuple):
+    """What a destination keeps of an origin; `finished` lies above `mark`, `ended` anywhere."""
+
+    mark: int
+    passed: int
+    waited_s: float
+    finished: RangeSet
+    ended: RangeSet
+
+
+def pack_origin(record: OriginRecord) -> bytes:
+    head = _ORIGIN.pack(record.mark, record.passed, record.waited_s, len(record.finished), len(record.ended))
+    return head + pack_ranges(record.finished) + pack_ranges(record.ended)
+
+
+def unpack_origin(data: bytes) -> OriginRecord:
+    mark, passed, waited_s, finished, ended = _ORIGIN.unpack_from(data)
+    split = _ORIGIN.size + finished * PAIRS.size
+    return OriginRecord(
+        mark,
+        passed,
+        waited_s,
+        unpack_ranges(data[_ORIGIN.size : split]),
+        unpack_ranges(data[split : split + ended * PAIRS.size]),
+    )
+
+
+def pack_hop(epoch: bytes, last: int) -> bytes:
+    return _HOP.pack(epoch, last)
+
+
+def unpack_hop(data: bytes) -> tuple[bytes, int]:
+    epoch, last = _HOP.unpack(data)
+    return epoch, last

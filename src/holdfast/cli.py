@@ -1,0 +1,482 @@
+"""The command `holdfast`: parsing only, each verb is imported when it runs (docs/client.md).
+
+Rules of this file: no verb's work is done here; what is not built has no option, so argparse refuses it. Exit
+0 done, 1 failed (HoldfastError, one line), 2 usage or configuration (ConfigError, one line), 130 for Ctrl-C.
+A verb's function takes the Namespace that its parser below fills, and returns the exit code.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from holdfast import __version__
+from holdfast.errors import ConfigError, HoldfastError
+
+DEFAULT_URL: Final = "amqp://127.0.0.1:5672"
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+Verbs = argparse._SubParsersAction  # the type that add_subparsers returns has no public name
+
+
+def _number(low: float, high: float, what: str, kind: type = int) -> Callable[[str], float]:
+    """An argparse type: a number within [low, high], in the unit that `what` names."""
+
+    def parse(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not low <= value <= high:
+            least = f"at least {low:g}" if high > 1e15 else f"{low:g} to {high:g}"
+            raise argparse.ArgumentTypeError(f"found {text!r}, accepted is {what}, {least}")
+        return float(value) if kind is float else int(value)
+
+    return parse
+
+
+_COUNT: Final = _number(1, 1 << 62, "a whole number")
+_SEQUENCE: Final = _number(1, (1 << 64) - 1, "a sequence")
+_BYTES: Final = _number(1, 1 << 62, "a number of bytes")
+_SECONDS: Final = _number(0, 1e9, "seconds", float)
+_SIZE: Final = _number(0, 64 * 1024 * 1024, "a number of bytes")
+
+
+def _positive_seconds(text: str) -> float:
+    value = _SECONDS(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is seconds, above 0")
+    return value
+
+
+def _rate(text: str) -> float:
+    value = _number(0, 1e9, "messages a second, above 0", float)(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is messages a second, above 0")
+    return value
+
+
+def _property(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is KEY=VALUE")
+    return key, value
+
+
+def _listen(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is HOST:PORT, port 0 to 65535")
+    return text
+
+
+def _verb(
+    verbs: "Verbs[argparse.ArgumentParser]", name: str, does: str, example: str
+) -> argparse.ArgumentParser:
+    return verbs.add_parser(
+        name,
+        help=does,
+        description=does[0].upper() + does[1:] + ".",
+        epilog="example:\n" + "\n".join(f"  {line}" for line in example.splitlines()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def _client_options(parser: argparse.ArgumentParser, *, retry_s: float) -> None:
+    parser.add_argument(
+        "--url",
+        default=DEFAULT_URL,
+        metavar="URL",
+        help="the node, amqp://user:password@host:port or amqps://… (default %(default)s); a user without "
+        "a password is asked for it",
+    )
+    parser.add_argument("--password-file", metavar="FILE", help="the password is this file's first line")
+    parser.add_argument(
+        "--retry",
+        type=_SECONDS,
+        default=retry_s,
+        metavar="S",
+        help="seconds without a connection until it gives up (default %(default)g)",
+    )
+
+
+def _json_option(parser: argparse.ArgumentParser, what: str = "the answer as JSON") -> None:
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+# ------------------------------------------------------------------------------------------------------ verbs
+
+
+def _add_node(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    parser = _verb(
+        verbs,
+        "node",
+        "runs a node in the foreground",
+        "holdfast node --name ewr --listen 127.0.0.1:5672 --data ./ewr.holdfast\nholdfast node ewr.toml",
+    )
+    parser.add_argument(
+        "config",
+        nargs="?",
+        metavar="CONFIG.toml",
+        help="configuration; without one any address that a client names becomes a durable queue",
+    )
+    parser.add_argument("--name", metavar="N", help="the node's name (default: the host's)")
+    parser.add_argument(
+        "--listen", type=_listen, metavar="HOST:PORT", help="default 127.0.0.1:5672; port 0 picks one"
+    )
+    parser.add_argument("--data", metavar="DIR", help="where messages are stored (default ./NAME.holdfast)")
+    # For the kill tests alone: ends the process at the COUNT-th passing of a named moment; counts passings.
+    parser.add_argument("--crash-point", metavar="NAME:COUNT", help=argparse.SUPPRESS)
+    parser.add_argument("--points-file", metavar="PATH", help=argparse.SUPPRESS)
+    parser.set_defaults(run=_run_node)
+
+
+def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    parser = _verb(
+        verbs,
+        "send",
+        "sends a message for each line, row or JSON line of a file, or generated ones",
+        "holdfast send flights flights.csv --format csv --subject-from origin --url amqp://127.0.0.1:5672\n"
+        "holdfast send flights --count 100000 --size 1024",
+    )
+    parser.add_argument("address", metavar="ADDRESS", help="queue, or queue@node")
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help="what to send; standard input if - or left out"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("lines", "csv", "json"),
+        default="lines",
+        help="a message for each line (default), CSV row or JSON line",
+    )
+    parser.add_argument(
+        "--count", type=_COUNT, metavar="N", help="send N generated messages instead of a file"
+    )
+    parser.add_argument(
+        "--size", type=_SIZE, metavar="BYTES", help="body of each generated message (default 1024)"
+    )
+    parser.add_argument(
+        "--rate", type=_rate, metavar="PER_SECOND", help="at most this many messages a second"
+    )
+    parser.add_argument("--subject", metavar="S", help="subject of every message")
+    parser.add_argument(
+        "--subject-from", metavar="COLUMN", help="take the subject from this column or JSON key"
+    )
+    parser.add_argument(
+        "--property",
+        type=_property,
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="application property of every message; may be repeated",
+    )
+    parser.add_argument("--ttl", type=_positive_seconds, metavar="S", help="messages expire after S seconds")
+    parser.add_argument(
+        "--priority", type=_number(0, 255, "a priority"), metavar="P", help="0 to 255, 4 if not given"
+    )
+    parser.add_argument(
+        "--producer",
+        metavar="NAME",
+        help="number the messages under this name, so that none is stored twice whatever breaks on the way",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="with --producer: the place in FILE is the number, so "
+        "what an earlier run of the same FILE stored is skipped",
+    )
+    _client_options(parser, retry_s=60.0)
+    parser.set_defaults(run=_run_send, check=_check_send)
+
+
+def _check_send(args: argparse.Namespace) -> str | None:
+    if args.count is not None and args.file is not None:
+        return "FILE and --count: found both, accepted is one"
+    if args.size is not None and args.count is None:
+        return "--size: found without --count, accepted is with it"
+    if args.count is not None and args.format != "lines":
+        return "--format and --count: found both, accepted is one"
+    if args.subject is not None and args.subject_from is not None:
+        return "--subject and --subject-from: found both, accepted is one"
+    if args.subject_from is not None and args.format == "lines":
+        return "--subject-from: found with --format lines, accepted is csv or json"
+    if args.resume and args.producer is None:
+        return "--resume: found without --producer, accepted is with it"
+    return None
+
+
+def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    parser = _verb(
+        verbs,
+        "receive",
+        "prints the bodies of messages and takes them off the queue",
+        "holdfast receive flights --url amqp://127.0.0.1:5672 --count 10 --json\n"
+        "holdfast receive flights --browse --from-sequence 1 --idle-timeout 1",
+    )
+    parser.add_argument("address", metavar="ADDRESS", help="the queue")
+    parser.add_argument("--count", type=_COUNT, metavar="N", help="end after N messages")
+    parser.add_argument(
+        "--idle-timeout",
+        type=_positive_seconds,
+        metavar="S",
+        help="end when nothing came for S seconds; with --count that is a failure",
+    )
+    parser.add_argument("--browse", action="store_true", help="look only: the messages stay")
+    parser.add_argument(
+        "--from-sequence", type=_SEQUENCE, metavar="N", help="start at this sequence; only looks"
+    )
+    parser.add_argument(
+        "--subscription",
+        metavar="NAME",
+        help="read through this durable subscription, which has a cursor of its own",
+    )
+    _json_option(parser, "the whole message as one JSON line")
+    _client_options(parser, retry_s=60.0)
+    parser.set_defaults(run=_run_receive, check=_check_receive)
+
+
+def _check_receive(args: argparse.Namespace) -> str | None:
+    if args.subscription is not None and (args.browse or args.from_sequence is not None):
+        return "--subscription: found with --browse or --from-sequence, accepted is alone"
+    return None
+
+
+def _add_status(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    parser = _verb(
+        verbs,
+        "status",
+        "shows a node's queues, links, sessions and memory",
+        "holdfast status --url amqp://127.0.0.1:5672 --json",
+    )
+    _json_option(parser)
+    _client_options(parser, retry_s=0.0)
+    parser.set_defaults(run=_run_status)
+
+
+def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    group = _verb(
+        verbs,
+        "queue",
+        "lists, makes, deletes and empties queues",
+        "holdfast queue create flights --messages-max 100000\nholdfast queue list --json",
+    )
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, does, example in (
+        ("list", "lists the queues", "holdfast queue list"),
+        (
+            "create",
+            "makes a durable queue",
+            "holdfast queue create flights --bytes-max 1000000 --when-full refuse",
+        ),
+        ("delete", "deletes a queue and all that is in it", "holdfast queue delete flights"),
+        ("purge", "drops all that is in a queue", "holdfast queue purge flights"),
+        (
+            "skip",
+            "gives up waiting for what is missing, and counts it as lost",
+            "holdfast queue skip flights",
+        ),
+    ):
+        parser = _verb(actions, name, does, example)
+        if name != "list":
+            parser.add_argument("name", metavar="QUEUE")
+        if name == "create":
+            parser.add_argument(
+                "--bytes-max", type=_BYTES, metavar="BYTES", help="bound of the bodies' bytes"
+            )
+            parser.add_argument("--messages-max", type=_COUNT, metavar="N", help="bound of the messages")
+            parser.add_argument(
+                "--when-full", choices=("block", "refuse"), help="withhold credit (default) or reject"
+            )
+            parser.add_argument(
+                "--order",
+                choices=("strict", "bounded", "none"),
+                help="of what comes from other nodes (default bounded)",
+            )
+            parser.add_argument(
+                "--order-wait", type=_SECONDS, metavar="S", help="how long bounded waits (default 30)"
+            )
+            parser.add_argument("--memory", action="store_true", help="keep messages in memory alone")
+        if name == "skip":
+            parser.add_argument("--origin", metavar="UUID", help="of this origin alone (default: all)")
+        _json_option(parser)
+        _client_options(parser, retry_s=0.0)
+        parser.set_defaults(run=_run_queue)
+
+
+def _add_subscription(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    group = _verb(
+        verbs, "subscription", "lists and deletes subscriptions", "holdfast subscription list --queue flights"
+    )
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, does, example in (
+        (
+            "list",
+            "lists subscriptions and how far each has read",
+            "holdfast subscription list --queue flights",
+        ),
+        ("delete", "deletes a subscription; what it kept may leave", "holdfast subscription delete audit"),
+    ):
+        parser = _verb(actions, name, does, example)
+        if name == "delete":
+            parser.add_argument("name", metavar="NAME")
+        parser.add_argument("--queue", metavar="QUEUE", help="of this queue (default: wherever it is)")
+        _json_option(parser)
+        _client_options(parser, retry_s=0.0)
+        parser.set_defaults(run=_run_subscription)
+
+
+def _add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    group = _verb(
+        verbs,
+        "pipeline",
+        "runs the Spark jobs",
+        "holdfast pipeline ingest flights --out ./flights.parquet --available-now",
+    )
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parser = _verb(
+        actions,
+        "ingest",
+        "writes what arrives in a queue to Parquet, each message once",
+        "holdfast pipeline ingest flights --url amqp://127.0.0.1:5672 --out ./table --available-now",
+    )
+    parser.add_argument("address", metavar="ADDRESS", help="the queue")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory")
+    parser.add_argument("--available-now", action="store_true", help="write what is there, then end")
+    parser.add_argument("--subscription", metavar="NAME", help="name of the subscription that reads")
+    parser.add_argument("--checkpoint", metavar="DIR", help="Spark's checkpoint (default: beside the table)")
+    parser.add_argument(
+        "--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)"
+    )
+    parser.add_argument("--max-rows", type=_COUNT, metavar="N", help="most rows of one trigger")
+    parser.add_argument("--trigger-s", type=_SECONDS, metavar="S", help="seconds between triggers")
+    parser.add_argument(
+        "--start",
+        choices=("first", "next"),
+        default="first",
+        help="a new subscription starts at what is there (default) or at what comes next",
+    )
+    _client_options(parser, retry_s=60.0)
+    parser.set_defaults(run=_run_ingest)
+
+
+def _add_demo(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    parser = _verb(
+        verbs,
+        "demo",
+        "shows the whole path on real data, on this machine",
+        "holdfast demo --flights 20000 --out ./demo --keep",
+    )
+    parser.add_argument("--all", action="store_true", help="send every flight")
+    parser.add_argument(
+        "--flights", type=_COUNT, default=60_000, metavar="N", help="how many (default %(default)s)"
+    )
+    parser.add_argument("--out", metavar="DIR", help="where numbers and picture go")
+    parser.add_argument("--keep", action="store_true", help="keep the nodes' stores and the table")
+    parser.set_defaults(run=_run_demo)
+
+
+# ----------------------------------------------------------------------------------- run, lazily imported
+
+
+def _run_node(args: argparse.Namespace) -> int:
+    from holdfast.node.command import run_node
+
+    return run_node(args)
+
+
+def _run_send(args: argparse.Namespace) -> int:
+    from holdfast.client.commands import send
+
+    return send(args)
+
+
+def _run_receive(args: argparse.Namespace) -> int:
+    from holdfast.client.commands import receive
+
+    return receive(args)
+
+
+def _run_status(args: argparse.Namespace) -> int:
+    from holdfast.client.commands import status
+
+    return status(args)
+
+
+def _run_queue(args: argparse.Namespace) -> int:
+    from holdfast.client.commands import queue
+
+    return queue(args)
+
+
+def _run_subscription(args: argparse.Namespace) -> int:
+    from holdfast.client.commands import subscription
+
+    return subscription(args)
+
+
+def _run_ingest(args: argparse.Namespace) -> int:
+    from holdfast.pipeline.commands import ingest
+
+    return ingest(args)
+
+
+def _run_demo(args: argparse.Namespace) -> int:
+    from holdfast.harness.demo import run_demo
+
+    return run_demo(args)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole grammar of the command line."""
+    top = argparse.ArgumentParser(
+        prog="holdfast",
+        description="A store-and-forward message bus for sites joined by thin, breaking links.",
+        epilog="example:\n  holdfast node --name ewr\n  holdfast VERB --help",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"holdfast {__version__}")
+    verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for add in (
+        _add_node,
+        _add_send,
+        _add_receive,
+        _add_status,
+        _add_queue,
+        _add_subscription,
+        _add_pipeline,
+        _add_demo,
+    ):
+        add(verbs)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb and returns its exit code; argparse itself exits 2 for usage and 0 for help."""
+    top = parser()
+    args = top.parse_args(argv)
+    check: Callable[[argparse.Namespace], str | None] | None = getattr(args, "check", None)
+    complaint = check(args) if check is not None else None
+    if complaint is not None:
+        print(f"holdfast {args.verb}: {complaint}", file=sys.stderr)
+        return EXIT_USAGE
+    run: Callable[[argparse.Namespace], int] = args.run
+    try:
+        return run(args)
+    except ConfigError as error:
+        print(f"holdfast {args.verb}: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except HoldfastError as error:
+        print(f"holdfast {args.verb}: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output is gone: what was not printed was not accepted. Keep the interpreter's last
+        # flush from a second complaint.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED

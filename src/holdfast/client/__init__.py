@@ -1,0 +1,54 @@
+"""The client: messages to and from a node over AMQP 1.0, through whatever the network does (docs/client.md).
+
+Rules of this room: asyncio, on `holdfast.amqp` alone; `blocking` is the same for programs without a loop.
+"""
+
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Header, Properties
+from holdfast.client.connection import Connection, connect
+from holdfast.client.errors import (
+    AuthenticationFailed,
+    ClientError,
+    ClientFull,
+    ConnectionEnded,
+    ConnectionFailed,
+    LinkError,
+    LinkStolen,
+    ManagementError,
+    ProducerConflict,
+)
+from holdfast.client.outcomes import Accepted, Modified, Outcome, Rejected, Released, Spooled
+from holdfast.client.receiver import Delivery, Lease, Receiver
+from holdfast.client.sender import Sender
+from holdfast.client.spool import Spool
+from holdfast.client.url import Url, parse_url
+
+__all__ = [
+    "Accepted",
+    "AuthenticationFailed",
+    "ClientError",
+    "ClientFull",
+    "Connection",
+    "ConnectionEnded",
+    "ConnectionFailed",
+    "Delivery",
+    "Header",
+    "Lease",
+    "LinkError",
+    "LinkStolen",
+    "ManagementError",
+    "Message",
+    "Modified",
+    "Outcome",
+    "ProducerConflict",
+    "Properties",
+    "Receiver",
+    "Rejected",
+    "Released",
+    "Sender",
+    "Spool",
+    "Spooled",
+    "Url",
+    "connect",
+    "parse_url",
+]

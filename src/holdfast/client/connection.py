@@ -1,0 +1,491 @@
+"""The client's connection: opened in one flight, opened anew whenever it breaks, with all of its links.
+
+Rules of this file: the only place that connects. Waiting between attempts grows with jitter and starts anew after
+a success; after `retry_s` without a connection everything fails with one error. No password is in any text.
+Sources: AMQP 1.0 §2.4 (connections), §5.3 (SASL); silence of the peer is its loss (§2.4.5).
+"""
+
+import asyncio
+import logging
+import socket
+import uuid
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from holdfast.amqp import conditions
+from holdfast.amqp.connection import Connection as Engine
+from holdfast.amqp.events import (
+    ConnectionClosed,
+    ConnEvent,
+    CreditChanged,
+    Delivery,
+    LinkAttached,
+    LinkDetached,
+    Opened,
+    Outcomes,
+    ProtocolFailed,
+    SessionEnded,
+)
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.session import Session
+from holdfast.amqp.settings import Settings
+from holdfast.client.backoff import Backoff
+from holdfast.client.errors import AuthenticationFailed, ConnectionEnded, ConnectionFailed
+from holdfast.client.link import ClientLink
+from holdfast.client.management import Management
+from holdfast.client.receiver import Lease, Receiver
+from holdfast.client.sender import WHEN_FULL, Sender, WhenFull
+from holdfast.client.spool import Spool
+from holdfast.client.url import Url, parse_url
+from holdfast.client.wire import Wire, describe
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    import ssl
+
+log = logging.getLogger("holdfast.client")
+
+RETRY_S: Final = 60.0
+IDLE_TIME_OUT_S: Final = 10.0
+CONNECT_LIMIT_S: Final = 5.0
+"""One attempt to reach the node; a SYN that is lost is better sent anew than waited for."""
+CLOSE_LIMIT_S: Final = 5.0
+MANAGE_LIMIT_S: Final = 60.0
+
+
+async def connect(
+    url: str | Url,
+    *,
+    retry_s: float = RETRY_S,
+    container_id: str | None = None,
+    idle_time_out_s: float = IDLE_TIME_OUT_S,
+    ca_file: str | Path | None = None,
+    wait: bool = True,
+    rng: Random | None = None,
+) -> "Connection":
+    """A connection to the node at `url` (amqp:// or amqps://), open when this returns unless `wait` is False.
+
+    `retry_s`: seconds without a connection, at the start or later, after which it gives up; 0 tries once,
+    `inf` for ever. `idle_time_out_s`: silence that means loss. `ca_file`: who may have signed the node's
+    certificate, else whom this machine trusts. Raises ConfigError, AuthenticationFailed, ConnectionFailed.
+    """
+    place = parse_url(url) if isinstance(url, str) else url
+    if not retry_s >= 0:
+        raise ConfigError(f"retry_s: found {retry_s}, accepted is at least 0")
+    connection = Connection(
+        place,
+        retry_s=retry_s,
+        container_id=container_id or f"holdfast-{socket.gethostname()}-{uuid.uuid4().hex[:12]}",
+        idle_time_out_s=idle_time_out_s,
+        tls=_tls_context(ca_file) if place.tls else None,
+        rng=rng or Random(),
+    )
+    if wait:
+        try:
+            await connection.opened()
+        except BaseException:
+            await connection.abort()
+            raise
+    return connection
+
+
+def _tls_context(ca_file: str | Path | None) -> "ssl.SSLContext":
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"ca_file {ca_file}: {describe(error)}, accepted is a PEM file") from None
+
+
+class Connection:
+    """Made by `connect`. `reconnects` counts connections after the first.
+
+    Senders, receivers and requests outlive breaks of the transport. Not safe between threads: `blocking.py` is.
+    """
+
+    def __init__(
+        self,
+        url: Url,
+        *,
+        retry_s: float,
+        container_id: str,
+        idle_time_out_s: float,
+        tls: "ssl.SSLContext | None",
+        rng: Random,
+    ) -> None:
+        self.url = url
+        self.retry_s = retry_s
+        self.container_id = container_id
+        self.reconnects = -1
+        self.failure: Exception | None = None
+        self.loop = asyncio.get_running_loop()
+        self.rng = rng
+        self._tls = tls
+        self._settings = Settings(
+            container_id=container_id,
+            hostname=url.host,
+            idle_time_out_s=idle_time_out_s,
+            mechanism="ANONYMOUS" if url.user is None else "PLAIN",
+            user=url.user,
+            password=None if url.user is None else url.password or "",
+        )
+        self._settings.validate()
+        self._links: dict[ClientLink, None] = {}
+        self._dirty: dict[ClientLink, None] = {}
+        self._management: Management | None = None
+        self._wire: Wire | None = None
+        self._session: Session | None = None
+        self._is_open = False
+        self._closing = False
+        self._reason = ""
+        self._final = False
+        self._opened: asyncio.Future[None] = self.loop.create_future()
+        self._down_since = self.loop.time()
+        self._backoff = Backoff(rng)
+        self._running = self.loop.create_task(self._run())
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self.url}, {'open' if self._is_open else 'not open'}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            await self.close()
+        else:
+            await self.abort()
+
+    # ------------------------------------------------------------------------------------------ for users
+
+    @property
+    def is_open(self) -> bool:
+        """There is a connection at this moment."""
+        return self._is_open
+
+    async def opened(self) -> None:
+        """Returns once there was a first connection; raises ConnectionFailed."""
+        await asyncio.shield(self._opened)
+
+    async def sender(
+        self,
+        address: str,
+        *,
+        producer: str | None = None,
+        in_doubt_max: int = 1000,
+        when_full: WhenFull = "wait",
+        name: str | None = None,
+    ) -> Sender:
+        """A sender to `address`, attached when this returns (with a Spool at once, so that it takes messages
+        while the node cannot be reached). docs/client.md tells what `producer` and `when_full` promise.
+
+        Raises ConfigError, LinkError if the node refuses it, ConnectionFailed.
+        """
+        if in_doubt_max < 1:
+            raise ConfigError(f"in_doubt_max: found {in_doubt_max}, accepted is at least 1")
+        if not isinstance(when_full, Spool) and when_full not in WHEN_FULL:
+            raise ConfigError(f"when_full: found {when_full!r}, accepted is one of {', '.join(WHEN_FULL)} or a Spool")
+        if isinstance(when_full, Spool) and not producer:
+            raise ConfigError("when_full: found a Spool without a producer name, accepted is with one")
+        self._check()
+        sender = Sender(
+            self,
+            address,
+            producer=producer,
+            in_doubt_max=in_doubt_max,
+            when_full=when_full,
+            name=name or f"{self.container_id}-{uuid.uuid4().hex[:8]}",
+        )
+        self._add(sender)
+        if not isinstance(when_full, Spool):
+            await self._ready(sender)
+        return sender
+
+    async def receiver(
+        self,
+        address: str,
+        *,
+        credit: int = 200,
+        count_max: int | None = None,
+        browse: bool = False,
+        subscription: str | None = None,
+        start_sequence: int | None = None,
+        end_sequence: int | None = None,
+        lease: Lease | None = None,
+        name: str | None = None,
+    ) -> Receiver:
+        """A receiver from `address`, attached when this returns.
+
+        `credit`: messages that may come ahead. `count_max`: no more than so many are ever taken. `browse` looks
+        only. `subscription`: a durable one with its own cursor, by name. `start_sequence` (inclusive) and
+        `end_sequence` (exclusive) read by sequence, and look only; with an end the node closes the link after
+        the last. `lease`: read a range of a taken subscription. Raises as `sender` does.
+        """
+        if credit < 1:
+            raise ConfigError(f"credit: found {credit}, accepted is at least 1")
+        if subscription is not None and (browse or start_sequence is not None or end_sequence is not None):
+            raise ConfigError(f"subscription {subscription!r}: found with browse or a range, accepted is alone")
+        self._check()
+        receiver = Receiver(
+            self,
+            address,
+            credit=credit,
+            count_max=count_max,
+            copy=browse or start_sequence is not None or end_sequence is not None,
+            subscription=subscription,
+            start_sequence=start_sequence,
+            end_sequence=end_sequence,
+            lease=lease,
+            name=name or f"{self.container_id}-{uuid.uuid4().hex[:8]}",
+        )
+        self._add(receiver)
+        await self._ready(receiver)
+        return receiver
+
+    async def manage(
+        self,
+        operation: str,
+        type: str,
+        name: str | None = None,
+        arguments: dict[str, Any] | None = None,
+        *,
+        limit_s: float = MANAGE_LIMIT_S,
+    ) -> dict[str, Any]:
+        """Asks the node's `$management` and returns the body of its answer, a map.
+
+        A request whose answer a break of the connection cost is sent again. Raises ManagementError for every
+        status other than 2xx, and where no answer came within `limit_s` seconds ConnectionFailed.
+        """
+        self._check()
+        if self._management is None or self._management.failure is not None:
+            self._management = Management(self, f"{self.container_id}-management-{uuid.uuid4().hex[:8]}")
+            self._add(self._management)
+        return await self._management.request(operation, type, name, arguments or {}, limit_s=limit_s)
+
+    async def close(self) -> None:
+        """Waits for what is in doubt, settles what was decided, and tells the node; no link survives.
+
+        Raises what a sender failed with while messages of it were in doubt.
+        """
+        failure: Exception | None = None
+        for link in list(self._links):
+            if isinstance(link, Sender | Receiver):
+                try:
+                    await link.close()
+                except Exception as error:
+                    failure = failure or error
+        await self._end(polite=True)
+        if failure is not None:
+            raise failure
+
+    async def abort(self) -> None:
+        """Ends everything now; what is in doubt stays in doubt."""
+        await self._end(polite=False)
+
+    # ------------------------------------------------------------------------------------------ for links
+
+    def touch(self, link: ClientLink) -> None:
+        """`link.turn_ended` is called before the write that ends this turn."""
+        if self._wire is not None:
+            self._dirty[link] = None
+            self._wire.schedule()
+
+    def schedule(self) -> None:
+        """This turn ends with a write."""
+        if self._wire is not None:
+            self._wire.schedule()
+
+    def attach_again(self, link: ClientLink) -> None:
+        """After the node detached it: attach, if there is a connection; else the next one does."""
+        if self._session is not None and link in self._links:
+            link.attach(self._session)
+            self.schedule()
+
+    def forget(self, link: ClientLink) -> None:
+        """The link is over."""
+        self._links.pop(link, None)
+        self._dirty.pop(link, None)
+
+    # ------------------------------------------------------------------------------------- for the wire
+
+    def handle(self, wire: Wire, events: list[ConnEvent]) -> None:
+        """What one read brought."""
+        detached: list[LinkDetached] = []
+        for event in events:
+            if isinstance(event, Delivery):
+                event.link.context.delivery(event)
+            elif isinstance(event, Outcomes):
+                event.link.context.outcomes(event)
+            elif isinstance(event, CreditChanged):
+                event.link.context.credit_changed(event.link)
+            elif isinstance(event, LinkAttached):
+                self._link_attached(event)
+            elif isinstance(event, LinkDetached):
+                detached.append(event)
+            elif isinstance(event, Opened):
+                self._on_opened()
+            elif isinstance(event, SessionEnded):
+                self._ending(event.error, "the node ended the session")
+                wire.engine.close()
+            elif isinstance(event, ConnectionClosed):
+                self._ending(event.error, "the node closed the connection")
+            elif isinstance(event, ProtocolFailed):
+                self._ending(event.error, "the connection failed")
+        # A link that goes with its connection is attached again with the next; only a detach alone is meant.
+        if not self._reason:
+            for gone in detached:
+                if gone.link.context is not None:
+                    gone.link.context.detached(gone)
+
+    def turn_ended(self, wire: Wire) -> None:
+        """Every touched link sends what it has."""
+        if wire is not self._wire or not self._dirty:
+            return
+        links = list(self._dirty)
+        self._dirty.clear()
+        for link in links:
+            link.turn_ended(paused=wire.paused)
+
+    def writing_resumed(self, wire: Wire) -> None:
+        """What waited for the socket may go."""
+        for link in self._links:
+            self.touch(link)
+
+    def wire_lost(self, wire: Wire, reason: str) -> None:
+        """The transport is gone."""
+        if wire is not self._wire:
+            return
+        self._reason = self._reason or reason
+        self._wire = self._session = None
+        if self._is_open:
+            self._is_open = False
+            self._down_since = self.loop.time()
+        self._dirty.clear()
+        for link in list(self._links):
+            link.lost()
+
+    # ---------------------------------------------------------------------------------------- internals
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self._closing:
+            raise ConnectionEnded(f"{self.url}: closed")
+
+    def _add(self, link: ClientLink) -> None:
+        self._links[link] = None
+        self.attach_again(link)
+
+    async def _ready(self, link: ClientLink) -> None:
+        try:
+            await link.ready()
+        except BaseException as error:
+            if link.failure is None:
+                link.fail(ConnectionEnded(f"{self.url}: given up before the node answered"))
+            raise error
+
+    def _link_attached(self, event: LinkAttached) -> None:
+        link = event.link
+        if event.remote_initiated:
+            link.refuse(conditions.NOT_ALLOWED, "a client takes no links")
+        elif not link.refused:
+            link.context.attached(link)
+
+    def _on_opened(self) -> None:
+        self._is_open = True
+        self.reconnects += 1
+        self._backoff.reset()
+        if self.reconnects:
+            log.info("connected to %s again", self.url)
+        if not self._opened.done():
+            self._opened.set_result(None)
+
+    def _ending(self, error: Error | None, what: str) -> None:
+        if self._reason:
+            return
+        self._reason = what
+        if error is not None:
+            self._reason = f"{error.description or error.condition}"
+            self._final = not self._is_open and error.condition == conditions.UNAUTHORIZED_ACCESS
+
+    def _new_wire(self) -> Wire:
+        engine = Engine(self._settings, server=False, now=self.loop.time())
+        wire = Wire(engine, self, self.loop)
+        self._wire = wire
+        self._session = engine.begin()
+        for link in list(self._links):
+            link.attach(self._session)
+        return wire
+
+    async def _run(self) -> None:
+        while not self._closing:
+            self._reason = ""
+            was_open = await self._connect_once()
+            if self._closing:
+                return
+            if self._final:
+                self._fail(AuthenticationFailed(f"{self.url}: {self._reason}"))
+                return
+            down_s = self.loop.time() - self._down_since
+            wait_s = self._backoff.next_s()
+            if down_s + wait_s > self.retry_s:
+                self._fail(ConnectionFailed(f"{self.url}: no connection for {down_s:.1f} s: {self._reason}"))
+                return
+            if was_open or self._backoff.attempts == 1:
+                log.warning("%s: %s; trying again for %g s", self.url, self._reason, self.retry_s)
+            await asyncio.sleep(wait_s)
+
+    async def _connect_once(self) -> bool:
+        """One connection from its start to its end; True if it was open."""
+        reconnects = self.reconnects
+        try:
+            async with asyncio.timeout(CONNECT_LIMIT_S):
+                _, wire = await self.loop.create_connection(
+                    self._new_wire,
+                    self.url.host,
+                    self.url.port,
+                    ssl=self._tls,
+                    server_hostname=self.url.host if self._tls else None,
+                )
+        except OSError as error:  # also a time-out, a name that is not found, a certificate that is not trusted
+            if self._wire is not None:
+                self.wire_lost(self._wire, describe(error))
+            self._reason = describe(error)
+            self._final = False
+            return False
+        await wire.lost
+        return self.reconnects > reconnects
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = error
+        if not self._opened.done():
+            self._opened.set_exception(error)
+            self._opened.exception()
+        for link in list(self._links):
+            link.fail(error)
+
+    async def _end(self, *, polite: bool) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        wire = self._wire
+        if wire is not None:
+            wire.engine.close()
+            wire.schedule()
+            if polite:
+                try:
+                    async with asyncio.timeout(CLOSE_LIMIT_S):
+                        await asyncio.shield(wire.lost)
+                except TimeoutError:
+                    pass
+            wire.abort("closed")
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+        if self._wire is not None:
+            self.wire_lost(self._wire, "closed")
+        self._fail(self.failure or ConnectionEnded(f"{self.url}: closed"))

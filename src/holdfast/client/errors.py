@@ -1,0 +1,52 @@
+"""What a client may meet, one class each; every text is one line that names the address.
+
+Rules of this file: all are HoldfastErrors; outcomes of single messages are values and live in `outcomes.py`.
+No text here may hold a password.
+"""
+
+from holdfast.errors import HoldfastError
+
+
+class ClientError(HoldfastError):
+    """Base of the client's errors."""
+
+
+class ConnectionFailed(ClientError):
+    """No connection for as long as the client was told to try; nothing more will be tried."""
+
+
+class AuthenticationFailed(ConnectionFailed):
+    """The node refused user or password; trying again would not help."""
+
+
+class ConnectionEnded(ClientError):
+    """Used after `close`, or while it closes."""
+
+
+class LinkError(ClientError):
+    """The node refused or ended a link; `condition` is its AMQP condition, None where it gave none."""
+
+    def __init__(self, text: str, condition: str | None) -> None:
+        super().__init__(text)
+        self.condition = condition
+
+
+class LinkStolen(LinkError):
+    """Another sender attached under the same producer name: this one is fenced and sends nothing more."""
+
+
+class ProducerConflict(ClientError):
+    """The node has stored numbers of this producer name that this sender never gave out."""
+
+
+class ClientFull(ClientError):
+    """As much is in doubt or spooled as was allowed."""
+
+
+class ManagementError(ClientError):
+    """The node answered a `$management` request with a status other than 2xx: `code` and `description`."""
+
+    def __init__(self, request: str, code: int, description: str) -> None:
+        super().__init__(f"{request}: {code} {description}")
+        self.code = code
+        self.description = description

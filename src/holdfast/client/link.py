@@ -1,0 +1,150 @@
+"""What the client's links have in common: they are attached anew with each connection until they end.
+
+Rules of this file: a link never reconnects anything by itself; the connection attaches it. Conditions in `PASSING`
+are tried again, every other one is the node's last word.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.events import Delivery, LinkDetached, Outcomes
+from holdfast.amqp.link import Link as EngineLink
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.session import Session
+from holdfast.client.backoff import Backoff
+from holdfast.client.errors import ConnectionEnded, LinkError, LinkStolen
+
+if TYPE_CHECKING:
+    from holdfast.client.connection import Connection
+
+PASSING: Final = frozenset(
+    (
+        conditions.CONNECTION_FORCED,
+        conditions.DETACH_FORCED,
+        conditions.INTERNAL_ERROR,
+        conditions.RESOURCE_LIMIT_EXCEEDED,
+        conditions.HANDLE_IN_USE,
+        conditions.ERRANT_LINK,
+        conditions.UNATTACHED_HANDLE,
+        conditions.WINDOW_VIOLATION,
+    )
+)
+CLOSE_LIMIT_S: Final = 5.0
+"""How long the node may take to answer a detach."""
+
+
+class ClientLink:
+    """Base of sender, receiver and management. `failure` is set once and for all."""
+
+    def __init__(self, connection: "Connection", what: str) -> None:
+        self.failure: Exception | None = None
+        self._connection = connection
+        self._what = what
+        self._loop = connection.loop
+        self._backoff = Backoff(connection.rng)
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._gone: asyncio.Future[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._down_since: float | None = None
+
+    # ------------------------------------------------------------------------- what the connection calls
+
+    def attach(self, session: Session) -> None:
+        """Attach on a new session; everything of the old one is gone."""
+        raise AssertionError("each kind of link attaches in its own way")
+
+    def lost(self) -> None:
+        """The connection is gone; `attach` follows, or `fail`."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    def attached(self, link: EngineLink) -> None:
+        """The node answered the attach."""
+        self._backoff.reset()
+        self._down_since = None
+        if not self._ready.done():
+            self._ready.set_result(None)
+
+    def detached(self, event: LinkDetached) -> None:
+        """The node ended the link, or answered our detach."""
+        if self._gone is not None:
+            if not self._gone.done():
+                self._gone.set_result(None)
+            return
+        self._detached_by_node(event.error)
+
+    def delivery(self, event: Delivery) -> None:
+        """A message came."""
+
+    def outcomes(self, event: Outcomes) -> None:
+        """The node decided about messages of ours."""
+
+    def credit_changed(self, link: EngineLink) -> None:
+        """The node wants more, or less."""
+
+    def turn_ended(self, *, paused: bool) -> None:
+        """Asked for with `touch`; `paused` while the socket takes no more."""
+
+    def fail(self, error: Exception) -> None:
+        """The end: everyone who waits is told."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        self.lost()
+        self._connection.forget(self)
+        if not self._ready.done():
+            self._ready.set_exception(error)
+            self._ready.exception()  # whoever waits sees it; nobody else is told that it was not looked at
+
+    # ------------------------------------------------------------------------------------------- shared
+
+    async def ready(self) -> None:
+        """Returns once the node has answered the first attach; raises what ended the link before."""
+        await asyncio.shield(self._ready)
+
+    def touch(self) -> None:
+        """`turn_ended` is called before this turn's write."""
+        self._connection.touch(self)
+
+    def check(self) -> None:
+        """Raises what ended the link."""
+        if self.failure is not None:
+            raise self.failure
+
+    def _detached_by_node(self, error: Error | None) -> None:
+        condition = None if error is None else str(error.condition)
+        if condition is None or condition in PASSING:
+            now = self._loop.time()
+            if self._down_since is None:
+                self._down_since = now
+            if now - self._down_since <= self._connection.retry_s:
+                self._retry = self._loop.call_later(self._backoff.next_s(), self._connection.attach_again, self)
+                return
+        self.fail(self._error(condition, None if error is None else error.description))
+
+    def _error(self, condition: str | None, description: str | None) -> LinkError:
+        text = f"{self._what}: the node ended the link: {description or condition or 'without a reason'}"
+        if description and condition:
+            text += f" ({condition})"
+        kind = LinkStolen if condition == conditions.STOLEN else LinkError
+        return kind(text, condition)
+
+    async def _detach(self, links: list[EngineLink], *, closed: bool = True) -> None:
+        """Detaches politely: waits for the node's answer, a limited time, then is gone for good."""
+        if self.failure is None:
+            live = [link for link in links if not link.detached]
+            if live:
+                self._gone = self._loop.create_future()
+                for link in live:
+                    link.detach(closed=closed)
+                self._connection.schedule()
+                try:
+                    async with asyncio.timeout(CLOSE_LIMIT_S):
+                        await self._gone
+                except TimeoutError:
+                    pass
+            self.fail(ConnectionEnded(f"{self._what}: closed"))

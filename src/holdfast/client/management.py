@@ -1,0 +1,179 @@
+"""Questions to a node: AMQP Management's request and response over links to `$management`.
+
+Rules of this file: one pair of links for a connection; an answer finds its request by correlation-id. A request
+that a break left unanswered is sent again, so operations must bear that: all of Holdfast's do.
+Source: AMQP Management 1.0 working draft 16, §3.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from holdfast.amqp.events import Delivery, LinkDetached, Outcomes
+from holdfast.amqp.link import Link as EngineLink
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Accepted, Properties, Source, Target
+from holdfast.amqp.receiver import Receiver as EngineReceiver
+from holdfast.amqp.sender import Sender as EngineSender
+from holdfast.amqp.session import Session
+from holdfast.client.errors import ConnectionFailed, ManagementError
+from holdfast.client.link import ClientLink
+from holdfast.client.outcomes import Accepted as AcceptedOutcome
+from holdfast.client.outcomes import Rejected as RejectedOutcome
+from holdfast.client.outcomes import from_state
+from holdfast.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from holdfast.client.connection import Connection
+
+ADDRESS = "$management"
+CREDIT = 100
+"""Answers that may come at once; requests beyond that wait here."""
+
+
+class _Request:
+    """One question: what it was, its bytes, and who waits."""
+
+    __slots__ = ("future", "payload", "what")
+
+    def __init__(self, what: str, payload: bytes, future: "asyncio.Future[dict[str, Any]]") -> None:
+        self.what = what
+        self.payload = payload
+        self.future = future
+
+
+class Management(ClientLink):
+    """Made by `Connection.manage`."""
+
+    def __init__(self, connection: "Connection", name: str) -> None:
+        super().__init__(connection, f"{ADDRESS} of {connection.url}")
+        self._name = name
+        self._sender: EngineSender | None = None
+        self._receiver: EngineReceiver | None = None
+        self._requests: dict[str, _Request] = {}
+        self._unsent: dict[str, None] = {}
+        self._next_id = 0
+
+    async def request(
+        self, operation: str, type: str, name: str | None, arguments: dict[str, Any], *, limit_s: float
+    ) -> dict[str, Any]:
+        """One question and its answer; see `Connection.manage`."""
+        self.check()
+        self._next_id += 1
+        message_id = f"{self._name}-{self._next_id}"
+        told: dict[str, Any] = {"operation": operation, "type": type}
+        if name is not None:
+            told["name"] = name
+        payload = Message(
+            properties=Properties(message_id=message_id, to=ADDRESS, reply_to=self._name),
+            application_properties=told,
+            value=arguments,
+        ).encode()
+        what = f"{operation} {type}" + (f" {name!r}" if name is not None else "")
+        request = _Request(what, payload, self._loop.create_future())
+        self._requests[message_id] = request
+        self._unsent[message_id] = None
+        self.touch()
+        try:
+            async with asyncio.timeout(limit_s):
+                return await request.future
+        except TimeoutError:
+            raise ConnectionFailed(f"{what}: no answer from {self._connection.url} for {limit_s:g} s") from None
+        finally:
+            self._requests.pop(message_id, None)
+            self._unsent.pop(message_id, None)
+
+    # ------------------------------------------------------------------------- what the connection calls
+
+    def attach(self, session: Session) -> None:
+        self._receiver = session.attach_receiver(
+            f"{self._name}-answers", Source(address=ADDRESS), Target(address=self._name)
+        )
+        self._receiver.context = self
+        self._receiver.grant(CREDIT)
+        self._sender = session.attach_sender(
+            f"{self._name}-requests", Source(address=self._name), Target(address=ADDRESS)
+        )
+        self._sender.context = self
+        self._unsent = dict.fromkeys(self._requests)
+
+    def attached(self, link: EngineLink) -> None:
+        super().attached(link)
+        self.touch()
+
+    def lost(self) -> None:
+        super().lost()
+        self._sender = self._receiver = None
+
+    def detached(self, event: LinkDetached) -> None:
+        if event.link is self._sender or event.link is self._receiver:
+            for link in (self._sender, self._receiver):
+                if link is not None and link is not event.link:
+                    link.context = None
+                    link.detach()
+            self.lost()
+            super().detached(event)
+
+    def credit_changed(self, link: EngineLink) -> None:
+        self.touch()
+
+    def turn_ended(self, *, paused: bool) -> None:
+        sender = self._sender
+        if sender is None or paused or self._receiver is None or not self._receiver.attached:
+            return
+        while self._unsent and sender.sendable:
+            message_id = next(iter(self._unsent))
+            del self._unsent[message_id]
+            sender.send(self._requests[message_id].payload, context=message_id)
+
+    def outcomes(self, event: Outcomes) -> None:
+        if not event.settled:
+            event.link.settle(event.first, event.last, event.state)
+        outcome = from_state(event.state if event.state is not None else Accepted())
+        if isinstance(outcome, AcceptedOutcome):
+            return
+        code, text = (
+            (400, f"{outcome.condition} {outcome.description}")
+            if isinstance(outcome, RejectedOutcome)
+            else (503, "the node did not take the request")
+        )
+        for message_id in event.contexts:
+            request = self._requests.get(message_id)
+            if request is not None and not request.future.done():
+                request.future.set_exception(ManagementError(request.what, code, text.rstrip()))
+
+    def delivery(self, event: Delivery) -> None:
+        link = event.link
+        if not event.settled:
+            link.settle(event.delivery_id, event.delivery_id, Accepted())
+        if link.credit * 2 <= CREDIT:
+            link.grant(CREDIT)
+        try:
+            answer = Message.decode(event.payload)
+        except RemoteProtocolError:
+            return  # the request times out; nothing tells which one it was
+        properties = answer.properties
+        request = None if properties is None else self._requests.get(str(properties.correlation_id))
+        if request is not None and not request.future.done():
+            self._answered(request, answer)
+
+    def fail(self, error: Exception) -> None:
+        if self.failure is not None:
+            return
+        super().fail(error)
+        for request in self._requests.values():
+            if not request.future.done():
+                request.future.set_exception(error)
+
+    # ---------------------------------------------------------------------------------------- internals
+
+    @staticmethod
+    def _answered(request: _Request, answer: Message) -> None:
+        told = answer.application_properties or {}
+        code = told.get("statusCode")
+        if not isinstance(code, int):
+            request.future.set_exception(ManagementError(request.what, 500, "found an answer without statusCode"))
+        elif 200 <= code < 300:
+            request.future.set_result(answer.value if isinstance(answer.value, dict) else {})
+        else:
+            description = str(told.get("statusDescription") or "")
+            request.future.set_exception(ManagementError(request.what, code, description))

@@ -1,0 +1,112 @@
+"""A message's bytes as the client cuts them: what it sends, and what it must know of a delivery at once.
+
+Rules of this file: pure; the short forms that a node writes are read by hand, everything else by the codec, and a
+property test holds both together. Annotations: `x-opt-sequence-number` (ulong), `x-opt-enqueued-time` (timestamp)
+of a delivery, `x-opt-holdfast-number` (ulong) of a named producer's message (AMQP 1.0 §3.2.3).
+"""
+
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from holdfast.amqp.codec import decode
+from holdfast.amqp.message import Message, split
+from holdfast.amqp.types import Described, Symbol, Ulong
+
+NUMBER: Final = Symbol("x-opt-holdfast-number")
+SEQUENCE: Final = Symbol("x-opt-sequence-number")
+ENQUEUED: Final = Symbol("x-opt-enqueued-time")
+
+_NUMBER_KEY: Final = b"\xa3\x15x-opt-holdfast-number\x80"
+_NUMBER_SECTION: Final = Struct(f">3sBBB{len(_NUMBER_KEY)}sQ")
+_DURABLE: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
+_DATA8: Final = b"\x00\x53\x75\xa0"
+_DATA32: Final = b"\x00\x53\x75\xb0"
+_MAP32: Final = b"\x00\x53\x72\xd1"
+_SEQUENCE_KEY: Final = b"\xa3\x15x-opt-sequence-number\x80"
+_ENQUEUED_KEY: Final = b"\xa3\x13x-opt-enqueued-time\x83"
+_FIRST_KEY_AT: Final = len(_MAP32) + 8  # size and count
+_FIRST_VALUE_AT: Final = _FIRST_KEY_AT + len(_SEQUENCE_KEY)
+_PAIR: Final = Struct(f">Q{len(_ENQUEUED_KEY)}sq")
+_PAIR_END: Final = _FIRST_VALUE_AT + _PAIR.size
+
+
+class Cut(NamedTuple):
+    """A message as it is sent: `head` (header and delivery annotations), annotations as a map, the bare message."""
+
+    head: bytes
+    annotations: dict[Any, Any] | None
+    bare: bytes
+
+    def parts(self, number: int | None) -> tuple[bytes, ...]:
+        """What goes out, in order, with the producer's `number` if it has one."""
+        if number is None:
+            if self.annotations is None:
+                return (self.head, self.bare)
+            return (self.head, Message(message_annotations=self.annotations).encode(), self.bare)
+        if self.annotations is None:
+            return (self.head, number_section(number), self.bare)
+        told = {**self.annotations, NUMBER: Ulong(number)}
+        return (self.head, Message(message_annotations=told).encode(), self.bare)
+
+
+def number_section(number: int) -> bytes:
+    """A message-annotations section that holds the producer's number alone."""
+    size = 1 + len(_NUMBER_KEY) + 8
+    return _NUMBER_SECTION.pack(b"\x00\x53\x72", 0xC1, size, 2, _NUMBER_KEY, number)
+
+
+def cut(message: Message | bytes | str) -> Cut:
+    """`message` ready to be sent; bytes or text become one durable message with one data section."""
+    if isinstance(message, str):
+        message = message.encode()
+    if isinstance(message, bytes):
+        size = len(message)
+        if size < 256:
+            return Cut(_DURABLE, None, b"".join((_DATA8, bytes((size,)), message)))
+        return Cut(_DURABLE, None, b"".join((_DATA32, size.to_bytes(4, "big"), message)))
+    head = b""
+    if message.header is not None or message.delivery_annotations is not None:
+        head = Message(header=message.header, delivery_annotations=message.delivery_annotations).encode()
+    bare = Message(
+        properties=message.properties,
+        application_properties=message.application_properties,
+        data=message.data,
+        sequences=message.sequences,
+        value=message.value,
+        footer=message.footer,
+    ).encode()
+    return Cut(head, message.message_annotations or None, bare)
+
+
+def cut_payload(payload: bytes) -> Cut:
+    """An encoded message (from the spool) as it was cut before."""
+    sections = split(payload)
+    first, last = sections.annotations
+    if first == last:
+        return Cut(payload[: sections.bare], None, payload[sections.bare :])
+    section, _ = decode(payload, first)
+    assert isinstance(section, Described), "split found a section that is none"
+    return Cut(payload[:first], section.value, payload[last:])
+
+
+def placed(payload: bytes) -> tuple[int, int]:
+    """(sequence, enqueued time in ms since the epoch) of a delivery; 0 for what its annotations do not tell."""
+    at = payload[4] + 5 if payload[:4] == b"\x00\x53\x70\xc0" and len(payload) > 4 else 0
+    if (
+        payload[at : at + 4] == _MAP32
+        and payload[at + _FIRST_KEY_AT : at + _FIRST_VALUE_AT] == _SEQUENCE_KEY
+        and len(payload) >= at + _PAIR_END
+    ):
+        sequence, key, enqueued_ms = _PAIR.unpack_from(payload, at + _FIRST_VALUE_AT)
+        if key == _ENQUEUED_KEY:
+            return sequence, enqueued_ms
+    return _placed_slowly(payload)
+
+
+def _placed_slowly(payload: bytes) -> tuple[int, int]:
+    first, last = split(payload).annotations
+    if first == last:
+        return 0, 0
+    section, _ = decode(payload, first)
+    fields = section.value if isinstance(section, Described) else {}
+    return int(fields.get(SEQUENCE) or 0), int(fields.get(ENQUEUED) or 0)

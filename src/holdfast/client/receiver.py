@@ -1,0 +1,425 @@
+"""Messages from one address: credit topped up at half, settlements written as ranges once for a turn.
+
+Rules of this file: what the user holds unsettled survives a break of the connection: when the node offers it again,
+the same Delivery is bound to the new link and not handed out twice; what the user had accepted is accepted again
+without a word (`duplicates_suppressed` counts both). Who is the same is told by (sequence, enqueued time): a queue
+never uses a sequence twice, and a queue made anew has other times. Sources: AMQP 1.0 §2.6.7, §2.6.12, §3.5.3.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Generator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from holdfast.amqp import events, performatives
+from holdfast.amqp.link import Link as EngineLink
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Error, Source, Target
+from holdfast.amqp.receiver import Receiver as EngineReceiver
+from holdfast.amqp.session import Session
+from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.client.link import ClientLink
+from holdfast.client.payload import placed
+from holdfast.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from holdfast.client.connection import Connection
+
+ACCEPTED_MAX: Final = 65_536
+"""Accepted sequences remembered, for the case that the node did not hear of it: far more than may be under way."""
+
+START: Final = Symbol("holdfast:start-sequence:ulong")
+END: Final = Symbol("holdfast:end-sequence:ulong")
+LEASE: Final = Symbol("holdfast:subscription:list")
+
+_ACCEPTED: Final = performatives.Accepted()
+_RELEASED: Final = performatives.Released()
+
+
+class Lease(NamedTuple):
+    """Who reads a taken subscription: its name, the queue's UUID as text, and the epoch that OPEN answered."""
+
+    subscription: str
+    queue_uuid: str
+    lease_epoch: int
+
+
+class _Noted:
+    """What accept() and its like return: done at once, awaited for the sake of reading well."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+_NOTED: Final = _Noted()
+
+
+class Delivery:
+    """A message that came. `sequence` in the queue and `enqueued_ms` (since the epoch) are 0 where not told.
+
+    Settled once, by accept, reject, release or modify; a second time does nothing. They return at once and are
+    written at the end of the loop's turn: there is no need to await them.
+    """
+
+    __slots__ = (
+        "_message", "_receiver", "delivery_id", "enqueued_ms", "link", "payload", "sequence", "settled",
+    )  # fmt: skip
+
+    def __init__(self, receiver: "Receiver", event: events.Delivery, sequence: int, enqueued_ms: int) -> None:
+        self._receiver = receiver
+        self.link = event.link
+        self.delivery_id = event.delivery_id
+        self.payload = event.payload
+        self.sequence = sequence
+        self.enqueued_ms = enqueued_ms
+        self.settled = event.settled
+        self._message: Message | None = None
+
+    def __repr__(self) -> str:
+        return f"<Delivery sequence {self.sequence}, {len(self.payload)} bytes>"
+
+    @property
+    def message(self) -> Message:
+        """The message, decoded when first asked for; RemoteProtocolError if it is none."""
+        message = self._message
+        if message is None:
+            message = self._message = Message.decode(self.payload)
+        return message
+
+    def accept(self) -> Awaitable[None]:
+        """Done with: the queue may forget it."""
+        if not self.settled:
+            self._receiver.settle(self, _ACCEPTED)
+        return _NOTED
+
+    def reject(self, condition: str | None = None, description: str | None = None) -> Awaitable[None]:
+        """Cannot be dealt with by anyone; `condition` is an AMQP error condition, such as amqp:decode-error."""
+        error = None if condition is None else Error(Symbol(condition), description)
+        if not self.settled:
+            self._receiver.settle(self, performatives.Rejected(error))
+        return _NOTED
+
+    def release(self) -> Awaitable[None]:
+        """Back to its old place in the queue, as if it had not been offered."""
+        if not self.settled:
+            self._receiver.settle(self, _RELEASED)
+        return _NOTED
+
+    def modify(
+        self,
+        *,
+        delivery_failed: bool = True,
+        undeliverable_here: bool = False,
+        annotations: dict[str, Any] | None = None,
+    ) -> Awaitable[None]:
+        """Back to the queue, counted as an attempt if `delivery_failed`, with `annotations` merged in."""
+        if not self.settled:
+            told = None if annotations is None else {Symbol(key): value for key, value in annotations.items()}
+            self._receiver.settle(self, performatives.Modified(delivery_failed, undeliverable_here, told))
+        return _NOTED
+
+
+class Receiver(ClientLink):
+    """Made by `Connection.receiver`; iterate over it, or take what is there with `batch`.
+
+    Counts: `received` (handed out), `duplicates_suppressed`.
+    """
+
+    def __init__(
+        self,
+        connection: "Connection",
+        address: str,
+        *,
+        credit: int,
+        count_max: int | None,
+        copy: bool,
+        subscription: str | None,
+        start_sequence: int | None,
+        end_sequence: int | None,
+        lease: Lease | None,
+        name: str,
+    ) -> None:
+        super().__init__(connection, f"receiver from {address!r}")
+        self.address = address
+        self.received = 0
+        self.duplicates_suppressed = 0
+        self._name = subscription or name
+        self._credit = credit
+        self._left = count_max
+        self._copy = copy
+        self._durable = subscription is not None
+        self._next_sequence = start_sequence
+        self._end_sequence = end_sequence
+        self._lease = lease
+        self._link: EngineReceiver | None = None
+        self._again = False
+        self._buffer: deque[Delivery] = deque()
+        self._held: dict[int, Delivery] = {}
+        self._accepted: dict[int, int] = {}
+        self._accepted_order: deque[int] = deque()
+        self._settlements: dict[int, tuple[Any, list[int]]] = {}
+        self._ended = False
+        self._closing = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    # ------------------------------------------------------------------------------------------ for users
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        while True:
+            while not self._buffer:
+                if not await self._wait(None):
+                    raise StopAsyncIteration
+            delivery = self._buffer.popleft()
+            if self._hand_out(delivery):
+                self._after_hand_out()
+                return delivery
+
+    async def batch(self, *, count_max: int | None = None, timeout_s: float | None = None) -> list[Delivery]:
+        """All that is there, in order, at most `count_max`; waits for the first one.
+
+        Empty when `timeout_s` has passed without one, or at the end: `ended` tells which.
+        """
+        while True:
+            while not self._buffer:
+                if not await self._wait(timeout_s):
+                    return []
+            if count_max is None or count_max >= len(self._buffer):
+                taken, self._buffer = list(self._buffer), deque()
+            else:
+                taken = [self._buffer.popleft() for _ in range(count_max)]
+            taken = [delivery for delivery in taken if self._hand_out(delivery)]
+            self._after_hand_out()
+            if taken:
+                return taken
+
+    @property
+    def ended(self) -> bool:
+        """The node closed the link after all that it had to give, and all of it was handed out."""
+        return self._ended and not self._buffer
+
+    async def close(self) -> None:
+        """Gives back what was not handed out, settles what was decided, detaches; a subscription is kept."""
+        for delivery in self._buffer:
+            if not delivery.settled:
+                self._settle_later(delivery.delivery_id, _RELEASED)
+        self._buffer.clear()
+        self._closing = True
+        link = self._link
+        if link is not None and link.attached:
+            if not self._copy:
+                link.grant(0)
+            self.turn_ended(paused=False)
+        await self._detach([] if link is None or self._ended else [link], closed=not self._durable)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # ------------------------------------------------------------------------- what the connection calls
+
+    def attach(self, session: Session) -> None:
+        if self._ended:
+            return
+        if self._end_sequence is not None and (self._next_sequence or 0) >= self._end_sequence:
+            self._end()  # the break came after the last of the range, before the node's detach
+            return
+        link = session.attach_receiver(
+            self._name,
+            self._source(),
+            Target(address=self._name),
+            snd_settle_mode=1 if self._copy else 0,
+        )
+        link.context = self
+        self._link = link
+        self._top_up()
+
+    def lost(self) -> None:
+        super().lost()
+        self._link = None
+        self._again = True
+        self._settlements.clear()
+        if not self._copy:
+            dropped = len(self._buffer)
+            self._buffer.clear()  # not handed out, not settled: the node offers it again
+            if self._left is not None:
+                self._left += dropped
+
+    def detached(self, event: events.LinkDetached) -> None:
+        if event.link is not self._link:
+            return
+        if self._gone is None and event.error is None:
+            self._link = None
+            self._end()
+            return
+        if self._gone is None:
+            self.lost()
+        super().detached(event)
+
+    def delivery(self, event: events.Delivery) -> None:
+        sequence, enqueued_ms = placed(event.payload)
+        if self._again and not event.settled and sequence and self._known(event, sequence, enqueued_ms):
+            return
+        if self._left is not None:
+            self._left -= 1
+        if self._copy and sequence:
+            self._next_sequence = sequence + 1
+        self._buffer.append(Delivery(self, event, sequence, enqueued_ms))
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def turn_ended(self, *, paused: bool) -> None:
+        link = self._link
+        if link is None:
+            return
+        if self._settlements:
+            settlements, self._settlements = self._settlements, {}
+            for outcome, ids in settlements.values():
+                for first, last in _ranges(ids):
+                    link.settle(first, last, outcome)
+        self._top_up()
+
+    def fail(self, error: Exception) -> None:
+        super().fail(error)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # ---------------------------------------------------------------------------------- for deliveries
+
+    def settle(self, delivery: Delivery, outcome: Any) -> None:
+        """Notes the outcome of a delivery that was handed out; written when the turn ends."""
+        if delivery.settled:
+            raise LocalProtocolError(f"{delivery!r} is settled already")
+        delivery.settled = True
+        sequence = delivery.sequence
+        if sequence:
+            held = self._held.pop(sequence, None)
+            if held is not None and held is not delivery:
+                self._held[sequence] = held
+            if outcome is _ACCEPTED:
+                self._remember(sequence, delivery.enqueued_ms)
+        if delivery.link is self._link:  # else the node has it back, and offers it again
+            self._settle_later(delivery.delivery_id, outcome)
+
+    # ---------------------------------------------------------------------------------------- internals
+
+    def _source(self) -> Source:
+        filters: dict[Symbol, Described] = {}
+        if self._next_sequence is not None:
+            filters[START] = Described(START, Ulong(self._next_sequence))
+        if self._end_sequence is not None:
+            filters[END] = Described(END, Ulong(self._end_sequence))
+        if self._lease is not None:
+            name, queue_uuid, epoch = self._lease
+            filters[LEASE] = Described(LEASE, [name, queue_uuid, Ulong(epoch)])
+        return Source(
+            address=self.address,
+            durable=2 if self._durable else 0,
+            expiry_policy=Symbol("never" if self._durable else "session-end"),
+            distribution_mode=Symbol("copy") if self._copy else None,
+            filter=filters or None,
+        )
+
+    def _hand_out(self, delivery: Delivery) -> bool:
+        """False for what the user turned out to have accepted while it lay here."""
+        if not delivery.settled and delivery.sequence:
+            if self._again and self._accepted.get(delivery.sequence) == delivery.enqueued_ms:
+                self._suppress(delivery.delivery_id)
+                return False
+            self._held[delivery.sequence] = delivery
+        self.received += 1
+        return True
+
+    def _after_hand_out(self) -> None:
+        link = self._link
+        if link is not None and (link.credit + len(self._buffer)) * 2 <= self._credit:
+            self.touch()
+
+    def _top_up(self) -> None:
+        link = self._link
+        if link is None or link.detached or self._closing:
+            return
+        ahead = link.credit + len(self._buffer)
+        if ahead * 2 > self._credit:
+            return
+        credit = self._credit - len(self._buffer)
+        if self._left is not None:
+            credit = min(credit, self._left)
+        if credit > link.credit:
+            link.grant(credit)
+
+    def _known(self, event: events.Delivery, sequence: int, enqueued_ms: int) -> bool:
+        """Whether the user has seen this one over an earlier connection; deals with it if so."""
+        held = self._held.get(sequence)
+        if held is not None and held.enqueued_ms == enqueued_ms:
+            held.link, held.delivery_id = event.link, event.delivery_id
+            self.duplicates_suppressed += 1
+            return True
+        if self._accepted.get(sequence) == enqueued_ms:
+            self._suppress(event.delivery_id)
+            return True
+        return False
+
+    def _suppress(self, delivery_id: int) -> None:
+        self.duplicates_suppressed += 1
+        self._settle_later(delivery_id, _ACCEPTED)
+
+    def _settle_later(self, delivery_id: int, outcome: Any) -> None:
+        entry = self._settlements.get(id(outcome))
+        if entry is None:
+            if not self._settlements:
+                self.touch()
+            self._settlements[id(outcome)] = (outcome, [delivery_id])
+        else:
+            entry[1].append(delivery_id)
+
+    def _remember(self, sequence: int, enqueued_ms: int) -> None:
+        if sequence not in self._accepted:
+            self._accepted_order.append(sequence)
+            if len(self._accepted_order) > ACCEPTED_MAX:
+                del self._accepted[self._accepted_order.popleft()]
+        self._accepted[sequence] = enqueued_ms
+
+    def _end(self) -> None:
+        self._ended = True
+        self._connection.forget(self)
+        if not self._ready.done():
+            self._ready.set_result(None)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _wait(self, timeout_s: float | None) -> bool:
+        """Waits for a delivery or the end; False at the end and when the time has passed."""
+        if self._ended or self._left == 0:
+            return False
+        self.check()
+        if self._waiter is not None:
+            raise LocalProtocolError(f"{self._what}: two tasks wait for messages, accepted is one")
+        self._waiter = self._loop.create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._waiter
+        except TimeoutError:
+            return bool(self._buffer)
+        finally:
+            self._waiter = None
+        if not self._buffer:
+            self.check()
+        return bool(self._buffer) or not self._ended
+
+
+def _ranges(ids: list[int]) -> list[tuple[int, int]]:
+    """Delivery ids as inclusive ranges, ascending; the wrap at 2**32 only splits one."""
+    ids.sort()
+    found: list[tuple[int, int]] = []
+    first = last = ids[0]
+    for number in ids[1:]:
+        if number == last + 1:
+            last = number
+        elif number != last:
+            found.append((first, last))
+            first = last = number
+    found.append((first, last))
+    return found

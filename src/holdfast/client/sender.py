@@ -1,0 +1,495 @@
+"""Messages to one address: what is in doubt is kept until the node has decided, over any number of connections.
+
+Rules of this file: a message leaves `_doubt` by an outcome, or because the node says at an attach that it has
+stored its number, and in no other way. Without a producer name what is in doubt goes again after a break: at least
+once. With one each message has a number; the node drops what it has, so it is appended once (docs/client.md;
+CUSTODY: Producers). Hot path: `post`/`submit` → `_pump` → `outcomes`; one small object for each message.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from holdfast.amqp import conditions, performatives
+from holdfast.amqp.events import Outcomes
+from holdfast.amqp.link import Link as EngineLink
+from holdfast.amqp.link import message_size_limit
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Source, Target
+from holdfast.amqp.sender import Sender as EngineSender
+from holdfast.amqp.session import Session
+from holdfast.amqp.types import Symbol
+from holdfast.broker.ranges import RangeSet
+from holdfast.client import payload
+from holdfast.client.errors import ClientFull, ProducerConflict
+from holdfast.client.link import ClientLink
+from holdfast.client.outcomes import ACCEPTED, Accepted, Outcome, Rejected, Spooled, from_state
+from holdfast.client.spool import Spool, SpoolFile
+from holdfast.errors import ConfigError, HoldfastError, StorageError
+
+if TYPE_CHECKING:
+    from holdfast.client.connection import Connection
+
+WhenFull = Literal["wait", "raise"] | Spool
+WHEN_FULL: Final = ("wait", "raise")
+
+PRODUCER: Final = Symbol("holdfast:producer")
+LAST_NUMBER: Final = Symbol("holdfast:last-number")
+MISSING: Final = Symbol("holdfast:missing")
+
+OnOutcome = Callable[[int | None, Outcome], None]
+"""Told the producer's number (None without a name) and how the message ended."""
+
+
+class _Doubt:
+    """One message of which we do not know whether the node has it."""
+
+    __slots__ = ("cut", "future", "key", "local", "number", "on_outcome", "size")
+
+    def __init__(
+        self,
+        key: int,
+        cut: payload.Cut,
+        number: int | None,
+        future: "asyncio.Future[Outcome] | None",
+        on_outcome: OnOutcome | None,
+    ) -> None:
+        self.key = key
+        self.cut = cut
+        self.number = number
+        self.future = future
+        self.on_outcome = on_outcome
+        self.local = 0
+        self.size = 0
+
+
+class Sender(ClientLink):
+    """Made by `Connection.sender`. Counts since it was made: `accepted`, `rejected`, `released` (and modified).
+
+    `last_number` and `missing`: what the node had stored of the producer at the latest attach.
+    """
+
+    def __init__(
+        self,
+        connection: "Connection",
+        address: str,
+        *,
+        producer: str | None,
+        in_doubt_max: int,
+        when_full: WhenFull,
+        name: str,
+    ) -> None:
+        super().__init__(connection, f"sender to {address!r}")
+        self.address = address
+        self.producer = producer
+        self.accepted = 0
+        self.rejected = 0
+        self.released = 0
+        self.last_number = 0
+        self.missing = RangeSet()
+        self._name = name
+        self._in_doubt_max = in_doubt_max
+        self._raises = when_full == "raise"
+        self._link: EngineSender | None = None
+        self._may_send = False
+        self._size_max: int | None = None
+        self._doubt: dict[int, _Doubt] = {}
+        self._unsent: deque[_Doubt] = deque()
+        self._next_key = 0
+        self._given_out = 0
+        self._was_attached = False
+        self._abandoned = 0
+        self._room_waiters: deque[asyncio.Future[None]] = deque()
+        self._drain_waiters: list[asyncio.Future[None]] = []
+        self._spool: SpoolFile | None = None
+        self._fsync_interval_s = 0.0
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._sync_task: asyncio.Task[None] | None = None
+        self._background: asyncio.Task[None] | None = None
+        if isinstance(when_full, Spool):
+            assert producer is not None, "the connection lets no spool without a name through"
+            self._spool = SpoolFile(when_full, producer=producer, address=address)
+            self._fsync_interval_s = when_full.fsync_interval_s
+
+    # ------------------------------------------------------------------------------------------ for users
+
+    @property
+    def in_doubt(self) -> int:
+        """Messages in memory without an outcome."""
+        return len(self._doubt)
+
+    @property
+    def spooled(self) -> int:
+        """Messages in the spool without an outcome, those in memory included; 0 without a spool."""
+        return self._spool.undone if self._spool is not None else 0
+
+    @property
+    def next_number(self) -> int:
+        """The number that the next message gets; of a producer that has attached once."""
+        return self._given_out + 1
+
+    async def send(self, message: Message | bytes | str, *, number: int | None = None) -> Outcome:
+        """Sends one message and waits for its outcome (with a spool perhaps only `Spooled`)."""
+        return await (await self.submit(message, number=number))
+
+    async def submit(self, message: Message | bytes | str, *, number: int | None = None) -> "asyncio.Future[Outcome]":
+        """Hands one message over and returns the future of its outcome; waits only where too much is in doubt.
+
+        `number`: the producer's own number for it, from 1, also one that was rejected before; else the next one.
+        Raises ClientFull at the bound (`when_full="raise"`, or a full spool), and what ended the link.
+        """
+        if self.failure is not None or len(self._doubt) >= self._in_doubt_max:
+            await self._room()
+        future: asyncio.Future[Outcome] = self._loop.create_future()
+        self._take(message, number, future, None)
+        if self._spool is not None and not self._fsync_interval_s:
+            await self._synced()
+        return future
+
+    async def post(
+        self, message: Message | bytes | str, *, number: int | None = None, on_outcome: OnOutcome | None = None
+    ) -> None:
+        """As `submit`, without a future: the outcome is counted, and told to `on_outcome` unless accepted."""
+        if self.failure is not None or len(self._doubt) >= self._in_doubt_max:
+            await self._room()
+        self._take(message, number, None, on_outcome)
+        if self._spool is not None and not self._fsync_interval_s:
+            await self._synced()
+
+    async def drain(self) -> None:
+        """Returns once nothing is in doubt (nor in the spool); raises what ended the link before."""
+        while self._doubt or self.spooled:
+            self.check()
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._drain_waiters.append(waiter)
+            await waiter
+        if self._abandoned and self.failure is not None:
+            raise self.failure
+
+    async def close(self, *, drain: bool = True) -> None:
+        """Drains, unless told not to or a spool keeps what is left, then detaches."""
+        try:
+            if drain and self._spool is None:
+                await self.drain()
+        finally:
+            await self._detach([] if self._link is None else [self._link])
+
+    # ------------------------------------------------------------------------- what the connection calls
+
+    def attach(self, session: Session) -> None:
+        properties = None if self.producer is None else {PRODUCER: self.producer}
+        self._may_send = False
+        self._link = session.attach_sender(
+            self._name, Source(address=self._name), Target(address=self.address), properties=properties
+        )
+        self._link.context = self
+
+    def attached(self, link: EngineLink) -> None:
+        if link is not self._link:
+            return
+        assert link.remote_attach is not None
+        self._size_max = message_size_limit(link.remote_attach)
+        try:
+            if self.producer is not None:
+                self._learn_numbers(link.remote_attach.properties or {})
+            unsent = list(self._doubt.values())
+            if self.producer is not None:
+                unsent.sort(key=_number_of)
+            self._unsent = deque(unsent)
+            self._load()
+        except HoldfastError as error:
+            link.detach()
+            self.fail(error)
+            return
+        self._was_attached = self._may_send = True
+        super().attached(link)
+        self.touch()
+
+    def lost(self) -> None:
+        super().lost()
+        self._link = None
+        self._may_send = False
+
+    def detached(self, event: Any) -> None:
+        if event.link is self._link:
+            self._link = None
+            self._may_send = False
+            super().detached(event)
+
+    def credit_changed(self, link: EngineLink) -> None:
+        self.touch()
+
+    def outcomes(self, event: Outcomes) -> None:
+        state = event.state
+        if isinstance(state, performatives.Received):
+            return
+        if not event.settled:
+            event.link.settle(event.first, event.last, state)
+        outcome = from_state(state if state is not None else event.link.default_outcome)
+        self._decided(event.contexts, outcome)
+
+    def turn_ended(self, *, paused: bool) -> None:
+        try:
+            if self._spool is not None:
+                self._spool.flush_done()
+                self._load()
+            if not paused:
+                self._pump()
+        except HoldfastError as error:
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        if self.failure is not None:
+            return
+        super().fail(error)
+        doubt, self._doubt = self._doubt, {}
+        self._unsent.clear()
+        for entry in doubt.values():
+            if entry.future is not None and not entry.future.done():
+                entry.future.set_exception(error)
+                entry.future.exception()  # who looks at it sees it; who does not gets no noise at exit
+        self._abandoned = len(doubt)
+        for waiter in (*self._room_waiters, *self._drain_waiters):
+            if not waiter.done():
+                waiter.set_result(None)  # each looks at `failure` next
+        self._room_waiters.clear()
+        self._drain_waiters.clear()
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
+        if self._spool is not None and not self._spool.syncing:
+            self._spool.close()
+
+    # ---------------------------------------------------------------------------------------- internals
+
+    def _take(
+        self,
+        message: Message | bytes | str,
+        number: int | None,
+        future: "asyncio.Future[Outcome] | None",
+        on_outcome: OnOutcome | None,
+    ) -> None:
+        if number is not None:
+            self._check_number(number)
+        cut = payload.cut(message)
+        if self._spool is not None:
+            self._take_to_spool(cut, future, on_outcome)
+            return
+        if self.producer is not None:
+            if number is None:
+                number = self._given_out + 1
+            if number > self._given_out:
+                self._given_out = number
+            elif number <= self.last_number and number not in self.missing:
+                self.accepted += 1
+                if future is not None:
+                    future.set_result(ACCEPTED)
+                return
+        self._enter(_Doubt(self._next_key, cut, number, future, on_outcome))
+
+    def _enter(self, entry: _Doubt) -> None:
+        self._next_key = entry.key + 1
+        self._doubt[entry.key] = entry
+        if self._may_send:
+            if not self._unsent:
+                self.touch()
+            self._unsent.append(entry)
+
+    def _check_number(self, number: int) -> None:
+        if self.producer is None or self._spool is not None:
+            raise ConfigError(f"number: found {number}, accepted is with a producer name and without a spool")
+        if not 1 <= number < 2**63:
+            raise ConfigError(f"number: found {number}, accepted is 1 to 2**63 - 1")
+
+    def _take_to_spool(
+        self, cut: payload.Cut, future: "asyncio.Future[Outcome] | None", on_outcome: OnOutcome | None
+    ) -> None:
+        spool = self._spool
+        assert spool is not None
+        behind = not spool.drained or len(self._doubt) >= self._in_doubt_max
+        encoded = b"".join(cut.parts(None))
+        local = spool.append(encoded)
+        self._sync_later()
+        if behind:
+            if future is not None:
+                future.set_result(Spooled(local + (spool.base or 0)))
+            return
+        spool.skip_loaded()
+        self._enter_local(local, len(encoded), cut, future, on_outcome)
+
+    def _enter_local(
+        self,
+        local: int,
+        size: int,
+        cut: payload.Cut,
+        future: "asyncio.Future[Outcome] | None" = None,
+        on_outcome: OnOutcome | None = None,
+    ) -> None:
+        spool = self._spool
+        assert spool is not None
+        number = None if spool.base is None else spool.base + local
+        entry = _Doubt(self._next_key, cut, number, future, on_outcome)
+        entry.local, entry.size = local, size
+        self._enter(entry)
+
+    def _load(self) -> None:
+        """Brings what the spool still holds into the room that memory has, once the numbers are known."""
+        spool = self._spool
+        if spool is None or spool.base is None or spool.drained:
+            return
+        room = self._in_doubt_max - len(self._doubt)
+        if room <= 0:
+            return
+        for local, encoded in spool.load(room):
+            number = spool.base + local
+            if number <= self.last_number and number not in self.missing:
+                spool.done(local, len(encoded))
+                self.accepted += 1
+                self.touch()
+                continue
+            entry = _Doubt(self._next_key, payload.cut_payload(encoded), number, None, None)
+            entry.local, entry.size = local, len(encoded)
+            self._next_key += 1
+            self._doubt[entry.key] = entry
+            self._unsent.append(entry)
+        if not spool.drained and len(self._doubt) < self._in_doubt_max:
+            self.touch()
+
+    def _pump(self) -> None:
+        link = self._link
+        if link is None or not self._may_send:
+            return
+        unsent, size_max = self._unsent, self._size_max
+        while unsent and link.sendable:
+            entry = unsent.popleft()
+            parts = entry.cut.parts(entry.number)
+            if size_max is not None and sum(map(len, parts)) > size_max:
+                text = f"the node takes at most {size_max} bytes in a message"
+                self._decided([entry], Rejected(conditions.MESSAGE_SIZE_EXCEEDED, text))
+                continue
+            link.send(parts, context=entry)
+        if link.drain and not unsent:
+            link.drained()
+
+    def _decided(self, entries: Iterable[_Doubt], outcome: Outcome) -> None:
+        doubt, spool, count = self._doubt, self._spool, 0
+        for entry in entries:
+            if doubt.pop(entry.key, None) is None:
+                continue
+            count += 1
+            future = entry.future
+            if future is not None and not future.done():
+                future.set_result(outcome)
+            if spool is not None:
+                spool.done(entry.local, entry.size)
+            if entry.on_outcome is not None and outcome is not ACCEPTED:
+                entry.on_outcome(entry.number, outcome)
+        if isinstance(outcome, Accepted):
+            self.accepted += count
+        elif isinstance(outcome, Rejected):
+            self.rejected += count
+        else:
+            self.released += count
+        if spool is not None and count:
+            self.touch()
+        self._wake()
+
+    def _learn_numbers(self, properties: dict[Any, Any]) -> None:
+        """What the node has stored of this producer, and what of ours that settles."""
+        last = properties.get(LAST_NUMBER)
+        if not isinstance(last, int):
+            raise ConfigError(
+                f"producer {self.producer!r}: found a peer that keeps no producer names, accepted is a Holdfast node"
+            )
+        missing = RangeSet((int(first), int(end)) for first, end in properties.get(MISSING) or ())
+        spool = self._spool
+        if spool is not None:
+            if spool.base is None:
+                spool.set_base(last)
+                for entry in self._doubt.values():
+                    entry.number = last + entry.local
+            assert spool.base is not None
+            self._given_out = spool.base + spool.next_local - 1
+        elif not self._was_attached:
+            self._given_out = max(self._given_out, last)
+        if last > self._given_out:
+            raise ProducerConflict(
+                f"producer {self.producer!r} to {self.address!r}: found number {last} stored, given out here is at most "
+                f"{self._given_out}: another sender uses the name"
+            )
+        self.last_number, self.missing = last, missing
+        stored = [
+            entry
+            for entry in self._doubt.values()
+            if entry.number is not None and entry.number <= last and entry.number not in missing
+        ]
+        self._decided(stored, ACCEPTED)
+
+    async def _room(self) -> None:
+        """Waits, or raises, until one more may be in doubt; with a spool there is always room to try."""
+        while True:
+            self.check()
+            if len(self._doubt) < self._in_doubt_max or self._spool is not None:
+                return
+            if self._raises:
+                raise ClientFull(
+                    f"{self._what}: found {len(self._doubt)} messages in doubt, accepted is {self._in_doubt_max}"
+                )
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._room_waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self._wake()  # the place meant for us goes to the next
+                raise
+
+    def _wake(self) -> None:
+        room = self._in_doubt_max - len(self._doubt)
+        while room > 0 and self._room_waiters:
+            waiter = self._room_waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                room -= 1
+        if self._drain_waiters and not self._doubt and not self.spooled:
+            for waiter in self._drain_waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._drain_waiters.clear()
+
+    # ------------------------------------------------------------------------------------ the spool's disk
+
+    def _sync_later(self) -> None:
+        if self._fsync_interval_s and self._sync_timer is None:
+            self._sync_timer = self._loop.call_later(self._fsync_interval_s, self._start_sync)
+
+    def _start_sync(self) -> None:
+        self._sync_timer = None
+        self._background = self._loop.create_task(self._sync_quietly())
+
+    async def _sync_quietly(self) -> None:
+        try:
+            await self._synced()
+        except StorageError:
+            pass  # the sender has failed with it: whoever uses it is told
+
+    async def _synced(self) -> None:
+        """The spool is on the disk; callers at the same time share one call. Raises StorageError."""
+        spool = self._spool
+        assert spool is not None
+        while spool.syncing and self._sync_task is not None:
+            await asyncio.shield(self._sync_task)
+        if not spool.dirty or self.failure is not None:
+            return
+        spool.syncing = True
+        self._sync_task = self._loop.create_task(asyncio.to_thread(spool.sync))
+        try:
+            await asyncio.shield(self._sync_task)
+        except StorageError as error:
+            self.fail(error)
+            raise
+        if self.failure is not None:
+            spool.close()
+
+
+def _number_of(entry: _Doubt) -> int:
+    return entry.number or 0

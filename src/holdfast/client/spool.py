@@ -1,0 +1,350 @@
+"""A producer's messages in a file, from before they are sent until the node has stored them.
+
+Rules of this file: blocking file calls, short but for `sync` and a compaction; no clock, no loop. The file is
+append-only: a magic line, then records `length, crc32, type, body`. Type B is the base (what the numbers start
+from), M a message, D a range of numbers that is done. A record whose length or CRC is wrong ends the file: what
+follows is kept beside it, in PATH.damaged, and never sent.
+
+Numbers in the file are local, 1, 2, 3…; the producer's number is `base + local`. The base is learnt from the
+node at the first attach and written before the first message goes out, so a spool that is filled while no node
+can be reached never takes numbers that an earlier run of the same producer has used (docs/client.md, Producers).
+"""
+
+import fcntl
+import json
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from holdfast.broker.ranges import RangeSet
+from holdfast.client.errors import ClientFull
+from holdfast.errors import ConfigError, StorageError
+from holdfast.units import MIB
+
+MAGIC: Final = b"holdfast spool 1\n"
+RECORD_BYTES_MAX: Final = 64 * MIB + 64
+"""A message of the largest size and its record's own fields; a greater length is damage."""
+COMPACT_BYTES: Final = 4 * MIB
+"""The file is written anew when it holds this much that is done, and more done than undone."""
+READ_BYTES: Final = 256 * 1024
+
+_FRAME: Final = struct.Struct(">II")
+_LOCAL: Final = struct.Struct(">Q")
+_RANGE: Final = struct.Struct(">QQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """Where a sender keeps what it was given. `bytes_max` bounds undone messages, in bytes of the file.
+
+    A record is handed to the operating system before `submit` returns: it outlives a crash of this process. A
+    crash of the machine may cost what the last `fsync_interval_s` seconds brought; 0 makes each `submit` wait
+    for the disk.
+    """
+
+    path: Path | str
+    bytes_max: int = 64 * MIB
+    fsync_interval_s: float = 1.0
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the field."""
+        if self.bytes_max < 1:
+            raise ConfigError(f"spool bytes_max: found {self.bytes_max}, accepted is at least 1")
+        if not self.fsync_interval_s >= 0:
+            raise ConfigError(f"spool fsync_interval_s: found {self.fsync_interval_s}, accepted is at least 0")
+
+
+def _record(kind: bytes, body: bytes) -> bytes:
+    content = kind + body
+    return _FRAME.pack(len(content), crc32(content)) + content
+
+
+class SpoolFile:
+    """An open spool of one producer at one address; one process at a time.
+
+    `base` is None until `set_base`. `undone` counts messages not done, `damaged_bytes` what opening had to put
+    aside. Raises ConfigError for a file that is not ours, another producer's or in use; StorageError for I/O.
+    """
+
+    def __init__(self, spool: Spool, *, producer: str, address: str) -> None:
+        spool.validate()
+        self.path = Path(spool.path)
+        self.bytes_max = spool.bytes_max
+        self.base: int | None = None
+        self.next_local = 1
+        self.undone = 0
+        self.undone_bytes = 0
+        self.damaged_bytes = 0
+        self.dirty = False
+        self.syncing = False
+        self._identity = {"producer": producer, "address": address}
+        self._done = RangeSet()
+        self._sizes: dict[int, int] = {}
+        self._end = 0
+        self._cursor = 0
+        self._fd = self._open()
+        try:
+            self._recover()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    # ------------------------------------------------------------------------------------------- writing
+
+    def append(self, payload: bytes) -> int:
+        """Writes one message, returns its local number; ClientFull past `bytes_max`, StorageError for I/O."""
+        size = _FRAME.size + 1 + _LOCAL.size + len(payload)
+        if self.undone_bytes + size > self.bytes_max:
+            raise ClientFull(
+                f"spool {self.path}: found {self.undone_bytes} bytes that the node has not taken, accepted is at "
+                f"most {self.bytes_max} with the next message"
+            )
+        local = self.next_local
+        self._write(_record(b"M", _LOCAL.pack(local) + payload), message=True)
+        self.next_local = local + 1
+        self.undone += 1
+        self.undone_bytes += size
+        return local
+
+    def set_base(self, base: int) -> None:
+        """Fixes what the numbers start from, on the disk before it returns."""
+        assert self.base is None, "a spool's base is set once"
+        self.base = base
+        self._write(self._base_record())
+        self.sync()
+
+    def done(self, local: int, size: int) -> None:
+        """Notes that the node has decided message `local` of `size` payload bytes; `flush_done` writes it."""
+        self._done.add(local)
+        self._sizes[local] = size
+        self.undone -= 1
+        self.undone_bytes -= _FRAME.size + 1 + _LOCAL.size + size
+
+    def flush_done(self) -> None:
+        """Writes what `done` noted, once for a turn; empties or compacts the file where that pays."""
+        if self._sizes:
+            noted = RangeSet((local, local) for local in sorted(self._sizes))
+            self._sizes.clear()
+            self._write(b"".join(_record(b"D", _RANGE.pack(first, last)) for first, last in noted))
+        elif self.undone:
+            return
+        spent = self._end - self.undone_bytes
+        if spent > COMPACT_BYTES and spent > self.undone_bytes and not self.syncing:
+            self._compact()
+
+    def sync(self) -> None:
+        """fdatasync; may run in another thread, one at a time, and not beside `close`."""
+        self.syncing, self.dirty = True, False
+        try:
+            os.fdatasync(self._fd)
+        except OSError as error:
+            raise StorageError(f"spool {self.path}: {error.strerror}") from None
+        finally:
+            self.syncing = False
+
+    def close(self) -> None:
+        """Syncs and lets the file go; a spool in which nothing is undone shrinks to its base."""
+        if self._fd < 0:
+            return
+        try:
+            self.flush_done()
+            if not self.undone and self._end > len(MAGIC) + 4096:
+                self._compact()
+            self.sync()
+        finally:
+            os.close(self._fd)
+            self._fd = -1
+
+    # ------------------------------------------------------------------------------------------- reading
+
+    @property
+    def drained(self) -> bool:
+        """Everything in the file was handed out by `load`."""
+        return self._cursor >= self._end
+
+    def load(self, count_max: int) -> list[tuple[int, bytes]]:
+        """The next undone messages behind the cursor, as (local number, payload), at most `count_max`."""
+        found: list[tuple[int, bytes]] = []
+        for offset, content in self._records(self._cursor, self._end):
+            if len(found) >= count_max:
+                self._cursor = offset
+                return found
+            if content[:1] == b"M":
+                local = _LOCAL.unpack_from(content, 1)[0]
+                if local not in self._done:
+                    found.append((local, content[1 + _LOCAL.size :]))
+        self._cursor = self._end
+        return found
+
+    def skip_loaded(self) -> None:
+        """The cursor passes all that is in the file: its owner holds it in memory."""
+        self._cursor = self._end
+
+    # ------------------------------------------------------------------------------------------ internals
+
+    def _open(self) -> int:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError(f"spool {self.path}: {error.strerror}, accepted is a file that can be written") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise ConfigError(f"spool {self.path}: found it in use, accepted is one sender at a time") from None
+        return descriptor
+
+    def _recover(self) -> None:
+        size = os.fstat(self._fd).st_size
+        magic = self._read(0, len(MAGIC))
+        if magic != MAGIC and not MAGIC.startswith(magic):
+            raise ConfigError(f"spool {self.path}: found another kind of file, accepted is a spool or none")
+        if magic != MAGIC:
+            os.ftruncate(self._fd, 0)
+            self._write(MAGIC + self._base_record())
+            self._sync_directory()
+            return
+        sizes: dict[int, int] = {}
+        readable = len(MAGIC)
+        for offset, content in self._records(readable, size, whole=False):
+            kind, body = content[:1], content[1:]
+            if kind == b"B":
+                self._read_base(body)
+            elif kind == b"M":
+                local = _LOCAL.unpack_from(body)[0]
+                sizes[local] = _FRAME.size + len(content)
+                self.next_local = max(self.next_local, local + 1)
+            elif kind == b"D":
+                first, last = _RANGE.unpack(body)
+                self._done.add(first, last)
+                for local in range(first, last + 1):
+                    sizes.pop(local, None)
+            readable = offset + _FRAME.size + len(content)
+        if readable < size:
+            self._set_aside(readable, size)
+        self._end = readable
+        self._cursor = len(MAGIC) if sizes else readable
+        self.undone = len(sizes)
+        self.undone_bytes = sum(sizes.values())
+
+    def _records(self, start: int, end: int, *, whole: bool = True) -> Iterator[tuple[int, bytes]]:
+        """(offset, type and body) of each record in [start, end); `whole`: damage raises, else it ends there."""
+        while start < end:
+            chunk = self._read(start, min(READ_BYTES, end - start))
+            offset = 0
+            while offset + _FRAME.size <= len(chunk):
+                length, checksum = _FRAME.unpack_from(chunk, offset)
+                after = offset + _FRAME.size + length
+                if not 1 <= length <= RECORD_BYTES_MAX or start + after > end:
+                    break
+                if after > len(chunk):
+                    if offset:
+                        break  # begins the next chunk
+                    chunk = self._read(start, after)
+                content = chunk[offset + _FRAME.size : after]
+                if crc32(content) != checksum:
+                    break
+                yield start + offset, content
+                offset = after
+            if not offset:
+                if whole:
+                    raise StorageError(f"spool {self.path}: found a damaged record at byte {start}")
+                return
+            start += offset
+
+    def _read_base(self, body: bytes) -> None:
+        try:
+            held = json.loads(body)
+            identity = {"producer": held["producer"], "address": held["address"]}
+            self.base, self.next_local = held["base"], max(self.next_local, held["next"])
+        except (ValueError, KeyError, TypeError):
+            raise ConfigError(f"spool {self.path}: found an unreadable base, accepted is a spool of ours") from None
+        if identity != self._identity:
+            raise ConfigError(
+                f"spool {self.path}: found producer {identity['producer']!r} to {identity['address']!r}, accepted is "
+                f"{self._identity['producer']!r} to {self._identity['address']!r}"
+            )
+
+    def _base_record(self) -> bytes:
+        held = {**self._identity, "base": self.base, "next": self.next_local}
+        return _record(b"B", json.dumps(held).encode())
+
+    def _set_aside(self, offset: int, size: int) -> None:
+        """Keeps what cannot be read, for a person to look at, then cuts it off."""
+        self.damaged_bytes = size - offset
+        aside = self.path.with_name(self.path.name + ".damaged")
+        with aside.open("ab") as out:
+            while offset < size and (piece := self._read(offset, READ_BYTES)):
+                out.write(piece)
+                offset += len(piece)
+        os.ftruncate(self._fd, size - self.damaged_bytes)
+
+    def _compact(self) -> None:
+        """Writes base and undone messages to a new file that takes the old one's place, in their order."""
+        fresh_path = self.path.with_name(self.path.name + ".new")
+        fresh = os.open(fresh_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fresh, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            out = bytearray(MAGIC + self._base_record())
+            written, cursor = 0, -1
+            for offset, content in self._records(len(MAGIC), self._end):
+                if offset >= self._cursor and cursor < 0:
+                    cursor = written + len(out)
+                if content[:1] == b"M" and _LOCAL.unpack_from(content, 1)[0] not in self._done:
+                    out += _FRAME.pack(len(content), crc32(content)) + content
+                    if len(out) >= READ_BYTES:
+                        written += self._write_to(fresh, out)
+                        out.clear()
+            written += self._write_to(fresh, out)
+            os.fdatasync(fresh)
+            os.replace(fresh_path, self.path)
+        except OSError as error:
+            os.close(fresh)
+            raise StorageError(f"spool {self.path}: {error.strerror}") from None
+        except BaseException:
+            os.close(fresh)
+            raise
+        os.close(self._fd)
+        self._fd, self._end = fresh, written
+        self._cursor = written if cursor < 0 else cursor
+        self._done = RangeSet()
+        self._sync_directory()
+
+    def _sync_directory(self) -> None:
+        descriptor = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _read(self, offset: int, length: int) -> bytes:
+        try:
+            return os.pread(self._fd, length, offset)
+        except OSError as error:
+            raise StorageError(f"spool {self.path}: {error.strerror}") from None
+
+    def _write(self, data: bytes, *, message: bool = False) -> None:
+        try:
+            written = os.pwrite(self._fd, data, self._end)
+            while written < len(data):
+                written += os.pwrite(self._fd, data[written:], self._end + written)
+        except OSError as error:
+            raise StorageError(f"spool {self.path}: {error.strerror}, {len(data)} bytes were not kept") from None
+        if not message and self._cursor == self._end:
+            self._cursor += len(data)  # nothing for `load`
+        self._end += len(data)
+        self.dirty = True
+
+    @staticmethod
+    def _write_to(descriptor: int, data: bytearray) -> int:
+        view = memoryview(data)
+        written = 0
+        while written < len(view):
+            written += os.write(descriptor, view[written:])
+        view.release()
+        return written

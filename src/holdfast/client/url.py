@@ -1,0 +1,64 @@
+"""`amqp://user:password@host:port` and `amqps://…`, percent-encoded (OPERATOR: URLs).
+
+Rules of this file: pure; a password is in no repr, no text and no error.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from holdfast.errors import ConfigError
+
+PORTS: Final = {"amqp": 5672, "amqps": 5671}
+_FORM: Final = "accepted is amqp://[user:password@]host[:port] or amqps://…"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Url:
+    """Where a node listens and who asks. `str` and `repr` leave the password out."""
+
+    host: str
+    port: int
+    tls: bool = False
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'amqps' if self.tls else 'amqp'}://{host}:{self.port}"
+
+    def with_password(self, password: str) -> "Url":
+        """The same place with another password."""
+        return replace(self, password=password)
+
+
+def parse_url(text: str) -> Url:
+    """The Url that `text` writes; ConfigError names what is wrong and never shows user or password."""
+    shown = text.rpartition("@")[2]
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+        host = parts.hostname
+    except ValueError:
+        raise ConfigError(f"URL {shown!r}: found no valid host or port, {_FORM}") from None
+    if parts.scheme not in PORTS:
+        raise ConfigError(f"URL {shown!r}: found scheme {parts.scheme[:20]!r}, {_FORM}")
+    if not host:
+        raise ConfigError(f"URL {shown!r}: found no host, {_FORM}")
+    if port == 0:
+        raise ConfigError(f"URL {shown!r}: found port 0, accepted is 1 to 65535")
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ConfigError(f"URL {shown!r}: found more behind the port, {_FORM}; the queue is an argument of its own")
+    user = unquote(parts.username) if parts.username else None
+    password = unquote(parts.password) if parts.password is not None else None
+    if user is None and password is not None:
+        raise ConfigError(f"URL {shown!r}: found a password without a user, {_FORM}")
+    if "\0" in (user or "") or "\0" in (password or ""):
+        raise ConfigError(f"URL {shown!r}: found a NUL in user or password, accepted is text without")
+    return Url(
+        host=unquote(host),
+        port=port or PORTS[parts.scheme],
+        tls=parts.scheme == "amqps",
+        user=user,
+        password=password,
+    )

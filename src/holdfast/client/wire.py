@@ -1,0 +1,137 @@
+"""One transport of one AMQP connection: bytes in, events out, everything of a turn written at once.
+
+Rules of this file: no AMQP decisions; a turn of the loop ends with at most one write. The owner is told, in this
+order within a turn: events as they come, `turn_ended`, and once in the end `wire_lost`.
+"""
+
+import asyncio
+from typing import Final, Protocol
+
+from holdfast.amqp.connection import Connection as Engine
+from holdfast.amqp.events import ConnEvent
+
+WRITE_HIGH_BYTES: Final = 1024 * 1024
+"""Above this much unwritten output nothing more is encoded; the rest waits as messages, not as bytes."""
+
+CLOSE_LIMIT_S: Final = 1.0
+"""How long the last bytes may take."""
+
+
+class Owner(Protocol):
+    """What a wire reports to."""
+
+    def handle(self, wire: "Wire", events: list[ConnEvent]) -> None:
+        """What one read brought, in the order of the wire."""
+
+    def turn_ended(self, wire: "Wire") -> None:
+        """The last chance to send in this turn."""
+
+    def writing_resumed(self, wire: "Wire") -> None:
+        """The socket takes bytes again."""
+
+    def wire_lost(self, wire: "Wire", reason: str) -> None:
+        """The transport is gone; comes once."""
+
+
+class Wire(asyncio.Protocol):
+    """`lost` is done once the transport is gone; `paused` while the socket takes no more."""
+
+    def __init__(self, engine: Engine, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
+        self.engine = engine
+        self.paused = False
+        self.lost: asyncio.Future[None] = loop.create_future()
+        self._owner = owner
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._reason = ""
+
+    # ------------------------------------------------------------------------------------ asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self._turn()
+
+    def data_received(self, data: bytes) -> None:
+        self._handle(self.engine.receive(data, self._loop.time()))
+
+    def pause_writing(self) -> None:
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self._owner.writing_resumed(self)
+
+    def eof_received(self) -> bool:
+        return False  # the transport closes itself
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.lost.done():
+            self.lost.set_result(None)
+            self._owner.wire_lost(self, self._reason or describe(exc) or "the node closed the connection")
+
+    # --------------------------------------------------------------------------------------------- ours
+
+    def schedule(self) -> None:
+        """There may be output: this turn ends with a write."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def abort(self, reason: str) -> None:
+        """Drops the transport and what it has not written; `wire_lost` follows with `reason`."""
+        self._reason = self._reason or reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _handle(self, events: list[ConnEvent]) -> None:
+        if events:
+            self._owner.handle(self, events)
+        self.schedule()
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._owner.turn_ended(self)
+        output = self.engine.take_output(self._loop.time())
+        if output:
+            transport.writelines(output)
+        if self.engine.closed:
+            transport.close()
+            # A peer that is silently gone takes no more bytes: its socket's buffer never empties.
+            self._timer = self._loop.call_later(CLOSE_LIMIT_S, transport.abort)
+            return
+        self._arm()
+
+    def _arm(self) -> None:
+        deadline = self.engine.next_deadline()
+        if deadline is None:
+            return
+        if self._timer is not None:
+            if self._timer.when() <= deadline and not self._timer.cancelled():
+                return  # it fires early, looks, and is armed anew
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._handle(self.engine.tick(self._loop.time()))
+
+
+def describe(error: BaseException | None) -> str:
+    """An error of the operating system in a few words."""
+    if error is None:
+        return ""
+    if isinstance(error, TimeoutError) and not error.args:
+        return "timed out"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

@@ -1,0 +1,148 @@
+"""From the wire into an entry and back: header and annotations rewritten, the bare message untouched (§3.2).
+
+Rules of this file: pure; annotations `x-opt-holdfast-…` are stripped from whoever is no neighbour, and never
+stored in an entry; consumers are told `x-opt-sequence-number` and `x-opt-enqueued-time`, which clients of other
+brokers already know, and a redelivery is always marked as one.
+"""
+
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from holdfast.amqp.codec import decode, encode
+from holdfast.amqp.message import Sections
+from holdfast.amqp.types import Described, Symbol
+from holdfast.broker import entry
+from holdfast.errors import RemoteProtocolError
+
+OWN_PREFIX: Final = "x-opt-holdfast-"
+NUMBER: Final = Symbol("x-opt-holdfast-number")
+ANNOTATIONS_MAX: Final = 1_000
+
+_SEQUENCE: Final = b"\xa3\x15x-opt-sequence-number\x80"
+_ENQUEUED: Final = b"\xa3\x13x-opt-enqueued-time\x83"
+_LATE: Final = b"\xa3\x13x-opt-holdfast-late\x41"
+_OWN_BYTES: Final = len(_SEQUENCE) + len(_ENQUEUED) + 16
+_PLAIN: Final = Struct(f">3sBII{len(_SEQUENCE)}sQ{len(_ENQUEUED)}sQ")
+_SECTION: Final = Struct(">3sBII")
+_MAP32: Final = 0xD1
+_MESSAGE_ANNOTATIONS: Final = b"\x00\x53\x72"
+
+_FIRST_DURABLE: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
+
+
+class Annotations(NamedTuple):
+    """Message annotations as they are stored (`count` items, encoded) and the producer's number, if it gave one."""
+
+    item_count: int
+    items: bytes
+    number: int | None
+
+
+NO_ANNOTATIONS: Final = Annotations(0, b"", None)
+
+
+def strip(payload: bytes, sections: Sections) -> Annotations:
+    """The message annotations of a payload without ours. RemoteProtocolError where they are no map."""
+    first, last = sections.annotations
+    if first == last:
+        return NO_ANNOTATIONS
+    section, _ = decode(payload, first)
+    fields = section.value if isinstance(section, Described) else None
+    if not isinstance(fields, dict) or len(fields) > ANNOTATIONS_MAX:
+        raise RemoteProtocolError(
+            "amqp:decode-error", f"message-annotations: accepted is a map of at most {ANNOTATIONS_MAX}"
+        )
+    number = fields.get(NUMBER)
+    kept = {key: value for key, value in fields.items() if not str(key).startswith(OWN_PREFIX)}
+    items = b"".join(encode(key) + encode(value) for key, value in kept.items())
+    return Annotations(2 * len(kept), items, number if isinstance(number, int) else None)
+
+
+def merge(value: bytes, added: dict[Any, Any]) -> bytes:
+    """An entry whose message annotations were added to (modified, §3.4.5)."""
+    item = entry.unpack(value)
+    fields: dict[Any, Any] = {}
+    if item.annotation_count:
+        size = len(item.annotations) + 4
+        fields, _ = decode(
+            b"\xd1" + size.to_bytes(4, "big") + item.annotation_count.to_bytes(4, "big") + item.annotations
+        )
+    fields.update({key: part for key, part in added.items() if not str(key).startswith(OWN_PREFIX)})
+    return entry.pack(
+        flags=item.flags,
+        enqueued_ms=item.enqueued_ms,
+        bare=item.bare,
+        priority=item.priority,
+        expires_ms=item.expires_ms,
+        message_format=item.message_format,
+        annotation_count=2 * len(fields),
+        annotations=b"".join(encode(key) + encode(part) for key, part in fields.items()),
+        identity=item.identity,
+        trace=item.trace,
+        to=item.to,
+    )
+
+
+def encode_header(durable: bool, priority: int | None, ttl_ms: int | None, first: bool, count: int) -> bytes:
+    """A header section (§3.2.1); None is the field's default."""
+    fields = bytearray(b"\x41" if durable else b"\x42")
+    fields += b"\x40" if priority is None else bytes((0x50, priority))
+    fields += b"\x40" if ttl_ms is None else b"\x70" + min(ttl_ms, 2**32 - 1).to_bytes(4, "big")
+    fields += b"\x41" if first else b"\x42"
+    fields += b"\x43" if count == 0 else b"\x70" + count.to_bytes(4, "big")
+    return b"\x00\x53\x70\xc0" + bytes((len(fields) + 1, 5)) + bytes(fields)
+
+
+_FIRST_DURABLE_ACQUIRED: Final = encode_header(True, None, None, True, 0)
+_FIRST_VOLATILE: Final = encode_header(False, None, None, True, 0)
+
+
+def for_consumer(value: bytes, sequence: int, delivery_count: int | None, steady_ms: int) -> tuple[Any, ...]:
+    """The parts of a transfer that tells a client about `value`: header, annotations, bare message."""
+    if (
+        delivery_count is None
+        and not value[1] & (entry.CUSTODY | entry.LATE)
+        and value[2] == entry.PRIORITY_DEFAULT
+        and value[12:20] == b"\0\0\0\0\0\0\0\0"
+        and value[24:30] == b"\0\0\0\0\0\0"
+    ):
+        told = _PLAIN.pack(
+            _MESSAGE_ANNOTATIONS,
+            _MAP32,
+            _OWN_BYTES + 4,
+            4,
+            _SEQUENCE,
+            sequence,
+            _ENQUEUED,
+            int.from_bytes(value[4:12], "big"),
+        )
+        head = _FIRST_DURABLE_ACQUIRED if value[1] & entry.DURABLE else _FIRST_VOLATILE
+        return (head, told, memoryview(value)[entry.FIXED_BYTES :])
+    item = entry.unpack(value)
+    ttl_ms = max(1, item.expires_ms - steady_ms) if item.expires_ms else None
+    own = b"".join((_SEQUENCE, sequence.to_bytes(8, "big"), _ENQUEUED, item.enqueued_ms.to_bytes(8, "big")))
+    count = item.annotation_count + 4
+    if item.flags & entry.LATE:
+        own += _LATE
+        count += 2
+    size = 4 + len(item.annotations) + len(own)
+    told = _SECTION.pack(_MESSAGE_ANNOTATIONS, _MAP32, size, count)
+    durable = bool(item.flags & entry.DURABLE)
+    priority = None if item.priority == entry.PRIORITY_DEFAULT else item.priority
+    head = encode_header(durable, priority, ttl_ms, delivery_count is None, delivery_count or 0)
+    return (head, told, item.annotations, own, item.bare)
+
+
+def for_neighbour(item: entry.Entry, steady_ms: int) -> tuple[bytes, list[Any]]:
+    """Header and message annotations as they go to the next node; time to live counts time spent."""
+    ttl_ms = max(1, item.expires_ms - steady_ms) if item.expires_ms else None
+    durable = bool(item.flags & entry.DURABLE)
+    parts: list[Any] = []
+    if item.annotation_count:
+        size = 4 + len(item.annotations)
+        parts = [_SECTION.pack(_MESSAGE_ANNOTATIONS, _MAP32, size, item.annotation_count), item.annotations]
+    if item.priority == entry.PRIORITY_DEFAULT and ttl_ms is None:
+        head = _FIRST_DURABLE if durable else b""
+    else:
+        head = encode_header(durable, item.priority, ttl_ms, False, 0)
+    return head, parts

@@ -1,0 +1,272 @@
+"""What an attach asks for, and the link that answers it (AMQP 1.0 §2.6.3, §3.5; CLIENTS 13 to 17, 33 to 35).
+
+Rules of this file: everything in an attach is hostile until checked; a refusal is an attach with a null terminus and
+a detach that says what is accepted. Only filters that are applied are echoed.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from holdfast.amqp import conditions
+from holdfast.amqp.connection import Receiver, Sender
+from holdfast.amqp.performatives import Source, Target
+from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.broker.address import Address, check_name, parse
+from holdfast.broker.producers import NAME_BYTES_MAX
+from holdfast.broker.queue import Queue
+from holdfast.core import hops, sessions
+from holdfast.core.catalog import DEAD_LETTERS
+from holdfast.core.egress import ConsumerLink, ReaderLink
+from holdfast.core.ingress import ProducerLink
+from holdfast.core.management import MANAGEMENT, OPERATIONS_CREDIT, ReplyLink, RequestLink
+from holdfast.core.peer import Peer
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+PRODUCER: Final = Symbol("holdfast:producer")
+PRODUCER_EPOCH: Final = Symbol("holdfast:producer-epoch")
+LAST_NUMBER: Final = Symbol("holdfast:last-number")
+MISSING: Final = Symbol("holdfast:missing")
+
+START: Final = "holdfast:start-sequence:ulong"
+END: Final = "holdfast:end-sequence:ulong"
+SUBSCRIPTION: Final = "holdfast:subscription:list"
+
+COPY: Final = Symbol("copy")
+
+
+class Refusal(Exception):
+    """An attach that cannot be answered with a link; `args` are the condition and the description."""
+
+    def __init__(self, condition: str, description: str) -> None:
+        super().__init__(condition, description)
+        self.condition = condition
+        self.description = description
+
+
+def answer(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
+    """Accepts the peer's attach with the link that it asks for, or refuses it."""
+    try:
+        if isinstance(link, Receiver):
+            _receive(core, peer, link)
+        else:
+            _send(core, peer, link)
+    except Refusal as refusal:
+        link.refuse(refusal.condition, refusal.description)
+    except ConfigError as error:
+        link.refuse(conditions.INVALID_FIELD, str(error))
+    peer.touch()
+
+
+def _address(core: "NodeCore", terminus: Source | Target) -> Address:
+    if terminus.dynamic:
+        raise Refusal("amqp:not-implemented", "a dynamic terminus: accepted is an address")
+    if not isinstance(terminus.address, str):
+        raise Refusal("amqp:not-implemented", "a terminus without an address: accepted is an address")
+    text = str(terminus.address)
+    if text == DEAD_LETTERS:
+        return Address(text, None)
+    return parse(text, own_name=core.config.name)
+
+
+def _local(core: "NodeCore", name: str) -> Queue:
+    queue = core.catalog.local(name)
+    if queue is None:
+        raise Refusal(conditions.NOT_FOUND, f"no queue {name!r} at {core.config.name!r}")
+    return queue
+
+
+# ------------------------------------------------------------------------------------------------ the peer sends
+
+
+def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
+    attach = link.remote_attach
+    target = attach.target if attach is not None else None
+    properties = (attach.properties or {}) if attach is not None else {}
+    if not isinstance(target, Target):
+        raise Refusal("amqp:not-implemented", "accepted is a target with an address")
+    if target.address == MANAGEMENT:
+        link.context = RequestLink(core, peer, link)
+        link.accept()
+        link.grant(OPERATIONS_CREDIT)
+    elif target.address == sessions.CONTROL_ADDRESS:
+        neighbour = _of_neighbour(peer)
+        link.context = sessions.ControlReceiver(core, peer, link, neighbour)
+        link.accept()
+        link.grant(sessions.CONTROL_CREDIT)
+    elif target.address == hops.CUSTODY_ADDRESS:
+        _custody(core, peer, link, properties)
+    else:
+        _produce(core, peer, link, _address(core, target), properties)
+
+
+def _of_neighbour(peer: Peer) -> sessions.Neighbour:
+    if peer.neighbour is None:
+        raise Refusal(conditions.UNAUTHORIZED_ACCESS, "accepted from a configured neighbour alone")
+    return peer.neighbour
+
+
+def _custody(core: "NodeCore", peer: Peer, link: Receiver, properties: dict[Any, Any]) -> None:
+    neighbour = _of_neighbour(peer)
+    destination, epoch = properties.get(hops.DESTINATION), properties.get(hops.EPOCH)
+    if not isinstance(destination, str) or not isinstance(epoch, UUID):
+        raise Refusal(conditions.INVALID_FIELD, f"accepted are the properties {hops.DESTINATION} and {hops.EPOCH}")
+    if destination != core.config.name:
+        raise Refusal(conditions.NOT_FOUND, f"{core.config.name!r} has no route to {destination!r}")
+    receiver = hops.CustodyReceiver(
+        core, peer, link, neighbour=neighbour.name, destination=str(destination), epoch=epoch
+    )
+    older = core.custody_receivers.get(receiver.key)
+    if older is not None:
+        older.fenced = True
+        older.parked.clear()
+    core.custody_receivers[receiver.key] = receiver
+    link.context = receiver
+    core.turn.then.append(lambda: receiver.answer(properties.get(hops.CONTINUES)))
+
+
+def _produce(core: "NodeCore", peer: Peer, link: Receiver, address: Address, properties: dict[Any, Any]) -> None:
+    destination = None
+    if address.node is None:
+        queue = _local(core, address.queue)
+    else:
+        destination = address.node
+        if core.next_hop(destination) is None:
+            raise Refusal(conditions.NOT_FOUND, f"{core.config.name!r} has no route to {destination!r}")
+        queue = core.catalog.transmission(destination)
+        core.pump_to(destination)
+    name = properties.get(PRODUCER)
+    if name is None:
+        link.context = producer_link = ProducerLink(
+            core, peer, link, queue, destination=destination, to=address.queue if destination else ""
+        )
+        link.accept()
+        producer_link.refill()
+        return
+    if not isinstance(name, str) or not name or len(name.encode()) > NAME_BYTES_MAX or "\0" in name:
+        raise Refusal(conditions.INVALID_FIELD, f"{PRODUCER}: accepted is a string of 1 to {NAME_BYTES_MAX} bytes")
+    producer = core.catalog.producer(str(name), str(address))
+    older = producer.holder
+    if isinstance(older, ProducerLink):
+        core.steal(older, f"producer {name!r} speaks from a newer link")
+    producer.epoch += 1
+    link.context = named = ProducerLink(
+        core, peer, link, queue, destination=destination, to=address.queue if destination else "", producer=producer
+    )
+    producer.holder = named
+    core.catalog.put_producer(producer)
+
+    def stored() -> None:
+        """What the older link had brought is on disk or refused: now the numbers are the truth."""
+        if link.detached or producer.holder is not named:
+            return
+        told = {
+            LAST_NUMBER: Ulong(producer.stored.last),
+            PRODUCER_EPOCH: Ulong(producer.epoch),
+            MISSING: [[Ulong(first), Ulong(last)] for first, last in producer.missing()],
+        }
+        link.accept(properties=told)
+        named.refill()
+        peer.touch()
+
+    core.turn.then.append(stored)
+
+
+# ------------------------------------------------------------------------------------------------ the peer receives
+
+
+def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
+    attach = link.remote_attach
+    source = attach.source if attach is not None else None
+    if not isinstance(source, Source):
+        raise Refusal("amqp:not-implemented", "accepted is a source with an address")
+    if source.address == MANAGEMENT:
+        target = attach.target if attach is not None else None
+        reply_to = target.address if isinstance(target, Target) else None
+        link.context = ReplyLink(core, peer, link, str(reply_to) if reply_to is not None else link.name)
+        link.accept()
+        return
+    if source.address == sessions.CONTROL_ADDRESS:
+        raise Refusal(conditions.NOT_ALLOWED, f"{sessions.CONTROL_ADDRESS} is a target")
+    address = _address(core, source)
+    if address.node is not None:
+        raise Refusal(conditions.NOT_FOUND, f"{address}: accepted is a queue of {core.config.name!r}")
+    queue = _local(core, address.queue)
+    presettled = attach is not None and attach.snd_settle_mode == 1
+    start, end, held = _filters(queue, source)
+    echoed = replace(source, filter=_applied(source))
+    if source.distribution_mode == COPY or start is not None:
+        reader = ReaderLink(
+            core, peer, link, queue, start=start if start is not None else 0, end=end, settled=presettled
+        )
+        if held is not None:
+            _check_lease(queue, held)
+        link.context = reader
+        link.accept(source=echoed)
+        queue.touch()
+        return
+    cursor = queue.shared
+    if source.durable and str(source.expiry_policy) == "never":
+        name = check_name(link.name)
+        found = queue.named.get(name)
+        if found is None:
+            found = queue.add_cursor(name, "copy", queue.next_sequence)
+        if found.mode != "copy":
+            raise Refusal(conditions.NOT_ALLOWED, f"subscription {name!r} is read by sequence")
+        for taker in list(found.takers):
+            if isinstance(taker, ConsumerLink):
+                core.steal(taker, f"subscription {name!r} is read on a newer link")
+        cursor = found
+    elif queue.taken_by is not None:
+        text = f"queue {queue.name!r} is taken by subscription {queue.taken_by!r}, which reads alone"
+        raise Refusal("amqp:resource-locked", text)
+    link.context = ConsumerLink(core, peer, link, cursor, presettled=presettled)
+    link.accept(source=echoed)
+
+
+def _filters(queue: Queue, source: Source) -> tuple[int | None, int | None, list[Any] | None]:
+    """(start, end, subscription) as the source's filters say; others are passed over and not echoed."""
+    start: int | None = None
+    end: int | None = None
+    held: list[Any] | None = None
+    for value in (source.filter or {}).values():
+        if not isinstance(value, Described):
+            continue
+        name = str(value.descriptor)
+        if name in (START, END):
+            if not isinstance(value.value, int) or isinstance(value.value, bool) or value.value < 0:
+                raise Refusal(conditions.INVALID_FIELD, f"filter {name}: found {value.value!r}, accepted is a ulong")
+            if name == START:
+                start = int(value.value)
+            else:
+                end = int(value.value)
+        elif name == SUBSCRIPTION:
+            if not isinstance(value.value, list) or len(value.value) != 3:
+                raise Refusal(conditions.INVALID_FIELD, f"filter {name}: accepted is a list of name, queue UUID, epoch")
+            held = value.value
+    return start, end, held
+
+
+def _applied(source: Source) -> dict[Any, Any] | None:
+    kept = {
+        key: value
+        for key, value in (source.filter or {}).items()
+        if isinstance(value, Described) and str(value.descriptor) in (START, END, SUBSCRIPTION)
+    }
+    return kept or None
+
+
+def _check_lease(queue: Queue, held: list[Any]) -> None:
+    name, uuid, epoch = held
+    cursor = queue.named.get(str(name))
+    if cursor is None:
+        raise Refusal(conditions.NOT_FOUND, f"no subscription {str(name)!r} on queue {queue.name!r}")
+    if str(uuid) != str(queue.uuid):
+        raise Refusal(conditions.ILLEGAL_STATE, f"queue {queue.name!r} was made anew: it is {queue.uuid} now")
+    if epoch != cursor.lease_epoch:
+        raise Refusal(
+            conditions.STOLEN, f"subscription {str(name)!r} has a newer holder: lease epoch {cursor.lease_epoch}"
+        )

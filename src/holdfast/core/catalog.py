@@ -1,0 +1,302 @@
+"""What a node has: its queues, cursors, producers and origins, as the store's small tables say.
+
+Rules of this file: tables are read once, at start; every change goes into the turn's batch. Queue ids are given
+once. Transmission queues are named `@NODE`, which no user's queue can be.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+from uuid import UUID
+
+from holdfast.broker import records
+from holdfast.broker.address import check_name
+from holdfast.broker.custody import Origin
+from holdfast.broker.port import EntryReader
+from holdfast.broker.producers import Producer
+from holdfast.broker.queue import COUNTERS, Budget, Clock, Queue, Work
+from holdfast.core.config import NodeConfig, QueueConfig
+from holdfast.errors import ConfigError
+
+DEAD_LETTERS: Final = "$dead-letters"
+WAITING: Final = "$waiting"
+"""Messages from other nodes that wait for an earlier one, before they have a place in their queue."""
+
+STEADY_KEY: Final = b"steady"
+COUNTS_MAX: Final = 10_000
+"""Delivery counts kept over a proper stop."""
+
+
+class Tables(EntryReader, Protocol):
+    """What the core asks of a store that is open."""
+
+    uuid: UUID
+
+    def table(self, name: str) -> Iterator[tuple[bytes, bytes]]: ...
+    def mint(self) -> UUID: ...
+    def room_bytes(self) -> int: ...
+
+
+class Catalog:
+    """Everything durable that has a name. `new_uuid` draws from the node's own random stream."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        store: Tables,
+        *,
+        clock: Clock,
+        work: Work,
+        new_uuid: Callable[[], UUID],
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.clock = clock
+        self.work = work
+        self.new_uuid = new_uuid
+        self.budget = Budget(config.limits.cache_bytes)
+        self.queues: dict[str, Queue] = {}
+        self.producers: dict[bytes, Producer] = {}
+        self.origins: dict[UUID, Origin] = {}
+        self.identities: dict[str, int] = {}
+        """By destination: the next number of an identity given here."""
+        self.receipts: dict[str, int] = {}
+        """By destination: the last mark it told us of ours."""
+        self.neighbour_stores: dict[str, UUID] = {}
+        self.hops: dict[bytes, tuple[bytes, int]] = {}
+        self.next_queue_id = 1
+        self._load()
+
+    # ------------------------------------------------------------------------------------------------ start
+
+    def _load(self) -> None:
+        store = self.store
+        settings = {queue.name: queue for queue in self.config.queues}
+        small = dict(store.table("node"))
+        self.clock.steady_ms = max(self.clock.steady_ms, int.from_bytes(small.get(STEADY_KEY, b""), "big"))
+        for key, data in store.table("queues"):
+            name = key.decode()
+            fields = records.unpack_map(data)
+            stored = QueueConfig(name=name, **{key: fields[key] for key in CONFIG_FIELDS})
+            queue = self._make(settings.get(name, stored), int(fields["id"]), fields["uuid"])
+            counters = small.get(records.counters_key(queue.queue_id))
+            if counters is not None and queue.config.durable:
+                queue.next_sequence, queue.messages, queue.bytes_held, mark = COUNTERS.unpack(counters)
+                queue.visible = queue.next_sequence
+                queue.shared.mark = queue.shared.mark_stored = queue.shared.shown_below = mark
+            counts = small.get(b"c" + records.counters_key(queue.queue_id))
+            if counts is not None:
+                queue.shared.counts = dict(records.PAIRS.iter_unpack(counts))
+                self.work.batch.deletes.append(("node", b"c" + records.counters_key(queue.queue_id)))
+            if settings.get(name, stored) != stored:
+                self._store(queue)
+        by_id = {queue.queue_id: queue for queue in self.queues.values()}
+        for key, data in store.table("subscriptions"):
+            queue_id, name = records.split_cursor_key(key)
+            if queue_id in by_id:
+                self._load_cursor(by_id[queue_id], name, records.unpack_cursor(data))
+        for queue in self.queues.values():
+            if queue.named:
+                queue.reclaim()
+        for key, data in store.table("producers"):
+            producer_name, _, address = key.decode().partition("\0")
+            epoch, used_ms, stored_numbers = records.unpack_producer(data)
+            self.producers[key] = Producer(producer_name, address, epoch, used_ms, stored_numbers)
+        for key, data in store.table("origins"):
+            origin = UUID(bytes=key)
+            self.origins[origin] = Origin.load(origin, records.unpack_origin(data))
+        for key, data in store.table("custody"):
+            kind, rest = key[:1], key[1:]
+            if kind == b"i":
+                self.identities[rest.decode()] = int.from_bytes(data, "big")
+            elif kind == b"r":
+                self.receipts[rest.decode()] = int.from_bytes(data, "big")
+            elif kind == b"n":
+                self.neighbour_stores[rest.decode()] = UUID(bytes=data)
+            elif kind == b"h":
+                self.hops[rest] = records.unpack_hop(data)
+        for queue_config in self.config.queues:
+            if queue_config.name not in self.queues:
+                self.create(queue_config)
+
+    def _load_cursor(self, queue: Queue, name: str, record: records.CursorRecord) -> None:
+        from holdfast.broker.cursor import Cursor
+
+        if name:
+            cursor = Cursor(queue, name, mode="take" if record.taking else "copy", floor=record.floor)
+            queue.named[name] = cursor
+            cursor.shown_below = record.mark
+            cursor.mark = cursor.mark_stored = record.mark
+        else:
+            cursor = queue.shared
+            cursor.tracked = True
+            cursor.floor = cursor.position = record.floor
+        cursor.lease_epoch = record.lease_epoch
+        cursor.finished = record.finished
+
+    # ------------------------------------------------------------------------------------------------ queues
+
+    def _make(self, config: QueueConfig, queue_id: int, uuid: UUID) -> Queue:
+        queue = Queue(
+            queue_id=queue_id,
+            name=config.name,
+            uuid=uuid,
+            config=config,
+            reader=self.store,
+            budget=self.budget,
+            clock=self.clock,
+            work=self.work,
+        )
+        self.queues[config.name] = queue
+        self.next_queue_id = max(self.next_queue_id, queue_id + 1)
+        return queue
+
+    def _store(self, queue: Queue) -> None:
+        fields = {key: getattr(queue.config, key) for key in CONFIG_FIELDS}
+        record = records.pack_map({"id": queue.queue_id, "uuid": queue.uuid, **fields})
+        self.work.batch.puts["queues", queue.name.encode()] = record
+        self.work.counted[queue] = None
+
+    def create(self, config: QueueConfig) -> Queue:
+        """A new queue; its record goes with this turn's batch. ConfigError at the bound on their number."""
+        if len(self.queues) >= self.config.limits.queues_max:
+            most = self.config.limits.queues_max
+            raise ConfigError(f"queue {config.name!r}: found {len(self.queues)} queues, accepted is at most {most}")
+        queue = self._make(config, self.next_queue_id, self.new_uuid())
+        self._store(queue)
+        return queue
+
+    def delete(self, queue: Queue) -> None:
+        """Forgets a queue that no link holds and that is empty of entries."""
+        batch = self.work.batch
+        batch.deletes.append(("queues", queue.name.encode()))
+        batch.deletes.append(("node", records.counters_key(queue.queue_id)))
+        for name in ("", *queue.named, *queue.deleted_cursors):
+            batch.deletes.append(("subscriptions", records.cursor_key(queue.queue_id, name)))
+        batch.puts.pop(("queues", queue.name.encode()), None)
+        for key in [key for key, producer in self.producers.items() if producer.address == queue.name]:
+            del self.producers[key]
+            batch.deletes.append(("producers", key))
+        self.work.busy.pop(queue, None)
+        self.work.counted.pop(queue, None)
+        for sequence in list(queue.cache):
+            queue.uncache(sequence)
+        del self.queues[queue.name]
+
+    def local(self, name: str) -> Queue | None:
+        """The queue of that name; made where the node makes what clients name. None where there is none."""
+        queue = self.queues.get(name)
+        if queue is None and name == DEAD_LETTERS:
+            queue = self.create(QueueConfig(name=name))
+        if queue is None and self.config.create_queues:
+            queue = self.create(QueueConfig(name=check_name(name)))
+        return queue
+
+    def local_or_none(self, name: str) -> Queue | None:
+        """As `local`; None also for what is no name, or at the bound on queues: the word came from afar."""
+        try:
+            return self.local(name)
+        except ConfigError:
+            return None
+
+    def own(self, name: str) -> Queue:
+        """One of the node's own queues, made when first needed."""
+        return self.queues.get(name) or self.create(QueueConfig(name=name))
+
+    def transmission(self, node: str) -> Queue:
+        """The one transmission queue for that node (amqp-illustrations, "Message Relay")."""
+        return self.own(f"@{node}")
+
+    def transmissions(self) -> list[tuple[str, Queue]]:
+        """(destination, queue) of each, by name."""
+        return sorted((name[1:], queue) for name, queue in self.queues.items() if name.startswith("@"))
+
+    # ------------------------------------------------------------------------------------------------ the rest
+
+    def producer(self, name: str, address: str) -> Producer:
+        """The producer of that name at that address; the one longest idle is forgotten at the bound."""
+        made = Producer(name, address)
+        producer = self.producers.get(made.key)
+        if producer is not None:
+            return producer
+        if len(self.producers) >= self.config.limits.producers_max:
+            idle = [item for item in self.producers.values() if item.holder is None]
+            if idle:
+                oldest = min(idle, key=lambda item: item.used_ms)
+                del self.producers[oldest.key]
+                self.work.batch.deletes.append(("producers", oldest.key))
+        self.producers[made.key] = made
+        return made
+
+    def put_producer(self, producer: Producer) -> None:
+        producer.used_ms = self.clock.wall_ms
+        record = records.pack_producer(producer.epoch, producer.used_ms, producer.stored)
+        self.work.batch.puts["producers", producer.key] = record
+
+    def put_origin(self, origin: Origin) -> None:
+        self.work.batch.puts["origins", origin.origin.bytes] = records.pack_origin(origin.record())
+
+    def put_identity(self, destination: str) -> None:
+        value = self.identities[destination].to_bytes(8, "big")
+        self.work.batch.puts["custody", b"i" + destination.encode()] = value
+
+    def put_receipt(self, destination: str) -> None:
+        self.work.batch.puts["custody", b"r" + destination.encode()] = self.receipts[destination].to_bytes(8, "big")
+
+    def put_neighbour(self, name: str, store: UUID) -> None:
+        self.neighbour_stores[name] = store
+        self.work.batch.puts["custody", b"n" + name.encode()] = store.bytes
+
+    def put_hop(self, key: bytes, epoch: bytes, last: int) -> None:
+        self.hops[key] = (epoch, last)
+        self.work.batch.puts["custody", b"h" + key] = records.pack_hop(epoch, last)
+
+    def put_counters(self) -> list[tuple[object, int]]:
+        """Counters and cursors of the queues that changed; returns (cursor, mark) to hold once they are stored."""
+        marks: list[tuple[object, int]] = []
+        batch = self.work.batch
+        for queue in list(self.work.counted):
+            if not queue.config.durable:
+                continue
+            queue.before_commit()
+            marks += self._put_cursors(queue)
+            batch.puts["node", records.counters_key(queue.queue_id)] = queue.counters()
+            if queue.shared.mark > queue.shared.mark_stored:
+                marks.append((queue.shared, queue.shared.mark))
+        self.work.counted.clear()
+        return marks
+
+    def _put_cursors(self, queue: Queue) -> list[tuple[object, int]]:
+        """The records of `queue`'s cursors that changed or went."""
+        marks: list[tuple[object, int]] = []
+        batch = self.work.batch
+        for name in queue.deleted_cursors:
+            key = ("subscriptions", records.cursor_key(queue.queue_id, name))
+            batch.puts.pop(key, None)
+            batch.deletes.append(key)
+        queue.deleted_cursors.clear()
+        for name, cursor in queue.dirty_cursors.items():
+            record = records.CursorRecord(
+                cursor.mode == "take", cursor.floor, cursor.mark, cursor.lease_epoch, cursor.finished
+            )
+            batch.puts["subscriptions", records.cursor_key(queue.queue_id, name)] = records.pack_cursor(record)
+            marks.append((cursor, cursor.mark))
+        queue.dirty_cursors.clear()
+        return marks
+
+    def before_stop(self) -> None:
+        """A proper stop: exactly what was shown is remembered, not all that might have been."""
+        for queue in self.queues.values():
+            shared = queue.shared
+            if not queue.config.durable or not shared.mark or len(shared.counts) > COUNTS_MAX:
+                continue
+            if shared.shown_below > queue.head():
+                continue  # a part of what an earlier life may have shown is still here: keep the mark
+            shared.mark = shared.mark_stored = 0
+            counts = b"".join(records.PAIRS.pack(*pair) for pair in sorted(shared.counts.items()))
+            if counts:
+                self.work.batch.puts["node", b"c" + records.counters_key(queue.queue_id)] = counts
+            self.work.counted[queue] = None
+        self.work.batch.puts["node", STEADY_KEY] = self.clock.steady_ms.to_bytes(8, "big")
+
+
+CONFIG_FIELDS: Final = ("bytes_max", "messages_max", "when_full", "order", "order_wait_s", "durable")

@@ -1,0 +1,154 @@
+"""What a NodeCore is told at start: frozen, validated, every field with its unit.
+
+Rules of this file: data only; TOML and files are read in `node/config.py`. `validate` raises ConfigError with the
+key, what was found and what is accepted.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.broker.address import check_name
+from holdfast.errors import ConfigError
+from holdfast.units import MIB
+
+WHEN_FULL: Final = ("block", "refuse")
+ORDERS: Final = ("strict", "bounded", "none")
+ROLES: Final = ("client", "root", "super")
+
+
+def _one_of(key: str, value: str, accepted: tuple[str, ...]) -> None:
+    if value not in accepted:
+        raise ConfigError(f"{key}: found {value!r}, accepted is one of {', '.join(accepted)}")
+
+
+def _positive(key: str, value: float | None) -> None:
+    if value is not None and not value > 0:
+        raise ConfigError(f"{key}: found {value!r}, accepted is a number above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueConfig:
+    """One durable queue (docs/configuration.md, `[[queue]]`).
+
+    `bytes_max` counts bodies and message sections as they came, in bytes; `messages_max` entries. At either bound
+    `block` withholds credit and `refuse` rejects. `order` and `order_wait_s` (seconds) hold for what arrives from
+    other nodes. `durable` False keeps entries in memory, without identity and without relay.
+    """
+
+    name: str
+    bytes_max: int | None = None
+    messages_max: int | None = None
+    when_full: str = "block"
+    order: str = "bounded"
+    order_wait_s: float = 30.0
+    durable: bool = True
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the queue and the key."""
+        check_name(self.name)
+        where = f"queue {self.name!r}"
+        _one_of(f"{where} when_full", self.when_full, WHEN_FULL)
+        _one_of(f"{where} order", self.order, ORDERS)
+        _positive(f"{where} bytes_max", self.bytes_max)
+        _positive(f"{where} messages_max", self.messages_max)
+        if not 0 <= self.order_wait_s <= 86_400 * 365:
+            raise ConfigError(f"{where} order_wait_s: found {self.order_wait_s!r}, accepted is 0 to a year")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighbourConfig:
+    """A node that we keep a session with. `remote` HOST:PORT where we dial; None where the other side does.
+
+    `keepalive_s` is how often we probe, `hold_time_s` how long silence may last (traffic-control §3.2: the
+    session is managed as BGP's; the smaller hold time of both sides holds).
+    """
+
+    name: str
+    remote: str | None = None
+    keepalive_s: float = 1.0
+    hold_time_s: float = 3.0
+    user: str | None = None
+    password: str | None = None
+
+    def __repr__(self) -> str:
+        return f"NeighbourConfig(name={self.name!r}, remote={self.remote!r})"
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the neighbour and the key."""
+        check_name(self.name)
+        where = f"neighbour {self.name!r}"
+        _positive(f"{where} keepalive_s", self.keepalive_s)
+        _positive(f"{where} hold_time_s", self.hold_time_s)
+        if self.hold_time_s < self.keepalive_s:
+            raise ConfigError(
+                f"{where} hold_time_s: found {self.hold_time_s}, accepted is at least keepalive_s ({self.keepalive_s})"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserConfig:
+    """Who may log in by SASL PLAIN."""
+
+    name: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"UserConfig(name={self.name!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of a node; each is reached with one clear line, never with growth without end."""
+
+    connections_max: int = 2_000
+    queues_max: int = 20_000
+    message_bytes_max: int = 64 * MIB
+    idle_time_out_s: float = 60.0
+    credit: int = 1_000
+    """Deliveries that a producer's link may have under way."""
+    cache_bytes: int = 8 * MIB
+    """Bodies held in memory for consumers that keep up, all queues together."""
+    unsettled_max: int = 5_000
+    """Entries that one consumer link may hold unsettled."""
+    ranges_max: int = 1_024
+    """Gaps kept for each origin or producer; at the bound its links get no credit."""
+    producers_max: int = 100_000
+    """Producer names kept; at the bound the one that was longest idle is forgotten."""
+    hop_in_doubt_max: int = 2_000
+    """Transfers on one custody link that await their answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """A node. `create_queues`: any address that a client names becomes a durable queue."""
+
+    name: str
+    roles: tuple[str, ...] = ("client",)
+    neighbours: tuple[NeighbourConfig, ...] = ()
+    queues: tuple[QueueConfig, ...] = ()
+    users: tuple[UserConfig, ...] = ()
+    create_queues: bool = False
+    telemetry_messages: bool = False
+    telemetry_interval_s: float = 1.0
+    limits: Limits = Limits()
+
+    def validate(self) -> None:
+        """Raises ConfigError at the first key that is wrong."""
+        check_name(self.name)
+        for role in self.roles:
+            _one_of("node roles", role, ROLES)
+        _positive("telemetry interval_s", self.telemetry_interval_s)
+        for what, names in (
+            ("neighbour", [neighbour.name for neighbour in self.neighbours]),
+            ("queue", [queue.name for queue in self.queues]),
+            ("user", [user.name for user in self.users]),
+        ):
+            for index, name in enumerate(names):
+                if name in names[:index]:
+                    raise ConfigError(f"{what} {name!r}: found twice, accepted is once")
+        for neighbour in self.neighbours:
+            neighbour.validate()
+            if neighbour.name == self.name:
+                raise ConfigError(f"neighbour {neighbour.name!r}: found the node's own name, accepted is another's")
+        for queue in self.queues:
+            queue.validate()

@@ -1,0 +1,207 @@
+"""Links that carry messages to clients: consumers that share a cursor, durable subscriptions, and readers by
+sequence that move nothing (amqp-illustrations, "Consumption from Message Queues"; CUSTODY, "Readers").
+
+Rules of this file: sends only what is on disk; an outcome's effect is answered once it is on disk; what a lost link
+held goes back to its old place.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.amqp.connection import Sender
+from holdfast.amqp.performatives import Accepted, Modified, Received, Rejected, Released
+from holdfast.broker.cursor import READ_BYTES, READ_COUNT, Cursor
+from holdfast.broker.queue import Queue
+from holdfast.core import annotate
+from holdfast.core.endings import annotate_entries, reject
+from holdfast.core.peer import Peer
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+BROWSE_LIMIT: Final = 512
+"""Entries that a reader by sequence is given in one turn."""
+
+
+class Egress:
+    """What all links that carry messages away share."""
+
+    def __init__(self, core: "NodeCore", peer: Peer, link: Sender) -> None:
+        self.core = core
+        self.peer = peer
+        self.link = link
+        peer.egress[self] = None
+
+    def credited(self) -> None:
+        """The peer moved its credit, or the session's window opened."""
+
+    def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
+        """The peer's word on deliveries of ours; `contexts` as they were sent."""
+
+    def gone(self, unsettled: list[Any]) -> None:
+        """The link was detached, by either side, or its connection is lost."""
+
+
+class ConsumerLink(Egress):
+    """A consumer on `cursor`: the queue's shared one, or a durable subscription's own."""
+
+    def __init__(self, core: "NodeCore", peer: Peer, link: Sender, cursor: Cursor, *, presettled: bool) -> None:
+        super().__init__(core, peer, link)
+        self.cursor = cursor
+        self.presettled = presettled
+        self.excluded: set[int] = set()
+        self.held = 0
+        self.batch: list[int] = []
+        """Presettled entries handed out in this turn: finished when it ends."""
+        cursor.attach(self)
+
+    def wants(self) -> int:
+        link = self.link
+        if not self.peer.writable or not link.sendable:
+            return 0
+        credit = link.credit
+        left = self.core.config.limits.unsettled_max - self.held
+        return credit if credit < left else left
+
+    def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
+        core = self.core
+        parts = annotate.for_consumer(value, sequence, delivery_count, core.clock.steady_ms)
+        message_format = int.from_bytes(value[20:24], "big")
+        self.link.send(parts, context=sequence, settled=self.presettled, message_format=message_format)
+        if self.presettled:
+            self.batch.append(sequence)
+            core.presettled[self] = None
+        else:
+            self.held += 1
+        self.peer.touch()
+        if core.config.telemetry_messages:
+            core.record_message("sent", self.cursor.queue, sequence, value)
+
+    def finish_presettled(self) -> None:
+        done, self.batch = self.batch, []
+        self.cursor.finish(done)
+
+    def credited(self) -> None:
+        self.cursor.queue.touch()
+        self.core.draining(self)
+
+    def drain_if_idle(self) -> bool:
+        """Answers a drain where there is nothing to send now; True when the drain is over (CLIENTS 23, 24)."""
+        link = self.link
+        if link.detached or not link.drain:
+            return True
+        cursor = self.cursor
+        queue = cursor.queue
+        if link.credit and (cursor.returned or cursor.position < queue.visible) and not cursor.only_held_back(self):
+            return False
+        link.drained()
+        self.peer.touch()
+        return True
+
+    def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
+        cursor = self.cursor
+        if state is None or isinstance(state, Received):
+            if not settled:
+                return
+            state = self.default_outcome()
+        self.held -= len(contexts)
+        if isinstance(state, Accepted):
+            cursor.finish(contexts)
+        elif isinstance(state, Rejected):
+            reject(self.core, cursor, contexts, state)
+        elif isinstance(state, Modified):
+            if state.undeliverable_here:
+                self.excluded.update(contexts)
+            if state.message_annotations:
+                annotate_entries(self.core, cursor.queue, contexts, dict(state.message_annotations))
+            cursor.give_back(contexts, failed=bool(state.delivery_failed))
+        else:
+            cursor.give_back(contexts, failed=False)
+        cursor.queue.touch()
+        if not settled:
+            self.core.turn.answers.append((self.link, first, last, state))
+
+    def default_outcome(self) -> object:
+        """What settled without a state means (CLIENTS 20): the source's default-outcome, else accepted."""
+        attach = self.link.remote_attach
+        source = attach.source if attach is not None else None
+        outcome = getattr(source, "default_outcome", None)
+        return outcome if isinstance(outcome, (Accepted, Rejected, Modified, Released)) else Accepted()
+
+    def gone(self, unsettled: list[Any]) -> None:
+        self.held = 0
+        self.finish_presettled()
+        self.cursor.detach(self)
+
+
+class ReaderLink(Egress):
+    """Reads `[start, end)` of a queue by sequence and moves nothing; without an end it goes on with what arrives."""
+
+    def __init__(
+        self, core: "NodeCore", peer: Peer, link: Sender, queue: Queue, *, start: int, end: int | None, settled: bool
+    ) -> None:
+        super().__init__(core, peer, link)
+        self.queue = queue
+        self.position = start
+        self.end = end
+        self.presettled = settled
+        self.ahead: deque[tuple[int, bytes]] = deque()
+        core.readers_of(queue)[self] = None
+
+    def credited(self) -> None:
+        self.queue.touch()
+
+    def pump(self) -> None:
+        """Sends what credit and the connection allow; ends the link at the end of its range."""
+        link = self.link
+        given = 0
+        while given < BROWSE_LIMIT and not link.detached and not self._over():
+            if not self.peer.writable or not link.sendable or not link.credit:
+                return
+            if not self.ahead:
+                found = self.queue.read(self.position, count_max=READ_COUNT, bytes_max=READ_BYTES)
+                self.ahead.extend(found)
+            if not self.ahead:
+                break
+            sequence, value = self.ahead.popleft()
+            self.position = sequence + 1
+            if self.end is not None and sequence >= self.end:
+                break
+            parts = annotate.for_consumer(value, sequence, None, self.core.clock.steady_ms)
+            message_format = int.from_bytes(value[20:24], "big")
+            link.send(parts, context=sequence, settled=self.presettled, message_format=message_format)
+            self.peer.touch()
+            given += 1
+        if link.detached:
+            return
+        if self._over():
+            link.detach(closed=True)
+            self.peer.touch()
+            self.core.forget_link(link)
+        elif given >= BROWSE_LIMIT:
+            self.queue.touch()
+        elif link.drain:
+            link.drained()
+            self.peer.touch()
+
+    def _over(self) -> bool:
+        """Whether the whole range was sent: all below the end is visible and was looked at."""
+        if self.end is None:
+            return False
+        if self.position >= self.end:
+            return True
+        if self.ahead and self.ahead[0][0] >= self.end:
+            return True
+        if not self.ahead and self.queue.visible >= self.end:
+            found = self.queue.read(self.position, count_max=READ_COUNT, bytes_max=READ_BYTES)
+            self.ahead.extend(found)
+            return not found or found[0][0] >= self.end
+        return False
+
+    def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
+        if not settled:
+            self.link.settle(first, last, state if state is not None else Accepted())
+            self.peer.touch()
+
+    def gone(self, unsettled: list[Any]) -> None:
+        self.core.readers_of(self.queue).pop(self, None)

@@ -1,0 +1,103 @@
+"""How entries end other than by being accepted: rejected, dead-lettered, purged, expired on their way.
+
+Rules of this file: a copy elsewhere and the retirement that it replaces are one batch; what ends on its way to
+another node leaves a tombstone in its transmission queue (CUSTODY, end to end 3).
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.amqp.codec import encode
+from holdfast.amqp.performatives import Rejected
+from holdfast.amqp.types import Symbol
+from holdfast.broker import entry
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.queue import Queue
+from holdfast.core import annotate
+from holdfast.core.catalog import DEAD_LETTERS
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+REASON: Final = Symbol("x-opt-dead-letter-reason")
+DEAD_FROM: Final = Symbol("x-opt-dead-letter-from")
+REASON_CHARACTERS_MAX: Final = 500
+
+
+def reject(core: "NodeCore", cursor: Cursor, sequences: list[int], state: Rejected) -> None:
+    """What a consumer rejects goes to the dead letters with its reason, in the batch that retires it."""
+    queue = cursor.queue
+    said = state.error
+    reason = f"rejected: {said.condition} {said.description or ''}".strip() if said is not None else "rejected"
+    for sequence in sequences:
+        value = queue.value(sequence) if sequence in cursor.shown else None
+        if value is None or queue.name == DEAD_LETTERS or not core.has_room(len(value), forwarding=True):
+            cursor.finish([sequence])
+        elif cursor.tracked or not queue.config.durable:
+            dead_letter(core, value, reason, queue.name)
+            cursor.finish([sequence])
+        else:
+            dead_letter(core, value, reason, queue.name)
+            cursor.shown.pop(sequence)
+            cursor.counts.pop(sequence, None)
+            core.move_out(queue, sequence, value)
+
+
+def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> None:
+    item = entry.unpack(value)
+    reason = reason[:REASON_CHARACTERS_MAX]
+    notes = bytes(item.annotations) + encode(REASON) + encode(reason) + encode(DEAD_FROM) + encode(place)
+    count = item.annotation_count + 4
+    dead = entry.pack(
+        flags=item.flags & entry.DURABLE,
+        enqueued_ms=core.clock.wall_ms,
+        bare=item.bare,
+        priority=item.priority,
+        message_format=item.message_format,
+        annotation_count=count,
+        annotations=notes,
+    )
+    core.catalog.own(DEAD_LETTERS).append(dead, len(item.bare) + len(notes))
+
+
+def annotate_entries(core: "NodeCore", queue: Queue, sequences: list[int], added: dict[Any, Any]) -> None:
+    """Message annotations of modified are merged into what is stored (CLIENTS 21)."""
+    for sequence in sequences:
+        value = queue.value(sequence)
+        if value is None:
+            continue
+        merged = annotate.merge(value, added)
+        queue.bytes_held += entry.size_of(merged) - entry.size_of(value)
+        queue.uncache(sequence)
+        if queue.config.durable:
+            core.work.batch.appends.append((queue.queue_id, sequence, merged))
+            queue.touch_counters()
+            core.turn.rewritten.add((queue, sequence))
+            if core.catalog.budget.take(len(merged)):
+                queue.cache[sequence] = merged
+        else:
+            queue.ephemeral[sequence] = merged
+
+
+def purge(core: "NodeCore", queue: Queue) -> int:
+    """Empties a queue but for what is in somebody's hands; in transmission, tombstones take the places."""
+    gone = queue.purge()
+    if queue.name.startswith("@"):
+        for _, value in gone:
+            tombstone(core, queue, value)
+    return len(gone)
+
+
+def tombstone(core: "NodeCore", queue: Queue, value: bytes) -> None:
+    """The end of a message on its way, told to its destination (CUSTODY, end to end 3)."""
+    item = entry.unpack(value)
+    if item.identity is None or item.flags & entry.TOMBSTONE:
+        return
+    stone = entry.pack(
+        flags=entry.DURABLE | entry.TOMBSTONE,
+        enqueued_ms=core.clock.wall_ms,
+        bare=b"\x00\x53\x77\x40",
+        identity=item.identity,
+        trace=item.trace,
+        to=item.to,
+    )
+    queue.append(stone, entry.size_of(stone))

@@ -1,0 +1,170 @@
+"""What drives a NodeCore (events) and what it asks for (commands).
+
+Rules of this file: events are past tense and complete at birth; commands are imperative; both are frozen. Times
+`now` are monotonic seconds and always an argument of `NodeCore.handle`; wall time arrives as event data, in
+milliseconds since the epoch. Connections are named by integers that the driver gives out, never used twice.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.broker.port import Batch
+
+# --------------------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOpened:
+    """A transport is up. `neighbour` names the neighbour that we dialled; None for one that came to us."""
+
+    connection: int
+    peer: str
+    loopback: bool
+    neighbour: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BytesReceived:
+    """What one read of the socket gave; never empty."""
+
+    connection: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLost:
+    """The transport is gone, for whatever reason; comes exactly once for each ConnectionOpened."""
+
+    connection: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectFailed:
+    """A `Connect` came to nothing."""
+
+    neighbour: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritingPaused:
+    """The socket's buffer is above its high mark: give it control frames only."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritingResumed:
+    """The socket's buffer fell below its low mark."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """Commit `number` is on disk; `room_bytes` as `Store.room_bytes` says after it."""
+
+    number: int
+    room_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRefused:
+    """Commit `number` found no space and changed nothing."""
+
+    number: int
+    room_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerFired:
+    """`next_deadline` has passed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEnded:
+    """The loop has handed over all that it had; the only event that yields `Commit`.
+
+    `wall_ms` is the wall clock, `resident_bytes` the process's memory where the driver measured it anew.
+    """
+
+    wall_ms: int
+    resident_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping:
+    """The operator wants the node to end: close every peer properly, commit what is taken."""
+
+
+Event = (
+    ConnectionOpened
+    | BytesReceived
+    | ConnectionLost
+    | ConnectFailed
+    | WritingPaused
+    | WritingResumed
+    | Committed
+    | CommitRefused
+    | TimerFired
+    | TurnEnded
+    | Stopping
+)
+
+# --------------------------------------------------------------------------------------------------- commands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendBytes:
+    """Write these chunks, in order, with one `writelines`."""
+
+    connection: int
+    chunks: list[bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseConnection:
+    """Flush what was given, then close; `abort` drops what is not yet written."""
+
+    connection: int
+    abort: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connect:
+    """Dial the neighbour of that name; answer with ConnectionOpened or ConnectFailed."""
+
+    neighbour: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One transaction, one sync, in the writer's thread; answer with Committed or CommitRefused. One at a time."""
+
+    number: int
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A telemetry record (telemetry/records.py gives its schema); dropped where no file is configured."""
+
+    kind: str
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """One line for the operator; `level` is a name of the logging module."""
+
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """After `Stopping`: every peer was told and nothing is left to commit; the driver may exit."""
+
+
+Command = SendBytes | CloseConnection | Connect | Commit | Record | Log | Stopped

@@ -1,0 +1,62 @@
+"""A store that was rolled back becomes someone new (CUSTODY, "Names").
+
+Rules of this file: entries stored by the earlier life keep the identity they have; only what this life numbered
+with a rolled-back counter, and has not sent, is numbered anew.
+"""
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from holdfast.broker import entry
+from holdfast.broker.queue import Queue
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+
+def renew(core: "NodeCore", destination: str, mark: int) -> None:
+    """A peer is ahead of our own counters: this store was rolled back. From now on it is someone new."""
+    old = core.store_uuid
+    core.store_uuid = core.store.mint()
+    core.log(
+        "warning",
+        f"{destination} has {mark} of ours, we know of fewer: this store was restored; it is {core.store_uuid} now",
+    )
+    core.record("loss", {"origin": str(old), "first": None, "last": mark, "reason": "this store was restored"})
+    lives = core.identities_at_start
+    for name, queue in core.catalog.transmissions():
+        core.catalog.identities[name] = 1
+        core.catalog.receipts[name] = 0
+        core.catalog.put_receipt(name)
+        first = 0
+        while found := queue.read(first, count_max=1_000, bytes_max=8 * 1024 * 1024):
+            for sequence, value in found:
+                _rename(core, queue, name, sequence, value, old, lives.get(name, 1))
+            first = found[-1][0] + 1
+        queue.shared.prefetched.clear()
+        core.catalog.put_identity(name)
+    core.identities_at_start = {}
+
+
+def _rename(
+    core: "NodeCore", queue: Queue, destination: str, sequence: int, value: bytes, old: UUID, since: int
+) -> None:
+    """What was numbered in this life by a rolled-back counter, and never sent, is numbered anew."""
+    item = entry.unpack(value)
+    if item.identity is None or item.identity.origin != old or item.identity.number < since:
+        return
+    queue.uncache(sequence)
+    renamed = entry.pack(
+        flags=item.flags,
+        enqueued_ms=item.enqueued_ms,
+        bare=item.bare,
+        priority=item.priority,
+        expires_ms=item.expires_ms,
+        message_format=item.message_format,
+        annotation_count=item.annotation_count,
+        annotations=item.annotations,
+        identity=core.next_identity(destination),
+        to=item.to,
+    )
+    core.work.batch.appends.append((queue.queue_id, sequence, renamed))
+    core.turn.rewritten.add((queue, sequence))

@@ -1,0 +1,190 @@
+"""Links that bring messages from clients: into a queue here, or into the transmission queue for another node.
+
+Rules of this file: a delivery is answered once it is on disk (`stored`) or cannot be (`refused`); at a full queue
+`block` parks what was already under way and gives no credit, `refuse` rejects. CUSTODY, "Producers".
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.connection import Delivery, Receiver
+from holdfast.amqp.message import split
+from holdfast.amqp.performatives import Accepted, Error, Rejected
+from holdfast.amqp.types import Symbol
+from holdfast.broker import entry
+from holdfast.broker.producers import Producer
+from holdfast.broker.queue import Queue
+from holdfast.core import annotate
+from holdfast.core.peer import Peer
+from holdfast.core.turn import runs
+from holdfast.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+ACCEPTED: Final = Accepted()
+
+
+def rejection(condition: str, description: str) -> Rejected:
+    return Rejected(Error(Symbol(condition), description))
+
+
+class Ingress:
+    """What all links that bring messages share: answers in ranges, credit topped up at half."""
+
+    def __init__(self, core: "NodeCore", peer: Peer, link: Receiver) -> None:
+        self.core = core
+        self.peer = peer
+        self.link = link
+
+    def settle(self, deliveries: list[int], outcome: object) -> None:
+        """One disposition for each run of delivery ids; nothing where the link is gone."""
+        if self.link.detached or not deliveries:
+            return
+        for first, last in runs(deliveries):
+            self.link.settle(first, last, outcome)
+        self.peer.touch()
+
+    def stored(self, deliveries: list[int]) -> None:
+        self.settle(deliveries, ACCEPTED)
+
+    def refused(self, deliveries: list[int]) -> None:
+        self.settle(deliveries, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, "the node's disk is full"))
+
+    def top_up(self, window: int) -> None:
+        """Grants `window` where half of it is used up (CLIENTS 16); takes credit back where the window shrank."""
+        if not self.link.detached and self.link.credit <= window // 2 and self.link.credit != window:
+            self.link.grant(window)
+            self.peer.touch()
+
+    def delivered(self, delivery: Delivery) -> None:
+        raise AssertionError("each kind of link takes its own")
+
+    def gone(self) -> None:
+        """The link was detached, by either side, or its connection is lost."""
+
+
+class ProducerLink(Ingress):
+    """From a client into `queue`; `destination` names the other node where `queue` is its transmission queue.
+
+    The anonymous form (no target address, each message's `to` decides) is not offered yet.
+    """
+
+    def __init__(
+        self,
+        core: "NodeCore",
+        peer: Peer,
+        link: Receiver,
+        queue: Queue,
+        *,
+        destination: str | None = None,
+        to: str = "",
+        producer: Producer | None = None,
+    ) -> None:
+        super().__init__(core, peer, link)
+        self.queue = queue
+        self.destination = destination
+        self.to = to
+        self.producer = producer
+        self.parked: deque[Delivery] = deque()
+        core.producers_of(queue)[self] = None
+
+    # ------------------------------------------------------------------------------------------------ credit
+
+    def refill(self) -> None:
+        """Called when the queue has room again, and once a turn while messages come."""
+        while self.parked and self._take(self.parked[0]):
+            self.parked.popleft()
+        if not self.parked:
+            limit = self.core.config.limits.credit
+            self.top_up(self.queue.room(limit) if self.queue.config.when_full == "block" else limit)
+
+    def gone(self) -> None:
+        self.parked.clear()
+        self.core.producers_of(self.queue).pop(self, None)
+        if self.producer is not None and self.producer.holder is self:
+            self.producer.holder = None
+
+    # ------------------------------------------------------------------------------------------------ messages
+
+    def delivered(self, delivery: Delivery) -> None:
+        if self.parked or not self._take(delivery):
+            self.parked.append(delivery)
+        self.core.refills[self] = None
+
+    def _answer(self, delivery: Delivery, outcome: object) -> bool:
+        if not delivery.settled:
+            self.link.settle(delivery.delivery_id, delivery.delivery_id, outcome)
+            self.peer.touch()
+        return True
+
+    def _take(self, delivery: Delivery) -> bool:
+        """True where the delivery is decided (taken into the turn, or answered); False where it must wait."""
+        core = self.core
+        payload = delivery.payload
+        try:
+            sections = split(payload)
+            notes = annotate.strip(payload, sections) if sections.annotations[1] else annotate.NO_ANNOTATIONS
+            if sections.delivery_annotations is not None and notes.number is None:
+                number: Any = sections.delivery_annotations.get(annotate.NUMBER)
+            else:
+                number = notes.number
+        except RemoteProtocolError as error:
+            return self._answer(delivery, rejection(error.condition, error.description))
+        producer = self.producer
+        if producer is not None:
+            if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < 2**63:
+                text = f"{annotate.NUMBER}: found {number!r}, accepted from a named producer is 1 to 2^63 - 1"
+                return self._answer(delivery, rejection(conditions.INVALID_FIELD, text))
+            if number in producer.stored:
+                if not delivery.settled:
+                    core.turn.arrived(self, delivery.delivery_id)
+                core.duplicates_suppressed += 1
+                return True
+        size = len(payload) - sections.bare + len(notes.items)
+        queue = self.queue
+        if not queue.fits(size):
+            if queue.config.when_full == "block":
+                return False
+            text = f"queue {queue.name!r} is full: {queue.messages} messages, {queue.bytes_held} bytes"
+            return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
+        if not core.has_room(len(payload)):
+            return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, "the node's disk is full"))
+        if producer is not None and not producer.admits(number, core.config.limits.ranges_max):
+            text = f"producer {producer.name!r}: more than {core.config.limits.ranges_max} gaps in its numbers"
+            return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
+        header = sections.header
+        bare = memoryview(payload)[sections.bare :]
+        clock = core.clock
+        if (
+            self.destination is None
+            and not notes.item_count
+            and (header is None or (header.ttl is None and header.priority == 4))
+        ):
+            value = entry.pack_plain(
+                header is not None and header.durable, clock.wall_ms, delivery.message_format or 0, bare
+            )
+        else:
+            identity = None if self.destination is None else core.next_identity(self.destination)
+            value = entry.pack(
+                flags=entry.DURABLE if header is not None and header.durable else 0,
+                enqueued_ms=clock.wall_ms,
+                bare=bare,
+                priority=header.priority if header is not None else entry.PRIORITY_DEFAULT,
+                expires_ms=clock.steady_ms + header.ttl if header is not None and header.ttl is not None else 0,
+                message_format=delivery.message_format or 0,
+                annotation_count=notes.item_count,
+                annotations=notes.items,
+                identity=identity,
+                to=self.to,
+            )
+        sequence = queue.append(value, size)
+        if producer is not None:
+            core.turn.keep_producer(producer)
+            producer.stored.add(number)
+        if not delivery.settled:
+            core.turn.arrived(self, delivery.delivery_id)
+        if core.config.telemetry_messages:
+            core.record_message("stored", queue, sequence, value)
+        return True

@@ -1,0 +1,378 @@
+"""`$management`: requests about queues, subscriptions and the node, answered over AMQP (AMQP Management, request and
+response; docs/management.md lists the operations).
+
+Rules of this file: one function an operation, (core, name, arguments) -> Answer; what changes something is answered
+once it is on disk. An operation that is not known is 400, a name that is not known 404.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from holdfast.amqp.connection import Delivery, Sender
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Properties
+from holdfast.amqp.types import Int, Ulong
+from holdfast.broker.address import check_name
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.queue import Queue
+from holdfast.core.config import QueueConfig
+from holdfast.core.egress import Egress
+from holdfast.core.endings import purge
+from holdfast.core.ingress import ACCEPTED, Ingress, rejection
+from holdfast.core.peer import Peer
+from holdfast.core.report import queue_map, status
+from holdfast.errors import ConfigError, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+MANAGEMENT: Final = "$management"
+OPERATIONS_CREDIT: Final = 100
+PEEK_COUNT: Final = 2_000
+SUBSCRIPTIONS_MAX: Final = 1_000
+LEASE_S: Final = (1.0, 3_600.0)
+
+
+class Answer(NamedTuple):
+    """`body` goes as amqp-value; `stored` False where nothing waits for the disk."""
+
+    status: int
+    description: str
+    body: dict[str, Any]
+    stored: bool = False
+
+
+class Refused(Exception):
+    """An operation that ends in a status other than 2xx; becomes an Answer."""
+
+    def __init__(self, status: int, description: str) -> None:
+        super().__init__(description)
+        self.answer = Answer(status, description, {})
+
+
+Operation = Callable[["NodeCore", str, dict[str, Any]], Answer]
+
+
+# ------------------------------------------------------------------------------------------------ arguments
+
+
+def _text(arguments: dict[str, Any], key: str, default: str | None = None) -> str:
+    value = arguments.get(key, default)
+    if not isinstance(value, str):
+        raise Refused(400, f"{key}: found {value!r}, accepted is a string")
+    return str(value)
+
+
+def _number(arguments: dict[str, Any], key: str, default: int | None = None) -> int:
+    value = arguments.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise Refused(400, f"{key}: found {value!r}, accepted is 0 to 2^63 - 1")
+    return int(value)
+
+
+def _queue(core: "NodeCore", name: str) -> Queue:
+    queue = core.catalog.queues.get(name)
+    if queue is None:
+        raise Refused(404, f"no queue {name!r}")
+    return queue
+
+
+# ------------------------------------------------------------------------------------------------ node, queues
+
+
+def node_status(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+    return Answer(200, "OK", status(core))
+
+
+def queue_query(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+    queues = sorted(core.catalog.queues.values(), key=lambda queue: queue.name)
+    return Answer(200, "OK", {"queues": [queue_map(core, queue) for queue in queues]})
+
+
+def queue_read(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+    return Answer(200, "OK", queue_map(core, _queue(core, name)))
+
+
+_QUEUE_KEYS: Final = {
+    "bytes_max": (int, type(None)),
+    "messages_max": (int, type(None)),
+    "when_full": (str,),
+    "order": (str,),
+    "order_wait_s": (int, float),
+    "durable": (bool,),
+}
+
+
+def queue_create(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+    for key, value in arguments.items():
+        if key not in _QUEUE_KEYS:
+            raise Refused(400, f"{key}: accepted is one of {', '.join(_QUEUE_KEYS)}")
+        if not isinstance(value, _QUEUE_KEYS[key]):
+            raise Refused(400, f"{key}: found {value!r}, which is not of its type")
+    try:
+        config = QueueConfig(name=check_name(name), **arguments)
+        config.validate()
+        queue = core.catalog.queues.get(name)
+        if queue is None:
+            queue = core.catalog.create(config)
+            return Answer(201, "Created", queue_map(core, queue), stored=True)
+    except ConfigError as error:
+        raise Refused(400, str(error)) from error
+    if any(getattr(queue.config, key) != value for key, value in arguments.items()):
+        raise Refused(409, f"queue {name!r} is there with other settings")
+    return Answer(200, "OK", queue_map(core, queue))
+
+
+def queue_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+    queue = _queue(core, name)
+    if name.startswith(("@", "$")):
+        raise Refused(409, f"queue {name!r} belongs to the node")
+    if queue.shared.takers or queue.shared.shown or core.producers_of(queue) or core.readers_of(queue):
+        raise Refused(409, f"queue {name!r} has links")
+    if queue.named:
+        raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
+    purged = purge(core, queue)
+    core.catalog.delete(queue)
+    return Answer(200, "OK", {"purged": Ulong(purged)}, stored=True)
+
+
+def queue_purge(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+    queue = _queue(core, name)
+    if queue.named:
+        raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
+    return Answer(200, "OK", {"purged": Ulong(purge(core, queue))}, stored=True)
+
+
+def queue_skip(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+    """Closes the gaps that keep messages waiting; those of one origin, or all."""
+    wanted = arguments.get("origin")
+    lost = []
+    for origin in list(core.catalog.origins.values()):
+        if wanted is not None and str(origin.origin) != str(wanted):
+            continue
+        if name and not any(waiting.queue == name for waiting in origin.waiting.values()):
+            continue
+        for first, last in core.destination.skip(origin, "skipped by hand"):
+            lost.append({"origin": str(origin.origin), "first": Ulong(first), "last": Ulong(last)})
+    return Answer(200, "OK", {"lost": lost}, stored=True)
+
+
+# ------------------------------------------------------------------------------------------------ subscriptions
+
+
+def _subscription(core: "NodeCore", name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
+    queue = _queue(core, _text(arguments, "queue"))
+    cursor = queue.named.get(name)
+    if cursor is None:
+        raise Refused(404, f"no subscription {name!r} on queue {queue.name!r}")
+    return queue, cursor
+
+
+def _subscription_map(queue: Queue, cursor: Cursor) -> dict[str, Any]:
+    return {
+        "name": cursor.name,
+        "queue": queue.name,
+        "queue_uuid": str(queue.uuid),
+        "mode": cursor.mode,
+        "advanced": Ulong(cursor.floor),
+        "head": Ulong(max(cursor.floor, queue.head())),
+        "tail": Ulong(queue.visible),
+        "lease_epoch": Ulong(cursor.lease_epoch),
+    }
+
+
+def subscription_open(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+    queue_name = _text(arguments, "queue")
+    try:
+        check_name(name)
+        queue = core.catalog.local(queue_name)
+    except ConfigError as error:
+        raise Refused(400, str(error)) from error
+    if queue is None:
+        raise Refused(404, f"no queue {queue_name!r}")
+    mode = _text(arguments, "mode", "take")
+    if mode not in ("take", "copy"):
+        raise Refused(400, f"mode: found {mode!r}, accepted is take or copy")
+    lease_s = arguments.get("lease_s", 30.0)
+    if not isinstance(lease_s, (int, float)) or not LEASE_S[0] <= lease_s <= LEASE_S[1]:
+        raise Refused(400, f"lease_s: found {lease_s!r}, accepted is {LEASE_S[0]:g} to {LEASE_S[1]:g}")
+    cursor = queue.named.get(name)
+    status = 200
+    if cursor is None:
+        if len(queue.named) >= SUBSCRIPTIONS_MAX:
+            raise Refused(409, f"queue {queue.name!r} has {len(queue.named)} subscriptions")
+        if mode == "take":
+            if queue.taken_by is not None:
+                raise Refused(409, f"queue {queue.name!r} is taken by subscription {queue.taken_by!r}")
+            if queue.shared.takers or queue.shared.shown:
+                raise Refused(409, f"queue {queue.name!r} has consumers: a taking subscription reads alone")
+        start = arguments.get("start", "first")
+        if start == "first":
+            place = queue.head()
+        elif start == "next":
+            place = queue.next_sequence
+        elif isinstance(start, int) and not isinstance(start, bool):
+            place = max(int(start), queue.head())
+        else:
+            raise Refused(400, f"start: found {start!r}, accepted is first, next or a sequence")
+        cursor = queue.add_cursor(name, mode, place)
+        status = 201
+    elif cursor.mode != mode:
+        raise Refused(409, f"subscription {name!r} is there as {cursor.mode}")
+    cursor.lease_epoch += 1
+    cursor.lease_until = core.now + lease_s
+    queue.dirty(cursor)
+    return Answer(status, "OK", _subscription_map(queue, cursor), stored=True)
+
+
+def subscription_read(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+    queue, cursor = _subscription(core, name, arguments)
+    return Answer(200, "OK", _subscription_map(queue, cursor))
+
+
+def _held(core: "NodeCore", name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
+    """The subscription, if the caller still holds its lease and speaks of this very queue."""
+    queue, cursor = _subscription(core, name, arguments)
+    if _text(arguments, "queue_uuid") != str(queue.uuid):
+        raise Refused(412, f"queue {queue.name!r} was made anew: it is {queue.uuid} now")
+    if _number(arguments, "lease_epoch") != cursor.lease_epoch:
+        raise Refused(409, f"subscription {name!r} has a newer holder: lease epoch {cursor.lease_epoch}")
+    return queue, cursor
+
+
+def subscription_peek(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+    """The end of a range within both limits; moves nothing."""
+    queue, cursor = _held(core, name, arguments)
+    start = _number(arguments, "start")
+    messages_max = _number(arguments, "messages_max", 2**62)
+    bytes_max = _number(arguments, "bytes_max", 2**62)
+    cursor.lease_until = core.now + LEASE_S[1]
+    end = queue.visible
+    if end - start > messages_max or queue.bytes_held > bytes_max:
+        end = min(end, start + messages_max)
+        if queue.messages and queue.bytes_held > bytes_max:
+            average = max(1, queue.bytes_held // queue.messages)
+            end = min(end, start + max(1, bytes_max // average))
+    return Answer(200, "OK", {"end": Ulong(max(start, end))})
+
+
+def subscription_advance(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+    queue, cursor = _held(core, name, arguments)
+    sequence = _number(arguments, "sequence")
+    if sequence > queue.visible:
+        raise Refused(400, f"sequence: found {sequence}, accepted is at most {queue.visible}")
+    if cursor.shown or cursor.takers:
+        raise Refused(409, f"subscription {name!r} is read over a link, which settles what it read")
+    cursor.advance(sequence)
+    return Answer(200, "OK", {"advanced": Ulong(cursor.floor)}, stored=True)
+
+
+def subscription_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+    queue, cursor = _subscription(core, name, arguments)
+    if cursor.takers:
+        raise Refused(409, f"subscription {name!r} has a link")
+    queue.remove_cursor(name)
+    return Answer(200, "OK", {}, stored=True)
+
+
+def subscription_query(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+    wanted = arguments.get("queue")
+    found = [
+        _subscription_map(queue, cursor)
+        for queue in sorted(core.catalog.queues.values(), key=lambda queue: queue.name)
+        if wanted is None or queue.name == wanted
+        for _, cursor in sorted(queue.named.items())
+    ]
+    return Answer(200, "OK", {"subscriptions": found})
+
+
+OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
+    ("holdfast:node", "STATUS"): node_status,
+    ("holdfast:queue", "QUERY"): queue_query,
+    ("holdfast:queue", "READ"): queue_read,
+    ("holdfast:queue", "CREATE"): queue_create,
+    ("holdfast:queue", "DELETE"): queue_delete,
+    ("holdfast:queue", "PURGE"): queue_purge,
+    ("holdfast:queue", "SKIP"): queue_skip,
+    ("holdfast:subscription", "OPEN"): subscription_open,
+    ("holdfast:subscription", "READ"): subscription_read,
+    ("holdfast:subscription", "PEEK"): subscription_peek,
+    ("holdfast:subscription", "ADVANCE"): subscription_advance,
+    ("holdfast:subscription", "DELETE"): subscription_delete,
+    ("holdfast:subscription", "QUERY"): subscription_query,
+}
+
+
+# ------------------------------------------------------------------------------------------------ links
+
+
+class ReplyLink(Egress):
+    """A client's receiver on `$management`; its target address is the name that requests reply to."""
+
+    def __init__(self, core: "NodeCore", peer: Peer, link: Sender, reply_to: str) -> None:
+        super().__init__(core, peer, link)
+        self.reply_to = reply_to
+        self.waiting: list[bytes] = []
+        core.reply_links[peer, reply_to] = self
+
+    def reply(self, payload: bytes) -> None:
+        if len(self.waiting) < OPERATIONS_CREDIT:
+            self.waiting.append(payload)
+        self.credited()
+
+    def credited(self) -> None:
+        while self.waiting and not self.link.detached and self.link.credit > 0:
+            self.link.send(self.waiting.pop(0), context=None, settled=True)
+            self.peer.touch()
+        if self.link.drain and not self.link.detached:
+            self.link.drained()
+            self.peer.touch()
+
+    def gone(self, unsettled: list[Any]) -> None:
+        self.core.reply_links.pop((self.peer, self.reply_to), None)
+
+
+class RequestLink(Ingress):
+    """A client's sender to `$management`."""
+
+    def delivered(self, delivery: Delivery) -> None:
+        outcome: object = ACCEPTED
+        try:
+            self._request(Message.decode(delivery.payload))
+        except RemoteProtocolError as error:
+            outcome = rejection(error.condition, error.description)
+        if not delivery.settled:
+            self.settle([delivery.delivery_id], outcome)
+        self.top_up(OPERATIONS_CREDIT)
+
+    def _request(self, message: Message) -> None:
+        properties = message.properties or Properties()
+        told = {str(key): value for key, value in (message.application_properties or {}).items()}
+        arguments = message.value if isinstance(message.value, dict) else {}
+        kind, operation, name = (str(told.get(key) or "") for key in ("type", "operation", "name"))
+        core = self.core
+        try:
+            function = OPERATIONS.get((kind, operation))
+            if function is None:
+                known = ", ".join(f"{operation} of {kind}" for kind, operation in OPERATIONS)
+                raise Refused(400, f"{operation!r} of {kind!r}: accepted is {known}")
+            answer = function(core, name, {str(key): value for key, value in arguments.items()})
+        except Refused as refused:
+            answer = refused.answer
+        reply = Message(
+            properties=Properties(
+                to=properties.reply_to,
+                correlation_id=properties.correlation_id
+                if properties.correlation_id is not None
+                else properties.message_id,
+            ),
+            application_properties={"statusCode": Int(answer.status), "statusDescription": answer.description},
+            value=answer.body,
+        ).encode()
+        link = core.reply_links.get((self.peer, str(properties.reply_to)))
+        if link is None:
+            return
+        if answer.stored:
+            core.turn.then.append(lambda: link.reply(reply))
+        else:
+            link.reply(reply)

@@ -1,0 +1,639 @@
+"""NodeCore: one node's whole logic, joined from the wire, the queues and custody; sans-IO (docs/ARCHITECTURE.md).
+
+Rules of this file: `handle(event, now) -> commands` and `next_deadline()` are the whole surface; no clock, no
+socket, no randomness of its own. One turn of the loop is one batch: gather, commit, then settle. Nothing iterates a
+set where the order could show.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+from uuid import UUID
+
+from holdfast.amqp import connection as amqp
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.types import Symbol, Ulong
+from holdfast.broker import entry
+from holdfast.broker.port import Batch
+from holdfast.broker.queue import Clock, Queue, Work
+from holdfast.core import attach, events, sessions
+from holdfast.core.catalog import Catalog, Tables
+from holdfast.core.config import NodeConfig
+from holdfast.core.destination import GRACE_S, Destination
+from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
+from holdfast.core.endings import tombstone
+from holdfast.core.hops import CustodyReceiver, CustodySender
+from holdfast.core.identity import renew
+from holdfast.core.ingress import Ingress, ProducerLink
+from holdfast.core.management import ReplyLink
+from holdfast.core.peer import Peer
+from holdfast.core.report import measure
+from holdfast.core.turn import Turn
+from holdfast.core.undo import undo
+
+PUMP_LIMIT: Final = 1_024
+"""Entries that one cursor hands out in one turn."""
+
+ROOM_OVERHEAD: Final = 400
+"""Bytes of the store that an entry takes beside its own, at most."""
+
+
+class NodeCore:
+    """A node. The driver hands events in and carries the commands out, in order."""
+
+    def __init__(self, config: NodeConfig, store: Tables, *, rng: Random, wall_ms: int, now: float) -> None:
+        config.validate()
+        self.config = config
+        self.store = store
+        self.store_uuid = store.uuid
+        self.rng = rng
+        self.now = now
+        self.started_at = now
+        self.started_wall_ms = wall_ms
+        self.work = Work()
+        self.turn = Turn(self.work.batch)
+        self.in_flight: Turn | None = None
+        self.commit_number = 0
+        self.clock = Clock(wall_ms, wall_ms)
+        self.catalog = Catalog(config, store, clock=self.clock, work=self.work, new_uuid=self.new_uuid)
+        self.steady_at_start_ms = self.clock.steady_ms
+        self.identities_at_start = dict(self.catalog.identities)
+        self.room_bytes = store.room_bytes()
+        self.commands: list[events.Command] = []
+        self.connections: dict[int, Peer] = {}
+        self.touched: dict[Peer, None] = {}
+        self.refills: dict[ProducerLink | CustodyReceiver, None] = {}
+        self.presettled: dict[ConsumerLink, None] = {}
+        self.drains: dict[ConsumerLink, None] = {}
+        self._producers: dict[Queue, dict[ProducerLink, None]] = {}
+        self._readers: dict[Queue, dict[ReaderLink, None]] = {}
+        self.reply_links: dict[tuple[Peer, str], ReplyLink] = {}
+        self.custody_receivers: dict[bytes, CustodyReceiver] = {}
+        self.hop_stored: dict[bytes, tuple[bytes, int]] = dict(self.catalog.hops)
+        self._hops_in_turn: dict[bytes, tuple[bytes, int]] = {}
+        self._hops_in_flight: dict[bytes, tuple[bytes, int]] = {}
+        self._marks_in_flight: dict[UUID, int] = {}
+        self.duplicates_suppressed = 0
+        self.losses: list[dict[str, Any]] = []
+        self.resident_bytes = 0
+        self.stopping = False
+        self.stopped = False
+        self.telemetry_at = now
+        self.totals: dict[str, tuple[int, int]] = {}
+        self.destination = Destination(self)
+        self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
+        for destination, _ in self.catalog.transmissions():
+            self.pump_to(destination)
+        self.record("node", {"event": "started", "store": str(self.store_uuid), "resident_bytes": None})
+
+    # ------------------------------------------------------------------------------------------------ surface
+
+    def handle(self, event: events.Event, now: float) -> list[events.Command]:
+        """What the event makes of the node; the commands are to be carried out in order."""
+        self.now = now
+        if isinstance(event, events.BytesReceived):
+            peer = self.connections.get(event.connection)
+            if peer is not None:
+                if peer.neighbour is not None:
+                    peer.neighbour.heard_at = now
+                self._told(peer, peer.amqp.receive(event.data, now))
+                peer.touch()
+        elif isinstance(event, events.TurnEnded):
+            self._end_turn(event)
+        elif isinstance(event, events.Committed):
+            self._committed(event)
+        else:
+            self._handle_rare(event)
+        commands, self.commands = self.commands, []
+        return commands
+
+    def next_deadline(self) -> float | None:
+        """When `TimerFired` is wanted at the latest, on `now`'s scale."""
+        if self.work.busy and self.in_flight is None:
+            return self.now
+        deadlines: list[float] = [self.telemetry_at]
+        for peer in self.connections.values():
+            at = peer.amqp.next_deadline()
+            if at is not None:
+                deadlines.append(at)
+        for neighbour in self.neighbours.values():
+            at = neighbour.next_deadline()
+            if at is not None:
+                deadlines.append(at)
+        at = self.destination.next_deadline()
+        if at is not None:
+            deadlines.append(at)
+        return min(deadlines)
+
+    def _handle_rare(self, event: events.Event) -> None:
+        if isinstance(event, events.TimerFired):
+            self._tick()
+        elif isinstance(event, events.ConnectionOpened):
+            self._connection_opened(event)
+        elif isinstance(event, events.ConnectionLost):
+            peer = self.connections.pop(event.connection, None)
+            if peer is not None:
+                self._told(peer, peer.amqp.transport_lost())
+                self._peer_gone(peer, event.reason)
+                self.touched.pop(peer, None)
+        elif isinstance(event, events.ConnectFailed):
+            self.neighbours[event.neighbour].connect_failed(event.reason)
+        elif isinstance(event, (events.WritingPaused, events.WritingResumed)):
+            peer = self.connections.get(event.connection)
+            if peer is not None:
+                peer.writable = isinstance(event, events.WritingResumed)
+                if peer.writable:
+                    for link in list(peer.egress):
+                        link.credited()
+        elif isinstance(event, events.CommitRefused):
+            self._refused(event)
+        elif isinstance(event, events.Stopping):
+            self._stop()
+
+    # ------------------------------------------------------------------------------------------------ connections
+
+    def _connection_opened(self, event: events.ConnectionOpened) -> None:
+        common: dict[str, Any] = {
+            "container_id": self.config.name,
+            "max_message_size": self.config.limits.message_bytes_max,
+            "offered_capabilities": (sessions.CAPABILITY,),
+        }
+        told: dict[Any, Any] = {
+            Symbol("product"): "Holdfast",
+            sessions.STORE: self.store_uuid,
+        }
+        if event.neighbour is not None:
+            neighbour = self.neighbours[event.neighbour]
+            config = neighbour.config
+            told[sessions.HOLD_TIME] = Ulong(int(config.hold_time_s * 1000))
+            settings = amqp.Settings(
+                **common,
+                properties=told,
+                desired_capabilities=(sessions.CAPABILITY,),
+                idle_time_out_s=config.hold_time_s,
+                mechanism="PLAIN" if config.user else "ANONYMOUS",
+                user=config.user,
+                password=config.password if config.user else None,
+            )
+            engine = amqp.Connection(settings, server=False, now=self.now)
+        else:
+            hold = min((item.hold_time_s for item in self.config.neighbours), default=3.0)
+            told[sessions.HOLD_TIME] = Ulong(int(hold * 1000))
+            settings = amqp.Settings(
+                **common,
+                properties=told,
+                idle_time_out_s=self.config.limits.idle_time_out_s,
+                sasl_required=bool(self.config.users) or not event.loopback,
+            )
+            engine = amqp.Connection(
+                settings, server=True, now=self.now, authenticate=self._authenticator(loopback=event.loopback)
+            )
+        peer = Peer(
+            event.connection,
+            engine,
+            address=event.peer,
+            loopback=event.loopback,
+            dialled=event.neighbour is not None,
+            touched=self.touched,
+        )
+        self.connections[event.connection] = peer
+        if event.neighbour is not None:
+            self.neighbours[event.neighbour].connected(peer)
+        peer.touch()
+        if self.stopping or len(self.connections) > self.config.limits.connections_max:
+            self.drop(peer, "the node is stopping" if self.stopping else "too many connections")
+
+    def _authenticator(self, *, loopback: bool) -> Callable[[str, str | None, str | None], bool]:
+        users = {user.name: user.password for user in self.config.users}
+        theirs = {item.user: item.password for item in self.config.neighbours if item.user and item.password}
+
+        def authenticate(mechanism: str, user: str | None, password: str | None) -> bool:
+            """Without users anyone on loopback is let in, but nobody as a neighbour's user without its password."""
+            if mechanism == "PLAIN" and user in users:
+                return users[user] == password
+            if mechanism == "PLAIN" and user in theirs:
+                return theirs[user] == password
+            return not users and loopback
+
+        return authenticate
+
+    def session_of(self, peer: Peer) -> amqp.Session:
+        """The session that the node's own links on that connection share."""
+        for session in peer.amqp.sessions:
+            if session.context is self:
+                return session
+        session = peer.amqp.begin()
+        session.context = self
+        return session
+
+    def drop(self, peer: Peer, reason: str) -> None:
+        """Ends a connection at once; what was under way on it is lost, and goes again."""
+        self.log("info", f"{peer.name}: connection ended: {reason}")
+        if self.connections.pop(peer.number, None) is not None:
+            self.commands.append(events.CloseConnection(connection=peer.number, abort=True))
+            self._told(peer, peer.amqp.transport_lost())
+            self._peer_gone(peer, reason)
+            self.touched.pop(peer, None)
+
+    def _peer_gone(self, peer: Peer, reason: str) -> None:
+        if peer.neighbour is not None:
+            peer.neighbour.lost(peer, reason)
+        elif peer.dialled:
+            for neighbour in self.neighbours.values():
+                neighbour.lost(peer, reason)
+
+    # ------------------------------------------------------------------------------------------------ the wire
+
+    def _told(self, peer: Peer, told: list[amqp.ConnEvent]) -> None:
+        for event in told:
+            if isinstance(event, amqp.Delivery):
+                link = event.link.context
+                if link is not None:
+                    link.delivered(event)
+            elif isinstance(event, amqp.Outcomes):
+                link = event.link.context
+                if link is not None:
+                    link.outcomes(event.contexts, event.state, event.settled, event.first, event.last)
+            elif isinstance(event, amqp.CreditChanged):
+                link = event.link.context
+                if link is not None:
+                    link.credited()
+            elif isinstance(event, amqp.LinkAttached):
+                if event.remote_initiated:
+                    assert isinstance(event.link, (amqp.Receiver, amqp.Sender))
+                    attach.answer(self, peer, event.link)
+                elif isinstance(event.link.context, CustodySender) and not event.link.refused:
+                    event.link.context.attached()
+            elif isinstance(event, amqp.LinkDetached):
+                self._detached(peer, event)
+            elif isinstance(event, amqp.Opened):
+                self._opened(peer, event)
+            elif isinstance(event, amqp.ProtocolFailed):
+                self.log("warning", f"{peer.name}: {event.error.condition}: {event.error.description}")
+
+    def _opened(self, peer: Peer, event: amqp.Opened) -> None:
+        name = str(event.open.container_id)
+        offered = [str(item) for item in event.open.offered_capabilities or ()]
+        properties = event.open.properties or {}
+        if peer.dialled:
+            neighbour = peer.neighbour
+            assert neighbour is not None
+            if name != neighbour.name:
+                self.drop(peer, f"expected neighbour {neighbour.name!r}, found {name!r}")
+            elif sessions.CAPABILITY not in offered:
+                self.drop(peer, "the neighbour does not offer custody")
+            else:
+                neighbour.opened(peer, properties)
+        elif sessions.CAPABILITY in offered and name in self.neighbours and self._is_neighbour(peer, name):
+            self.neighbours[name].opened(peer, properties)
+
+    def _is_neighbour(self, peer: Peer, name: str) -> bool:
+        """Whether who logged in may speak as that neighbour (ARCHITECTURE, "Hostile until checked")."""
+        config = self.neighbours[name].config
+        user = peer.amqp.authenticated_user
+        if config.user is not None and config.password is not None:
+            return user == config.user
+        if self.config.users:
+            return user == (config.user or name)
+        return peer.loopback
+
+    def _detached(self, peer: Peer, event: amqp.LinkDetached) -> None:
+        link = event.link.context
+        if event.error is not None and peer.neighbour is not None:
+            self.log(
+                "warning", f"{peer.name}: link {event.link.name}: {event.error.condition}: {event.error.description}"
+            )
+        if link is None:
+            return
+        event.link.context = None
+        peer.egress.pop(link, None)
+        if isinstance(link, Ingress):
+            link.gone()
+            if isinstance(link, (ProducerLink, CustodyReceiver)):
+                self.refills.pop(link, None)
+        else:
+            link.gone(event.unsettled)
+            if isinstance(link, ConsumerLink):
+                self.drains.pop(link, None)
+        peer.touch()
+
+    def forget_link(self, link: amqp.Sender) -> None:
+        """We detached it ourselves: nothing more is wanted of it."""
+        gone, link.context = link.context, None
+        if gone is not None:
+            gone.peer.egress.pop(gone, None)
+            gone.gone([])
+
+    def steal(self, link: ProducerLink | ConsumerLink, reason: str) -> None:
+        """A newer link took its place (CUSTODY, "Producers")."""
+        handle = link.link
+        handle.detach(closed=True, error=Error(Symbol("amqp:link:stolen"), reason))
+        link.peer.touch()
+        handle.context = None
+        if isinstance(link, ConsumerLink):
+            link.peer.egress.pop(link, None)
+        if isinstance(link, ProducerLink):
+            link.gone()
+            self.refills.pop(link, None)
+        else:
+            link.gone([])
+            self.drains.pop(link, None)
+
+    # ------------------------------------------------------------------------------------------------ who is where
+
+    def producers_of(self, queue: Queue) -> dict[ProducerLink, None]:
+        return self._producers.setdefault(queue, {})
+
+    def readers_of(self, queue: Queue) -> dict[ReaderLink, None]:
+        return self._readers.setdefault(queue, {})
+
+    def next_hop(self, destination: str) -> sessions.Neighbour | None:
+        """The neighbour that a message for `destination` goes to next; today the destination itself."""
+        return self.neighbours.get(destination)
+
+    def pump_to(self, destination: str) -> None:
+        neighbour = self.next_hop(destination)
+        if neighbour is not None:
+            neighbour.sender_to(destination)
+
+    def established(self, neighbour: sessions.Neighbour) -> None:
+        for destination, _ in self.catalog.transmissions():
+            if self.next_hop(destination) is neighbour:
+                neighbour.sender_to(destination)
+
+    def connect(self, name: str) -> None:
+        self.commands.append(events.Connect(neighbour=name))
+
+    def draining(self, link: ConsumerLink) -> None:
+        if link.link.drain:
+            self.drains[link] = None
+
+    # ------------------------------------------------------------------------------------------------ custody
+
+    def new_uuid(self) -> UUID:
+        return UUID(int=self.rng.getrandbits(128), version=4)
+
+    def next_identity(self, destination: str) -> entry.Identity:
+        number = self.catalog.identities.get(destination, 1)
+        self.turn.identities.setdefault(destination, number)
+        self.catalog.identities[destination] = number + 1
+        self.catalog.put_identity(destination)
+        return entry.Identity(self.store_uuid, number)
+
+    def put_hop(self, receiver: CustodyReceiver) -> None:
+        self.catalog.put_hop(receiver.key, receiver.epoch.bytes, receiver.taken)
+        self._hops_in_turn[receiver.key] = (receiver.epoch.bytes, receiver.taken)
+
+    def origins_of(self, neighbour: sessions.Neighbour) -> list[UUID]:
+        """Origins whose receipts travel by that neighbour: its own store, today."""
+        store = self.catalog.neighbour_stores.get(neighbour.name)
+        return [] if store is None else [store]
+
+    def receipt(self, destination: str, origin: UUID, mark: int) -> None:
+        """The destination's word on what it finished of ours (CUSTODY, end to end 2)."""
+        if origin != self.store_uuid or mark <= self.catalog.receipts.get(destination, 0):
+            return
+        given = self.catalog.identities.get(destination, 1) - 1
+        first_of_this_life = self.identities_at_start.get(destination, 1)
+        if mark >= first_of_this_life and mark > given:
+            renew(self, destination, mark)
+            return
+        self.catalog.receipts[destination] = mark
+        self.catalog.put_receipt(destination)
+
+    def neighbour_store(self, neighbour: sessions.Neighbour, store: UUID) -> None:
+        """The store that a neighbour's name has now; a new one lets the old one's gaps close after a grace time."""
+        old = self.catalog.neighbour_stores.get(neighbour.name)
+        if old == store:
+            return
+        self.catalog.put_neighbour(neighbour.name, store)
+        if old is not None:
+            self.log("warning", f"neighbour {neighbour.name} has a new store {store}, was {old}")
+            self.destination.closing[old] = self.now + GRACE_S
+
+    def lost(self, origin: UUID, ranges: list[tuple[int, int]], reason: str) -> None:
+        for first, last in ranges:
+            self.losses.append({"origin": str(origin), "first": first, "last": last, "reason": reason})
+            self.record("loss", {"origin": str(origin), "first": first, "last": last, "reason": reason})
+            self.log("error", f"lost: origin {origin} numbers {first} to {last}: {reason}")
+        del self.losses[:-1_000]
+
+    # ------------------------------------------------------------------------------------------------ entries
+
+    def has_room(self, size: int, *, forwarding: bool = False) -> bool:
+        """Whether the store surely takes one more entry of that size; forwarding may use a part of the reserve."""
+        need = size + size // 4 + ROOM_OVERHEAD
+        room = self.room_bytes - self.work.batch.bytes_appended
+        if self.in_flight is not None:
+            room -= self.in_flight.batch.bytes_appended
+        return room - need > (-self.reserve_bytes if forwarding else 0)
+
+    @property
+    def reserve_bytes(self) -> int:
+        """What of the store's reserve forwarding may use, so that two full neighbours do not wait for each other."""
+        return 1024 * 1024
+
+    def move_out(self, queue: Queue, sequence: int, value: bytes) -> None:
+        """The entry leaves with this batch, in which its copy elsewhere is."""
+        queue.messages -= 1
+        queue.bytes_held -= entry.size_of(value)
+        queue.touch_counters()
+        queue.touch()
+        queue.uncache(sequence)
+        self.turn.moves.append((queue, sequence, value))
+
+    # ------------------------------------------------------------------------------------------------ turn
+
+    def _end_turn(self, event: events.TurnEnded) -> None:
+        self.clock.wall_ms = event.wall_ms
+        self.clock.steady_ms = self.steady_at_start_ms + int((self.now - self.started_at) * 1000)
+        if event.resident_bytes is not None:
+            self.resident_bytes = event.resident_bytes
+        for _ in range(4):  # a turn that needs no disk may make more to offer
+            self._offer()
+            if self.in_flight is not None or not self._begin_commit():
+                break
+        self._flush()
+
+    def _offer(self) -> None:
+        work = self.work
+        if self.destination.blocked:
+            self.destination.retry_blocked()
+        busy, work.busy = work.busy, {}
+        for queue in busy:
+            queue.reclaim_some()
+            if queue.shared.takers and queue.taken_by is None and queue.shared.pump(PUMP_LIMIT) >= PUMP_LIMIT:
+                queue.touch()
+            for cursor in queue.named.values():
+                if cursor.takers and cursor.pump(PUMP_LIMIT) >= PUMP_LIMIT:
+                    queue.touch()
+            readers = self._readers.get(queue)
+            if readers:
+                for reader in list(readers):
+                    reader.pump()
+            producers = self._producers.get(queue)
+            if producers:
+                self.refills.update(dict.fromkeys(producers))
+        if busy:
+            for receiver in self.custody_receivers.values():
+                if receiver.parked:
+                    self.refills[receiver] = None
+        presettled, self.presettled = self.presettled, {}
+        for link in presettled:
+            link.finish_presettled()
+        expired, work.expired = work.expired, []
+        for queue, _, value in expired:
+            if queue.name.startswith("@"):
+                tombstone(self, queue, value)
+        refills, self.refills = self.refills, {}
+        for refill in refills:
+            refill.refill()
+        for drain in list(self.drains):
+            if drain.drain_if_idle():
+                del self.drains[drain]
+
+    def _begin_commit(self) -> bool:
+        """Hands the gathered turn over; True where it needed no disk and is done already."""
+        turn, work = self.turn, self.work
+        for producer in turn.producers:
+            self.catalog.put_producer(producer)
+        turn.visible = [(queue, queue.next_sequence) for queue in work.counted]
+        turn.marks = self.catalog.put_counters()  # type: ignore[assignment]  # cursors, by the catalog's own word
+        for queue, sequence, _ in turn.moves:
+            turn.batch.retires.append((queue.queue_id, sequence))
+        if not turn and not turn.visible:
+            return False
+        work.batch = Batch()
+        self.turn = Turn(work.batch)
+        self._hops_in_flight, self._hops_in_turn = self._hops_in_turn, {}
+        self._marks_in_flight = self.destination.snapshot_marks()
+        if not turn.batch:
+            self._complete(turn)
+            return True
+        self.commit_number += 1
+        self.in_flight = turn
+        self.commands.append(events.Commit(number=self.commit_number, batch=turn.batch))
+        return False
+
+    def _committed(self, event: events.Committed) -> None:
+        turn = self.in_flight
+        assert turn is not None and event.number == self.commit_number
+        self.in_flight = None
+        self.room_bytes = event.room_bytes
+        self._complete(turn)
+
+    def _complete(self, turn: Turn) -> None:
+        """All of the turn is on disk: now it may be shown, and answered."""
+        for queue, sequence in turn.visible:
+            queue.show_up_to(sequence)
+        for cursor, mark in turn.marks:
+            cursor.mark_stored = max(cursor.mark_stored, mark)
+            cursor.queue.touch()
+        self.hop_stored.update(self._hops_in_flight)
+        self._hops_in_flight = {}
+        self.destination.stored_marks.update(self._marks_in_flight)
+        self._marks_in_flight = {}
+        for link, deliveries in turn.arrivals.items():
+            link.stored(deliveries)
+        for sender, first, last, state in turn.answers:
+            if not sender.detached:
+                sender.settle(first, last, state)
+                self.touch_link(sender)
+        for then in turn.then:
+            then()
+
+    def touch_link(self, link: amqp.Sender) -> None:
+        if isinstance(link.context, Egress):
+            link.context.peer.touch()
+
+    def _refused(self, event: events.CommitRefused) -> None:
+        """No space: the turn in flight and the one gathered after it are refused; what leaves, leaves alone."""
+        failed = self.in_flight
+        assert failed is not None
+        self.in_flight = None
+        self.room_bytes = min(event.room_bytes, 0)
+        self.log("error", "the disk is full: new messages are refused")
+        gathering = self.turn
+        retry = Batch()
+        self.work.batch = retry
+        self.turn = Turn(retry)
+        for turn in (gathering, failed):  # the older snapshot is put back last
+            undo(self, turn, retry)
+        for turn in (failed, gathering):
+            for link, deliveries in turn.arrivals.items():
+                link.refused(deliveries)
+            self.turn.answers += turn.answers
+            self.turn.then += turn.then
+
+    def _flush(self) -> None:
+        """Writes what the turn made, connection by connection in the order in which they were touched."""
+        touched = list(self.touched)
+        self.touched.clear()
+        for peer in touched:
+            chunks = peer.amqp.take_output(self.now)
+            if chunks:
+                self.commands.append(events.SendBytes(connection=peer.number, chunks=chunks))
+            if peer.amqp.closed and peer.number in self.connections:
+                del self.connections[peer.number]
+                self.commands.append(events.CloseConnection(connection=peer.number))
+                self._peer_gone(peer, "closed")
+        if self.stopping and not self.stopped and not self.connections and self.in_flight is None and not self.turn:
+            self.stopped = True
+            self.commands.append(events.Stopped())
+
+    # ------------------------------------------------------------------------------------------------ time
+
+    def _tick(self) -> None:
+        now = self.now
+        for peer in list(self.connections.values()):
+            deadline = peer.amqp.next_deadline()
+            if deadline is not None and deadline <= now:
+                self._told(peer, peer.amqp.tick(now))
+                peer.touch()
+        for neighbour in self.neighbours.values():
+            neighbour.tick(now)
+        self.destination.tick(now)
+        if now >= self.telemetry_at:
+            self.telemetry_at = now + self.config.telemetry_interval_s
+            measure(self)
+
+    def _stop(self) -> None:
+        if self.stopping:
+            return
+        self.stopping = True
+        for neighbour in self.neighbours.values():
+            neighbour.dial_at = None
+        for peer in list(self.connections.values()):
+            peer.amqp.close(Error(Symbol("amqp:connection:forced"), "the node is stopping"))
+            peer.touch()
+        for queue in self.catalog.queues.values():
+            for taker in list(queue.shared.takers):
+                queue.shared.detach(taker)
+        self.catalog.before_stop()
+        self.record("node", {"event": "stopped", "store": str(self.store_uuid), "resident_bytes": self.resident_bytes})
+
+    # ------------------------------------------------------------------------------------------------ reports
+
+    def log(self, level: str, text: str) -> None:
+        self.commands.append(events.Log(level=level, text=text))
+
+    def record(self, kind: str, fields: dict[str, Any]) -> None:
+        self.commands.append(events.Record(kind=kind, fields=fields))
+
+    def record_message(
+        self, what: str, queue: Queue, sequence: int, value: bytes, *, destination: str | None = None
+    ) -> None:
+        item = entry.unpack(value)
+        self.record(
+            "message",
+            {
+                "event": what,
+                "queue": queue.name,
+                "sequence": sequence,
+                "origin": str(item.identity.origin) if item.identity is not None else None,
+                "destination": destination,
+                "identity": item.identity.number if item.identity is not None else None,
+                "bytes": item.size,
+                "enqueued_ms": item.enqueued_ms,
+            },
+        )

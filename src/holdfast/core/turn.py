@@ -1,0 +1,80 @@
+"""A turn of the loop: what it takes, what waits for its commit, and how it is undone if the disk is full.
+
+Rules of this file: data only. Order of a turn: gather, commit, then settle (CUSTODY: no accepted answer before a
+stored copy). A refused turn never was: numbers it took are given back, copies it moved stay where they were.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast.amqp.connection import Sender
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.custody import Origin, Waiting
+from holdfast.broker.port import Batch
+from holdfast.broker.producers import Producer
+from holdfast.broker.queue import Queue
+from holdfast.broker.ranges import RangeSet
+from holdfast.broker.records import OriginRecord
+
+
+class Arrivals(Protocol):
+    """A link that brought something: told when its deliveries are on disk, or that they never will be."""
+
+    def stored(self, deliveries: list[int]) -> None: ...
+    def refused(self, deliveries: list[int]) -> None: ...
+
+
+@dataclass(slots=True)
+class Turn:
+    """Gathered since the last commit was handed over. Snapshots hold the state before the turn's first change."""
+
+    batch: Batch
+    arrivals: dict[Arrivals, list[int]] = field(default_factory=dict)
+    moves: list[tuple[Queue, int, bytes]] = field(default_factory=list)
+    """Entries whose copy elsewhere is in this very batch: (queue, sequence, value)."""
+    answers: list[tuple[Sender, int, int, object]] = field(default_factory=list)
+    """Dispositions of receivers that settle second: answered when the retirement is on disk."""
+    then: list[Callable[[], None]] = field(default_factory=list)
+    """Run once all that was taken before is on disk, or was refused."""
+    visible: list[tuple[Queue, int]] = field(default_factory=list)
+    marks: list[tuple[Cursor, int]] = field(default_factory=list)
+    producers: dict[Producer, RangeSet] = field(default_factory=dict)
+    origins: dict[Origin, tuple[OriginRecord, dict[int, Waiting]]] = field(default_factory=dict)
+    identities: dict[str, int] = field(default_factory=dict)
+    rewritten: set[tuple[Queue, int]] = field(default_factory=set)
+    """Entries whose value was put anew at its old place."""
+
+    def __bool__(self) -> bool:
+        return bool(self.batch or self.arrivals or self.answers or self.then)
+
+    def arrived(self, link: Arrivals, delivery_id: int) -> None:
+        ids = self.arrivals.get(link)
+        if ids is None:
+            self.arrivals[link] = [delivery_id]
+        else:
+            ids.append(delivery_id)
+
+    def keep_producer(self, producer: Producer) -> None:
+        if producer not in self.producers:
+            self.producers[producer] = producer.stored.copy()
+
+    def keep_origin(self, origin: Origin) -> None:
+        if origin not in self.origins:
+            record = origin.record()
+            kept = record._replace(finished=record.finished.copy(), ended=record.ended.copy())
+            self.origins[origin] = (kept, dict(origin.waiting))
+
+
+def runs(numbers: list[int]) -> list[tuple[int, int]]:
+    """Ascending 32-bit serial numbers as inclusive ranges: what one disposition can say (AMQP 1.0 §2.7.6)."""
+    found: list[tuple[int, int]] = []
+    first = last = numbers[0]
+    for number in numbers[1:]:
+        if number == last + 1:
+            last = number
+            continue
+        found.append((first, last))
+        first = last = number
+    found.append((first, last))
+    return found

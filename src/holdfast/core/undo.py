@@ -1,0 +1,54 @@
+"""A refused turn never was: how a full disk takes back what was gathered (ARCHITECTURE, "How a core is driven").
+
+Rules of this file: numbers that were given are given back, copies that were moved are where they were, and what
+retires still retires.
+"""
+
+from heapq import heappush
+from typing import TYPE_CHECKING
+
+from holdfast.broker import entry
+from holdfast.broker.port import Batch
+from holdfast.broker.records import pack_origin
+from holdfast.core.turn import Turn
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+
+def undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
+    """Puts back what the turn changed; what leaves, and what no append needs, goes into `retry`."""
+    batch = turn.batch
+    by_id = {queue.queue_id: queue for queue in core.catalog.queues.values()}
+    for queue_id, sequence, value in batch.appends:
+        queue = by_id.get(queue_id)
+        if queue is not None:
+            if (queue, sequence) not in turn.rewritten:
+                queue.undo(sequence, entry.size_of(value))
+            queue.touch_counters()
+    moved = {(queue.queue_id, sequence) for queue, sequence, _ in turn.moves}
+    for queue, sequence, value in turn.moves:
+        queue.messages += 1
+        queue.bytes_held += entry.size_of(value)
+        heappush(queue.shared.returned, sequence)
+        queue.touch_counters()
+    retry.retires += [item for item in batch.retires if item not in moved]
+    retry.deletes += batch.deletes
+    for (table, key), record in batch.puts.items():
+        if table in ("queues", "node") or (table == "custody" and key[:1] in b"rn"):
+            retry.puts.setdefault((table, key), record)
+    for queue in core.catalog.queues.values():
+        for name in ("", *queue.named):
+            cursor = queue.named.get(name, queue.shared)
+            if name or cursor.tracked:
+                queue.dirty(cursor)
+    for producer, stored in turn.producers.items():
+        producer.stored = stored
+        core.catalog.put_producer(producer)
+    for origin, (before, waiting) in turn.origins.items():
+        origin.mark, origin.passed, origin.waited_s = before.mark, before.passed, before.waited_s
+        origin.finished, origin.ended, origin.waiting = before.finished, before.ended, waiting
+        retry.puts["origins", origin.origin.bytes] = pack_origin(before)
+    for destination, number in turn.identities.items():
+        core.catalog.identities[destination] = number
+        core.catalog.put_identity(destination)

@@ -1,0 +1,164 @@
+"""`holdfast node`: from options to a running process and its exit code (docs/configuration.md).
+
+Rules of this file: a mistake of the user's is one line on standard error and exit code 2; what went wrong
+otherwise is one line and 1. Standard output carries the ready line alone.
+"""
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+from random import Random
+from typing import Any, Final, NoReturn
+
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.node.config import NodeSettings, load_settings
+from holdfast.node.memory import ResidentMemory
+from holdfast.node.points import Points, parse_crash_point
+from holdfast.node.runtime import NodeRuntime
+from holdfast.node.telemetry import TelemetryFile
+
+SWITCH_INTERVAL_S: Final = 0.0001
+"""So that the writer's thread gets the interpreter soon enough beside a busy loop; the default is 5 ms."""
+GC_THRESHOLDS: Final = (50_000, 20, 50)
+"""Messages are freed by their counts alone; only connections leave cycles (docs/adr/0005-node-runtime.md)."""
+FILES_SPARE: Final = 128
+"""Descriptors beside the connections: the store, listeners, dials, files."""
+
+_log = logging.getLogger(__name__)
+
+
+def run_node(args: argparse.Namespace) -> int:
+    """Runs a node in the foreground; 0 after SIGTERM or SIGINT, 1 failed, 2 usage or configuration.
+
+    `args`: config, name, data (text or None), listen (text, list of texts or None); crash_point, points_file.
+    """
+    signal.signal(signal.SIGTERM, _end_at_once)  # Until the loop runs there is nothing to close.
+    signal.signal(signal.SIGINT, _end_at_once)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        settings = _load(args)
+        points = _points(args)
+        code = _run(settings, points)
+        if points is not None:
+            points.write()
+    except ConfigError as error:
+        print(f"holdfast node: {error}", file=sys.stderr)
+        return 2
+    except (HoldfastError, OSError) as error:
+        print(f"holdfast node: {error}", file=sys.stderr)
+        return 1
+    if code != 0:
+        # The writer may hang in a disk that failed; nothing is left to put in order.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(code)
+    return code
+
+
+def _end_at_once(number: int, frame: object) -> NoReturn:
+    raise SystemExit(0)
+
+
+def _load(args: argparse.Namespace) -> NodeSettings:
+    config = getattr(args, "config", None)
+    data = getattr(args, "data", None)
+    listen = getattr(args, "listen", None)
+    return load_settings(
+        None if config is None else Path(config),
+        name=getattr(args, "name", None),
+        listen=[listen] if isinstance(listen, str) else listen,
+        data=None if data is None else Path(data),
+    )
+
+
+def _points(args: argparse.Namespace) -> Points | None:
+    crash = getattr(args, "crash_point", None)
+    file = getattr(args, "points_file", None)
+    if crash is None and file is None:
+        return None
+    return Points(None if crash is None else parse_crash_point(crash), None if file is None else Path(file))
+
+
+def _run(settings: NodeSettings, points: Points | None) -> int:
+    # Imported before memory is measured, so that only the store's own pages come after.
+    from holdfast.core import NodeCore
+    from holdfast.storage.lmdb import LmdbStore
+    from holdfast.telemetry.writer import line
+
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    _raise_files_max(settings.core.limits.connections_max + FILES_SPARE)
+    memory = ResidentMemory()
+    telemetry = None if settings.telemetry_file is None else TelemetryFile(settings.telemetry_file)
+    store = LmdbStore(
+        settings.data, bytes_max=settings.store_bytes_max, on_point=None if points is None else points.passed
+    )
+    name = settings.core.name
+
+    def record_line(kind: str, fields: dict[str, Any], wall_ms: int, uptime_s: float) -> bytes:
+        return line(kind, fields, node=name, wall_ms=wall_ms, uptime_s=uptime_s)
+
+    async def serve() -> int:
+        wall_ms = time.time_ns() // 1_000_000
+        core = NodeCore(settings.core, store, rng=Random(), wall_ms=wall_ms, now=time.monotonic())
+        runtime = NodeRuntime(
+            settings,
+            core,
+            store,
+            memory=memory,
+            record_line=record_line,
+            telemetry=telemetry,
+            points=points,
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, runtime.stop)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        return await runtime.run(lambda served: _ready(name, store.uuid, served))
+
+    code = 1
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            code = runner.run(serve())
+    finally:
+        if code == 0:
+            store.close()
+    return code
+
+
+def _loop_factory() -> Any:
+    """uvloop's loop; asyncio's own where uvloop is not to be had, at about half the speed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _raise_files_max(wanted: int) -> None:
+    """The soft bound of open files, raised as far as the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        if hard != resource.RLIM_INFINITY:
+            wanted = min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
+def _ready(name: str, store: object, served: list[str]) -> None:
+    """`ready name=N amqp=HOST:PORT store=UUID`, further listeners as amqp2=, amqp3=; flushed."""
+    keys = ["amqp", *(f"amqp{number}" for number in range(2, len(served) + 1))]
+    addresses = " ".join(f"{key}={where}" for key, where in zip(keys, served, strict=True))
+    try:
+        print(f"ready name={name} {addresses} store={store}", flush=True)
+    except OSError as error:
+        _log.warning("standard output: %s; the ready line is lost", error.strerror)
+        # What is still in its buffer would fail again when the process ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

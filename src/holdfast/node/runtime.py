@@ -1,0 +1,400 @@
+"""The asyncio driver of a NodeCore: sockets, clock, writer and files become events, commands become deeds.
+
+Rules of this file: decides nothing. Every event of one iteration of the loop goes to the core as it comes,
+then exactly one TurnEnded; commands are done in the order given. An event that a command brings about (a full
+socket) waits until the commands before it are done. After an error of the core or the disk nothing more is
+handed to either. Source: docs/ARCHITECTURE.md, "How a core is driven"; docs/adr/0005-node-runtime.md.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from holdfast.core.events import (
+    BytesReceived,
+    CloseConnection,
+    Command,
+    Commit,
+    CommitRefused,
+    Committed,
+    Connect,
+    ConnectFailed,
+    ConnectionLost,
+    ConnectionOpened,
+    Event,
+    Log,
+    Record,
+    SendBytes,
+    Stopped,
+    Stopping,
+    TimerFired,
+    TurnEnded,
+    WritingPaused,
+    WritingResumed,
+)
+from holdfast.errors import LocalProtocolError, StorageFull
+from holdfast.node.config import NodeSettings, parse_host_port
+from holdfast.node.memory import ResidentMemory
+from holdfast.node.points import Points
+from holdfast.node.telemetry import TelemetryFile
+from holdfast.node.transport import Peer, describe, dial, listen
+from holdfast.node.writer import CommitWriter
+from holdfast.storage.port import Store
+
+RESIDENT_INTERVAL_S: Final = 10.0
+"""How often memory is measured at most."""
+STOP_TIME_OUT_S: Final = 4.0
+"""What peers have for closing, and a slow one for reading its last bytes, once the node is to end."""
+WRITER_TIME_OUT_S: Final = 0.5
+"""What a commit in flight has beyond that; the operator is promised an end within 5 s."""
+CLOSE_TIME_OUT_S: Final = 30.0
+"""How long a closed connection may go on reading what was written before."""
+TIMER_MIN_S: Final = 0.001
+"""Resolution of the loop's timers."""
+
+_log = logging.getLogger(__name__)
+
+
+class Core(Protocol):
+    """What is driven: `holdfast.core.NodeCore`."""
+
+    def handle(self, event: Event, now: float) -> Iterable[Command]: ...
+    def next_deadline(self) -> float | None: ...
+
+
+RecordLine = Callable[[str, dict[str, object], int, float], bytes]
+"""(kind, fields, wall ms, uptime s) to an NDJSON line."""
+
+
+class NodeRuntime:
+    """Drives `core` until it is stopped or something breaks. Made and run on the loop's thread, once."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        core: Core,
+        store: Store,
+        *,
+        memory: ResidentMemory,
+        record_line: RecordLine,
+        telemetry: TelemetryFile | None = None,
+        points: Points | None = None,
+    ) -> None:
+        self._core = core
+        self._settings = settings
+        self._store = store
+        self._memory = memory
+        self._record_line = record_line
+        self._telemetry = telemetry
+        self._points = points
+        self._loop = asyncio.get_running_loop()
+        self._writer = CommitWriter(store, self._loop, self._commit_done, points)
+        self._remotes = {
+            neighbour.name: parse_host_port("neighbour remote", neighbour.remote, port_min=1)
+            for neighbour in settings.core.neighbours
+            if neighbour.remote is not None
+        }
+        self._connections_max = settings.core.limits.connections_max
+        self._peers: dict[int, Peer] = {}
+        self._last_connection = 0
+        self._refusing = False
+        self._servers: list[asyncio.AbstractServer] = []
+        self._dials: set[asyncio.Task[None]] = set()
+        self._waiting: deque[Event] = deque()
+        self._busy = False
+        self._turn_due = False
+        self._committed = self._settled = False  # used for points alone
+        self._over = False
+        self._bad_kinds: set[str] = set()
+        self._stopping = False
+        self._stopped = False
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = math.inf
+        self._started_at = time.monotonic()
+        self._measure_at = self._started_at
+        self._ended: asyncio.Future[int] = self._loop.create_future()
+
+    async def run(self, on_ready: Callable[[list[str]], None]) -> int:
+        """Serves until `stop` or an error; the exit code. `on_ready` gets each listener's HOST:PORT.
+
+        Raises ConfigError or HoldfastError where it cannot listen.
+        """
+        try:
+            served = await self._listen()
+            self._writer.start()
+            self._loop.call_soon(self._end_turn)
+            self._turn_due = True
+            on_ready(served)
+            code = await self._ended
+        finally:
+            self._over = True
+            self._release()
+        if code == 0 and not self._writer.stop(WRITER_TIME_OUT_S):
+            _log.warning("the disk has not finished the last commit; ending without it")
+        return code
+
+    def stop(self) -> None:
+        """Every peer is told, what is taken is committed, `run` returns 0 within 5 s. Idempotent."""
+        if self._stopping or self._over:
+            return
+        self._stopping = True
+        for server in self._servers:
+            server.close()
+        for task in self._dials:
+            task.cancel()
+        self._loop.call_later(STOP_TIME_OUT_S, self._stop_overdue)
+        self._feed(Stopping())
+
+    # ------------------------------------------------------------------------------------ events to the core
+
+    def _feed(self, event: Event) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            self._loop.call_soon(self._end_turn)
+        if self._busy:
+            self._waiting.append(event)
+        else:
+            self._drive(event)
+
+    def _drive(self, event: Event) -> None:
+        """Hands over `event`, then what its commands brought about."""
+        if self._over:
+            return
+        self._busy = True
+        waiting = self._waiting
+        try:
+            while True:
+                for command in self._core.handle(event, time.monotonic()):
+                    if type(command) is SendBytes:
+                        peer = self._peers.get(command.connection)
+                        if peer is not None:
+                            peer.transport.writelines(command.chunks)
+                            if self._committed:
+                                self._settled = True
+                    else:
+                        self._execute(command)
+                if not waiting:
+                    break
+                event = waiting.popleft()
+        except Exception:  # A broken invariant: the node ends before it can store the damage.
+            _log.exception("defect at %s; ending", type(event).__name__)
+            self._finish(1)
+        finally:
+            self._busy = False
+
+    def _end_turn(self) -> None:
+        self._turn_due = False
+        if self._over:
+            return
+        now = time.monotonic()
+        resident: int | None = None
+        if now >= self._measure_at:
+            self._measure_at = now + RESIDENT_INTERVAL_S
+            resident = self._memory.measure()
+        self._drive(TurnEnded(wall_ms=time.time_ns() // 1_000_000, resident_bytes=resident))
+        if self._telemetry is not None:
+            self._telemetry.flush()
+        if self._committed:
+            self._committed = False
+            if self._settled:
+                self._settled = False
+                self._loop.call_soon(self._pass_settled)
+        deadline = self._core.next_deadline()
+        if deadline is not None and deadline < self._timer_at:
+            self._arm(deadline)
+
+    def _pass_settled(self) -> None:
+        """After the loop has given the turn's writes to the kernel."""
+        if self._points is not None:
+            self._points.passed("settled")
+
+    # ------------------------------------------------------------------------------------------------- timer
+
+    def _arm(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        left_s = deadline - time.monotonic()
+        if left_s > 0:
+            self._timer = self._loop.call_later(max(TIMER_MIN_S, left_s), self._timer_fired)
+        else:  # The core has more to do; sockets are read in between.
+            self._timer = self._loop.call_soon(self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        """A deadline that moved away since the timer was set costs one early wake, not a timer a turn."""
+        self._timer = None
+        self._timer_at = math.inf
+        deadline = self._core.next_deadline()
+        if deadline is None or self._over:
+            return
+        if deadline > time.monotonic():
+            self._arm(deadline)
+        else:
+            self._feed(TimerFired())
+
+    # ---------------------------------------------------------------------------------------------- commands
+
+    def _execute(self, command: Command) -> None:
+        match command:
+            case Commit():
+                self._writer.commit(command)
+            case Record(kind=kind, fields=fields):
+                if self._telemetry is not None:
+                    self._record(self._telemetry, kind, fields)
+            case Log(level=level, text=text):
+                _log.log(logging.getLevelNamesMapping()[level], "%s", _one_line(text))
+            case CloseConnection(connection=connection, abort=abort):
+                peer = self._peers.get(connection)
+                if peer is not None:
+                    self._close(peer, abort)
+            case Connect(neighbour=neighbour):
+                task = self._loop.create_task(self._dial(neighbour))
+                self._dials.add(task)
+                task.add_done_callback(self._dials.discard)
+            case Stopped():
+                self._stopped = True
+                for peer in list(self._peers.values()):
+                    self._close(peer, abort=False)
+                self._finish_when_flushed()
+            case _:
+                raise AssertionError(f"unknown command {command!r}")
+
+    def _record(self, telemetry: TelemetryFile, kind: str, fields: dict[str, object]) -> None:
+        try:
+            uptime_s = time.monotonic() - self._started_at
+            telemetry.add(self._record_line(kind, fields, time.time_ns() // 1_000_000, uptime_s))
+        except LocalProtocolError as error:  # A record that breaks its schema is a defect, but costs no message.
+            if kind not in self._bad_kinds:
+                self._bad_kinds.add(kind)
+                _log.error("%s; records of this kind are dropped where they are so", error)
+
+    def _close(self, peer: Peer, abort: bool) -> None:
+        if abort:
+            peer.transport.abort()
+        elif peer.close_timer is None:
+            peer.close_timer = self._loop.call_later(CLOSE_TIME_OUT_S, peer.transport.abort)
+            peer.transport.close()
+
+    async def _dial(self, neighbour: str) -> None:
+        where = self._remotes[neighbour]
+        try:
+            own = await dial(where.host, where.port)
+            try:
+                await self._loop.create_connection(lambda: Peer(self, neighbour), sock=own)
+            except BaseException:
+                own.close()
+                raise
+        except asyncio.CancelledError:
+            self._feed(ConnectFailed(neighbour=neighbour, reason="the node is ending"))
+        except OSError as error:
+            self._feed(ConnectFailed(neighbour=neighbour, reason=f"{where}: {describe(error)}"))
+
+    def _commit_done(self, number: int, error: Exception | None) -> None:
+        if self._over:
+            return
+        if error is None:
+            self._committed = self._points is not None
+            self._feed(Committed(number=number, room_bytes=self._store.room_bytes()))
+        elif isinstance(error, StorageFull):
+            self._feed(CommitRefused(number=number, room_bytes=self._store.room_bytes()))
+        else:
+            _log.critical(
+                "store %s: commit failed (%s); ending, nothing more is written",
+                self._settings.data,
+                describe(error),
+            )
+            self._finish(1)
+
+    # ---------------------------------------------------------------------------------- reports of the peers
+
+    def connected(self, peer: Peer) -> None:
+        """A connection is up; one past the bound is dropped at once."""
+        if self._over or self._stopping or (peer.neighbour is None and self._full()):
+            peer.transport.abort()
+            return
+        self._last_connection += 1
+        peer.connection = self._last_connection
+        self._peers[peer.connection] = peer
+        self._feed(
+            ConnectionOpened(
+                connection=peer.connection,
+                peer=peer.peer_name,
+                loopback=peer.loopback,
+                neighbour=peer.neighbour,
+            )
+        )
+
+    def received(self, connection: int, data: bytes) -> None:
+        """One read of a socket."""
+        if connection in self._peers:
+            self._feed(BytesReceived(connection=connection, data=data))
+
+    def writing(self, connection: int, *, paused: bool) -> None:
+        """A socket's buffer crossed its high or low mark."""
+        if connection in self._peers:
+            event = WritingPaused if paused else WritingResumed
+            self._feed(event(connection=connection))
+
+    def lost(self, peer: Peer, reason: str) -> None:
+        """A connection is gone."""
+        if self._peers.pop(peer.connection, None) is None:
+            return
+        if len(self._peers) < self._connections_max:
+            self._refusing = False
+        self._feed(ConnectionLost(connection=peer.connection, reason=reason))
+        if self._stopped:
+            self._finish_when_flushed()
+
+    def _full(self) -> bool:
+        if len(self._peers) < self._connections_max:
+            return False
+        if not self._refusing:  # One line for each time the bound is reached, not for each connection.
+            self._refusing = True
+            _log.warning("connections_max %d reached; further connections are dropped", self._connections_max)
+        return True
+
+    # ---------------------------------------------------------------------------------------- start and end
+
+    async def _listen(self) -> list[str]:
+        served: list[str] = []
+        for where in self._settings.listen:
+            listeners = listen(where, loopback_only=not self._settings.core.users)
+            served.append(str(where._replace(port=listeners[0].getsockname()[1])))
+            for listener in listeners:
+                self._servers.append(await self._loop.create_server(lambda: Peer(self, None), sock=listener))
+        return served
+
+    def _stop_overdue(self) -> None:
+        if not self._ended.done():
+            _log.warning("not every peer closed in %g s; ending without them", STOP_TIME_OUT_S)
+            self._finish(0)
+
+    def _finish_when_flushed(self) -> None:
+        if not self._peers:
+            self._finish(0)
+
+    def _finish(self, code: int) -> None:
+        self._over = True
+        if not self._ended.done():
+            self._ended.set_result(code)
+
+    def _release(self) -> None:
+        for server in self._servers:
+            server.close()
+        for task in self._dials:
+            task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        for peer in list(self._peers.values()):
+            peer.transport.abort()
+        if self._telemetry is not None:
+            self._telemetry.close()
+
+
+def _one_line(text: str) -> str:
+    """`text` as it is, or with what would not print on one line escaped; parts of it may come from a peer."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,227 @@
+"""Sockets: how they are set, listened on and dialled, and the protocol that hands on their bytes.
+
+Rules of this file: knows nothing of AMQP or of the core; bytes go up as they came, one call a read.
+Source for the options: tcp(7); for dialling several times at once: docs/adr/0005-node-runtime.md.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, cast
+
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.node.config import HostPort, is_loopback
+
+BACKLOG: Final = 1024
+WRITE_HIGH_BYTES: Final = 256 * 1024
+WRITE_LOW_BYTES: Final = 64 * 1024
+NOTSENT_BYTES: Final = 128 * 1024
+"""What may lie unsent in the kernel's buffer of a connection that came to us."""
+NEIGHBOUR_WRITE_HIGH_BYTES: Final = 32 * 1024
+NEIGHBOUR_WRITE_LOW_BYTES: Final = 8 * 1024
+NEIGHBOUR_NOTSENT_BYTES: Final = 16 * 1024
+"""The same to a neighbour: on a thin link control cannot overtake what is already in the socket."""
+DIAL_HEDGE_S: Final = 0.25
+"""After this another connect is tried beside the first: the kernel repeats a lost SYN after 1, 3, 7 s."""
+DIAL_ATTEMPTS_MAX: Final = 4
+"""Connects under way at once; the oldest gives way."""
+DIAL_TIME_OUT_S: Final = 3.0
+
+
+class Runtime(Protocol):
+    """What a Peer reports to."""
+
+    def connected(self, peer: "Peer") -> None: ...
+    def received(self, connection: int, data: bytes) -> None: ...
+    def lost(self, peer: "Peer", reason: str) -> None: ...
+    def writing(self, connection: int, *, paused: bool) -> None: ...
+
+
+class Peer(asyncio.Protocol):
+    """One connection. `connection` is 0 until the runtime has taken it, and for good where it refused it."""
+
+    __slots__ = ("close_timer", "connection", "loopback", "neighbour", "peer_name", "runtime", "transport")
+
+    transport: asyncio.Transport
+
+    def __init__(self, runtime: Runtime, neighbour: str | None) -> None:
+        self.runtime = runtime
+        self.neighbour = neighbour
+        self.connection = 0
+        self.peer_name = ""
+        self.loopback = False
+        self.close_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class
+        address = transport.get_extra_info("peername")
+        if isinstance(address, tuple) and len(address) >= 2:
+            self.peer_name = str(HostPort(address[0], address[1]))
+            self.loopback = is_loopback(address[0])
+        own = self.transport.get_extra_info("socket")
+        if self.neighbour is None:
+            set_options(own, NOTSENT_BYTES)
+            self.transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
+        else:
+            set_options(own, NEIGHBOUR_NOTSENT_BYTES)
+            self.transport.set_write_buffer_limits(NEIGHBOUR_WRITE_HIGH_BYTES, NEIGHBOUR_WRITE_LOW_BYTES)
+        self.runtime.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.runtime.received(self.connection, data)
+
+    def pause_writing(self) -> None:
+        self.runtime.writing(self.connection, paused=True)
+
+    def resume_writing(self) -> None:
+        self.runtime.writing(self.connection, paused=False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.close_timer is not None:
+            self.close_timer.cancel()
+        self.runtime.lost(self, "closed" if exc is None else describe(exc))
+
+
+def describe(error: Exception) -> str:
+    """What went wrong, for an operator: the system's words where it has some."""
+    if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno:
+        return os.strerror(error.errno)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
+
+
+def set_options(own: Any, notsent_bytes: int) -> None:
+    """No delay, and little unsent in the kernel. What the system does not know it does without."""
+    for option, value in ((socket.TCP_NODELAY, 1), (socket.TCP_NOTSENT_LOWAT, notsent_bytes)):
+        try:
+            own.setsockopt(socket.IPPROTO_TCP, option, value)
+        except OSError:
+            continue
+
+
+def _bound(family: int, address: Any) -> socket.socket:
+    own = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        own.setblocking(False)
+        own.bind(address)
+        own.listen(BACKLOG)
+    except OSError:
+        own.close()
+        raise
+    return own
+
+
+def listen(where: HostPort, *, loopback_only: bool) -> list[socket.socket]:
+    """Listening sockets for each address of `where`, all on one port; ask `getsockname` of the first for it.
+
+    Raises ConfigError where the host is none of this machine's, or not on loopback where it must be, and
+    HoldfastError where the port is taken.
+    """
+    try:
+        infos = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ConfigError(
+            f"node listen: found {where} ({describe(error)}), accepted is an address of this machine"
+        ) from None
+    listeners: list[socket.socket] = []
+    port = where.port
+    for family, _, _, _, address in sorted(infos, key=lambda info: info[0] != socket.AF_INET):
+        if loopback_only and not is_loopback(str(address[0])):
+            continue
+        try:
+            listener = _bound(family, (address[0], port, *address[2:]))
+        except OSError as error:
+            if listeners and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                continue
+            for listener in listeners:
+                listener.close()
+            if error.errno == errno.EADDRINUSE:
+                raise HoldfastError(f"listen {where}: address in use, accepted is a free port (0 picks one)") from None
+            raise ConfigError(
+                f"node listen: found {where} ({describe(error)}), accepted is an address of this machine"
+            ) from None
+        port = listener.getsockname()[1]
+        listeners.append(listener)
+    if not listeners:
+        raise ConfigError(
+            f"node listen: found {where} without a [[user]], accepted without users is a loopback address "
+            "(127.0.0.1, ::1, localhost)"
+        )
+    return listeners
+
+
+async def dial(
+    host: str, port: int, *, hedge_s: float = DIAL_HEDGE_S, time_out_s: float = DIAL_TIME_OUT_S
+) -> socket.socket:
+    """A connected socket to `host`; the first of several connects that opens wins, the others are dropped.
+
+    A new connect joins every `hedge_s` while none has answered; a refusal with none left is final. OSError.
+    """
+    loop = asyncio.get_running_loop()
+    give_up = loop.time() + time_out_s
+    try:
+        async with asyncio.timeout_at(give_up):
+            infos = await _resolve(host, port)
+    except TimeoutError:
+        raise OSError(errno.ETIMEDOUT, f"no answer for the name in {time_out_s:g} s") from None
+    attempts: list[asyncio.Task[socket.socket]] = []
+    failure: BaseException = OSError(errno.ETIMEDOUT, f"no answer in {time_out_s:g} s")
+    started = 0
+    hedge = loop.time()
+    try:
+        while (now := loop.time()) < give_up:
+            if now >= hedge or not attempts:
+                family, _, _, _, address = infos[started % len(infos)]
+                attempts.append(loop.create_task(_connect(loop, family, address)))
+                started += 1
+                hedge = now + hedge_s
+                if len(attempts) > DIAL_ATTEMPTS_MAX:
+                    attempts.pop(0).cancel()
+            wait_s = max(0.0, min(hedge, give_up) - now)
+            done, _ = await asyncio.wait(attempts, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in done:
+                error = attempt.exception()
+                if error is None:
+                    attempts.remove(attempt)
+                    return attempt.result()
+                failure = error
+            attempts = [attempt for attempt in attempts if attempt not in done]
+            if not attempts and started >= len(infos):
+                break
+        raise failure
+    finally:
+        _drop(attempts)
+
+
+async def _resolve(host: str, port: int) -> list[Any]:
+    """As `socket.getaddrinfo`, in a thread where `host` is a name."""
+    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+async def _connect(loop: asyncio.AbstractEventLoop, family: int, address: Any) -> socket.socket:
+    own = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        own.setblocking(False)
+        await loop.sock_connect(own, address)
+    except BaseException:
+        own.close()
+        raise
+    return own
+
+
+def _drop(attempts: Sequence[asyncio.Task[socket.socket]]) -> None:
+    """Cancels what is under way and closes what opened too late."""
+
+    def close(attempt: asyncio.Task[socket.socket]) -> None:
+        if not attempt.cancelled() and attempt.exception() is None:
+            attempt.result().close()
+
+    for attempt in attempts:
+        attempt.add_done_callback(close)
+        attempt.cancel()

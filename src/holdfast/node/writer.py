@@ -1,0 +1,89 @@
+"""The writer's thread: one commit at a time, while the loop gathers the next batch.
+
+Rules of this file: a thread that has met an error of the disk writes nothing more, whatever it is handed;
+answers reach the loop by `call_soon_threadsafe`, in order. Why a thread, and how it shares the interpreter
+with the loop: docs/adr/0005-node-runtime.md.
+"""
+
+import threading
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from holdfast.core.events import Commit
+from holdfast.errors import StorageFull
+from holdfast.node.points import Points
+from holdfast.storage.port import Store
+
+
+class CommitWriter:
+    """Runs `Store.commit` in its thread and answers `done(number, error)` on the loop.
+
+    `error` is None, a StorageFull (nothing of the batch was written) or whatever else ended the thread.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        loop: AbstractEventLoop,
+        done: Callable[[int, Exception | None], None],
+        points: Points | None,
+    ) -> None:
+        self._store = store
+        self._loop = loop
+        self._done = done
+        self._points = points
+        self._jobs: SimpleQueue[Commit | None] = SimpleQueue()
+        self._in_flight = False
+        self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def commit(self, job: Commit) -> None:
+        """Hands over the next batch; asserts that the one before it was answered."""
+        assert not self._in_flight, f"commit {job.number} while another is in flight"
+        self._in_flight = True
+        if self._points is not None and job.batch.appends:
+            self._points.passed("before-append")
+        self._jobs.put(job)
+
+    def stop(self, time_out_s: float) -> bool:
+        """Ends the thread after what it has in hand; False where that took longer than `time_out_s`."""
+        if self._thread.ident is None:
+            return True
+        self._jobs.put(None)
+        self._thread.join(time_out_s)
+        return not self._thread.is_alive()
+
+    def _answer(self, number: int, error: Exception | None) -> None:
+        self._in_flight = False
+        self._done(number, error)
+
+    def _run(self) -> None:
+        error: Exception | None = None
+        while error is None or isinstance(error, StorageFull):
+            job = self._jobs.get()
+            if job is None:
+                return
+            error = self._commit(job)
+            try:
+                self._loop.call_soon_threadsafe(self._answer, job.number, error)
+            except RuntimeError:
+                return  # The loop is closed: the node is ending and nobody waits for the answer.
+
+    def _commit(self, job: Commit) -> Exception | None:
+        points = self._points
+        if points is not None:
+            if job.batch.appends:
+                points.passed("append")
+            if job.batch.retires:
+                points.passed("retiring")
+        try:
+            self._store.commit(job.batch)
+        except Exception as error:  # Whatever it is, the loop must hear: an unanswered commit would hang.
+            return error
+        if points is not None and job.batch.retires:
+            points.passed("retired")
+        return None

@@ -1,0 +1,137 @@
+"""`holdfast pipeline ingest`: arguments, signals, the terminal and the exit code.
+
+Rules of this file: everything heavy is imported after the arguments were checked. Progress is drawn on a
+terminal and nowhere else; the last line on standard error is the summary, as JSON. SIGTERM and Ctrl-C end the
+query between two steps and leave no process behind.
+"""
+
+import argparse
+import getpass
+import json
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from holdfast.errors import ConfigError, HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.ingest import IngestJob, Progress
+
+TRIGGER_S = 1.0
+
+
+def ingest(args: argparse.Namespace) -> int:
+    """`args`: address, url, password_file, retry, out, checkpoint, subscription, start, master, max_rows,
+    trigger_s, available_now (docs/spark.md). Returns 0, or raises HoldfastError with one line.
+    """
+    try:
+        from holdfast.pipeline.ingest import check_pair
+        from holdfast.pipeline.options import parse_options
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"package {error.name!r}: not found, accepted is `pip install 'holdfast[spark]'`"
+        ) from None
+    job = _job(args)
+    options = parse_options(job.options)
+    check_pair(job.out, job.checkpoint)
+    stop = threading.Event()
+    before = _on_signals(stop)
+    logs = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))
+    started = time.monotonic()
+    try:
+        progress = _run(job, args.master, logs, stop)
+    except HoldfastError as error:
+        message = f"{error} (Spark's log: {logs / 'spark.log'})"
+        raise (ConfigError(message) if isinstance(error, ConfigError) else HoldfastError(message)) from error
+    finally:
+        _end_line()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    seconds = time.monotonic() - started
+    shutil.rmtree(logs, ignore_errors=True)
+    from holdfast.pipeline.ingest import summary
+    from holdfast.pipeline.node_bus import NodeBus
+
+    advanced: int | None = None
+    bus = NodeBus(options, retry_s=2.0)
+    try:
+        advanced = bus.place().advanced
+    except HoldfastError as error:
+        print(f"holdfast pipeline: the place reached is not known: {error}", file=sys.stderr)
+    finally:
+        bus.close()
+    print(json.dumps(summary(progress, seconds, advanced)), file=sys.stderr, flush=True)
+    return 0
+
+
+def _run(job: "IngestJob", master: str, logs: Path, stop: threading.Event) -> "Progress":
+    from holdfast.pipeline.ingest import Progress, run_ingest
+    from holdfast.pipeline.session import start_session, stop_session
+
+    if stop.is_set():
+        return Progress()
+    spark = start_session("holdfast ingest", logs=logs, master=master)
+    _on_signals(stop)  # Spark's own handler for Ctrl-C took ours away
+    try:
+        return run_ingest(spark, job, stop, _draw)
+    finally:
+        stop_session(spark)
+
+
+def _job(args: argparse.Namespace) -> "IngestJob":
+    from holdfast.pipeline.ingest import IngestJob, default_checkpoint
+
+    out = Path(args.out).absolute()
+    checkpoint = Path(args.checkpoint).absolute() if args.checkpoint else default_checkpoint(out)
+    options = {
+        "url": _with_prompted_password(args.url, args.password_file),
+        "address": args.address,
+        "subscription": args.subscription or f"pipeline-{out.name}",
+        "startingFrom": args.start,
+        "retrySeconds": str(args.retry),
+    }
+    if args.password_file:
+        options["passwordFile"] = str(Path(args.password_file).absolute())
+    if args.max_rows is not None:
+        options["maxRowsPerTrigger"] = str(args.max_rows)
+    return IngestJob(
+        options=options,
+        out=out,
+        checkpoint=checkpoint,
+        available_now=args.available_now,
+        trigger_s=TRIGGER_S if args.trigger_s is None else args.trigger_s,
+    )
+
+
+def _with_prompted_password(url: str, password_file: str | None) -> str:
+    """A user without a password is asked for it, on a terminal alone."""
+    parts = urlsplit(url)
+    if not parts.username or parts.password is not None or password_file or not sys.stdin.isatty():
+        return url
+    password = getpass.getpass(f"password of {parts.username}: ")
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username}:{quote(password, safe='')}@{host}"))
+
+
+def _on_signals(stop: threading.Event) -> dict[signal.Signals, Any]:
+    """SIGTERM and SIGINT set `stop`; returns the handlers that were there."""
+    return {
+        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)
+    }
+
+
+def _draw(progress: "Progress") -> None:
+    if sys.stderr.isatty():
+        line = f"{progress.rows:,} rows in {progress.batches:,} batches, {progress.rows_per_s:,.0f} rows/s"
+        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+
+def _end_line() -> None:
+    if sys.stderr.isatty():
+        print(file=sys.stderr)

@@ -1,0 +1,159 @@
+"""The source's options: checked once, frozen, without a password in their text.
+
+Rules of this file: Spark hands keys over in lower case and values as text; every mistake is a ConfigError
+that names the option, what was found and what is accepted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from holdfast.errors import ConfigError
+from holdfast.units import MIB
+
+STARTS: Final = ("first", "next")
+MODES: Final = ("take", "copy")
+
+NAMES: Final = (
+    "url", "urlFile", "passwordFile", "address", "subscription", "mode", "startingFrom", "checkpoint",
+    "sinkPath", "maxRowsPerTrigger", "maxBytesPerTrigger", "rowsPerPartition", "rowsPerBatch",
+    "leaseSeconds", "retrySeconds",
+)  # fmt: skip
+"""As users write them; Spark does not tell case apart."""
+
+ROWS_PER_BATCH_MAX: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """`checkpoint` and `sink_path` are local directories; `checkpoint` is the query's own checkpointLocation.
+
+    A trigger takes at most `rows_max` entries and about `bytes_max` bytes; a task reads `rows_per_partition`
+    sequences; an Arrow batch holds `rows_per_batch` rows. `lease_s` is how long the subscription stays ours
+    without a sign of life; `retry_s` how long a node that cannot be reached is tried again before the query
+    fails.
+    """
+
+    url: str = field(repr=False)
+    address: str
+    subscription: str | None
+    mode: str = "take"
+    starting_from: str = "first"
+    checkpoint: Path | None = None
+    sink_path: Path | None = None
+    rows_max: int = 100_000
+    bytes_max: int = 256 * MIB
+    rows_per_partition: int = 50_000
+    rows_per_batch: int = 2_000
+    lease_s: float = 60.0
+    retry_s: float = 60.0
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """`options` as Spark gives them, in any case. Raises ConfigError at the first wrong one."""
+    given = {key.lower(): value for key, value in options.items()}
+    known = {name.lower() for name in NAMES}
+    for key in given:
+        if key not in known:
+            raise ConfigError(f"option {key!r}: not known, accepted is one of {', '.join(NAMES)}")
+    for one, other in (("url", "urlFile"),):
+        if (one in given) == (other.lower() in given):
+            raise ConfigError(f"options {one!r} and {other!r}: accepted is exactly one of them")
+    url = given["url"] if "url" in given else _first_line_of("urlFile", given["urlfile"])
+    if "passwordfile" in given:
+        url = _with_password(url, _first_line_of("passwordFile", given["passwordfile"]))
+    if not given.get("address"):
+        raise ConfigError("option 'address': not given, accepted is a queue's name")
+    return SourceOptions(
+        url=_checked_url(url),
+        address=given["address"],
+        subscription=given.get("subscription") or None,
+        mode=_one_of("mode", given.get("mode", "take"), MODES),
+        starting_from=_one_of("startingFrom", given.get("startingfrom", "first"), STARTS),
+        checkpoint=local_path("checkpoint", given["checkpoint"]) if "checkpoint" in given else None,
+        sink_path=local_path("sinkPath", given["sinkpath"]) if "sinkpath" in given else None,
+        rows_max=_whole("maxRowsPerTrigger", given, 100_000),
+        bytes_max=_whole("maxBytesPerTrigger", given, 256 * MIB),
+        rows_per_partition=_whole("rowsPerPartition", given, 50_000),
+        rows_per_batch=_whole("rowsPerBatch", given, 2_000, highest=ROWS_PER_BATCH_MAX),
+        lease_s=_seconds("leaseSeconds", given, 60.0),
+        retry_s=_seconds("retrySeconds", given, 60.0),
+    )
+
+
+def local_path(name: str, text: str) -> Path:
+    """A path, or a `file:` URI, of this machine; ConfigError for any other file system."""
+    parts = urlsplit(text)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return Path(unquote(parts.path))
+    if "://" in text or parts.scheme in ("hdfs", "s3", "s3a", "abfs", "gs"):
+        raise ConfigError(
+            f"option {name!r}: found {text!r}, accepted is a directory that this machine can sync to its disk"
+        )
+    return Path(text).absolute()
+
+
+def hidden(url: str) -> str:
+    """`url` without its password, for messages."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    user = f"{parts.username}@" if parts.username else ""
+    return urlunsplit(parts._replace(netloc=f"{user}{host}"))
+
+
+def _checked_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
+        raise ConfigError(
+            f"option 'url': found {hidden(url)!r}, accepted is amqp://HOST:PORT or amqps://HOST:PORT"
+        )
+    return url
+
+
+def _with_password(url: str, password: str) -> str:
+    parts = urlsplit(url)
+    if not parts.username or parts.password:
+        raise ConfigError("option 'passwordFile': accepted only with a url that names a user and no password")
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username}:{quote(password, safe='')}@{host}"))
+
+
+def _first_line_of(name: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").partition("\n")[0].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"option {name!r}: {path} cannot be read ({error})") from None
+
+
+def _one_of(name: str, value: str, accepted: tuple[str, ...]) -> str:
+    if value.lower() not in accepted:
+        raise ConfigError(f"option {name!r}: found {value!r}, accepted is one of {', '.join(accepted)}")
+    return value.lower()
+
+
+def _whole(name: str, given: Mapping[str, str], default: int, *, highest: int | None = None) -> int:
+    text = given.get(name.lower(), str(default))
+    if (
+        not text.isascii()
+        or not text.isdigit()
+        or int(text) < 1
+        or (highest is not None and int(text) > highest)
+    ):
+        accepted = "a whole number from 1" + (f" to {highest}" if highest is not None else "")
+        raise ConfigError(f"option {name!r}: found {text!r}, accepted is {accepted}")
+    return int(text)
+
+
+def _seconds(name: str, given: Mapping[str, str], default: float) -> float:
+    text = given.get(name.lower(), str(default))
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= 86_400:
+        raise ConfigError(
+            f"option {name!r}: found {text!r}, accepted is a number of seconds above 0, to a day"
+        )
+    return value

@@ -1,0 +1,154 @@
+"""A Spark session with the settings that Holdfast's jobs need, on this machine or on a cluster.
+
+Rules of this file: sets JAVA_HOME before the JVM starts; whatever a JVM prints goes to a file, so that a
+person sees one line and not two hundred. The settings for one machine are measured (docs/spark.md,
+"Settings").
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from holdfast.errors import ConfigError
+from holdfast.pipeline.java import find_java_home
+
+TASK_ATTEMPTS: Final = 4
+"""Plain `local[N]` retries no task; a worker that is killed would end the query."""
+
+STOP_TIME_LIMIT_S: Final = 20.0
+
+_LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)\])?")
+
+_LOG4J2: Final = """\
+status = off
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+"""
+
+_FILE_MANAGER: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
+
+def with_retries(master: str) -> str:
+    """`local[N]` as `local[N,4]`; any other master as it is."""
+    found = _LOCAL.fullmatch(master)
+    return f"local[{found[1] or 1},{TASK_ATTEMPTS}]" if found else master
+
+
+def settings(master: str, logs: Path) -> dict[str, str]:
+    """What `start_session` sets, by Spark's names; a loopback address for local masters alone."""
+    values = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logs / 'log4j2.properties'}",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
+    }
+    if master.startswith("local"):
+        values |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(logs / "warehouse"),
+        }
+    return values
+
+
+def start_session(
+    name: str,
+    *,
+    logs: Path,
+    master: str = "local[*]",
+    extra: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session with the source `holdfast` registered; `logs` is a directory for `spark.log`, made where
+    missing.
+
+    `extra` overrides any setting. `environment` is where JAVA_HOME and PATH are looked up: the process's own
+    where None. Raises ConfigError where there is no Java, or where it does not come up.
+    """
+    home = find_java_home(os.environ if environment is None else environment)
+    logs = logs.resolve()
+    logs.mkdir(parents=True, exist_ok=True)
+    (logs / "log4j2.properties").write_text(_LOG4J2.format(path=logs / "spark.log"), encoding="utf-8")
+    os.environ["JAVA_HOME"] = str(home)
+    # Workers must run in this very environment, where the source is installed.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if master.startswith("local"):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.appName(name).master(with_retries(master))
+    for key, value in (settings(master, logs) | dict(extra or {})).items():
+        builder = builder.config(key, value)
+    try:
+        with _standard_error_to(logs / "jvm.log"):
+            session = builder.getOrCreate()
+    except Exception as error:
+        raise ConfigError(
+            f"Spark at {master!r} did not start ({first_line(error)}); {logs / 'jvm.log'} says more"
+        ) from error
+    from holdfast.pipeline.source import HoldfastDataSource
+
+    session.dataSource.register(HoldfastDataSource)
+    return session
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stops the session and its JVM, and waits until the JVM is gone, so that no process is left behind."""
+    gateway = session.sparkContext._gateway
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    try:
+        session.stop()
+        if gateway is not None:
+            gateway.shutdown()
+    finally:
+        if process is not None:
+            if process.stdin is not None:
+                process.stdin.close()  # the JVM ends when its standard input does
+            try:
+                process.wait(STOP_TIME_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(STOP_TIME_LIMIT_S)
+            # A later session of this process must start a JVM of its own.
+            from pyspark import SparkContext
+
+            SparkContext._gateway = None
+            SparkContext._jvm = None
+
+
+def first_line(error: BaseException) -> str:
+    """What a person is shown of an exception of Spark's: our own message inside it where there is one."""
+    text = str(error)
+    own = re.findall(r"^(?:holdfast\.[\w.]+|pyspark\.errors[\w.]*): (.+)$", text, re.MULTILINE)
+    if own:
+        return str(own[-1]).strip()
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+
+
+@contextmanager
+def _standard_error_to(path: Path) -> Iterator[None]:
+    """What is started inside inherits a standard error that goes to `path`."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -1,0 +1,106 @@
+"""Reading what an ingest wrote, and small reports on it: DataFrame → DataFrame functions with plain names.
+
+Rules of this file: a table's directory is never listed for data: after a crash it may hold parts of files
+that no batch owns. Spark follows `_spark_metadata` by itself; `read_arrow` does the same without Spark.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import ConfigError
+from holdfast.pipeline.checkpoint import SinkLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+def check_table(out: Path) -> SinkLog:
+    """The log of the table in `out`; ConfigError where an ingest has not written one."""
+    log = SinkLog(out)
+    if not log.batches():
+        raise ConfigError(
+            f"table {out}: no batch in its log, accepted is a directory that `pipeline ingest` wrote"
+        )
+    return log
+
+
+def read_table(spark: "SparkSession", out: Path) -> "DataFrame":
+    """The table's rows, in no order; columns as docs/spark.md, all nullable."""
+    check_table(out)
+    return spark.read.parquet(str(out))
+
+
+def read_arrow(out: Path, columns: list[str] | None = None) -> Any:
+    """The table's rows as a pyarrow Table, files in the order they were added; `columns` None for all."""
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    from holdfast.pipeline.rows import arrow_schema
+
+    tables = [parquet.read_table(str(file), columns=columns) for file in check_table(out).files()]
+    if not tables:
+        schema = arrow_schema()
+        return schema.empty_table() if columns is None else schema.empty_table().select(columns)
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def property_of(name: str) -> "Column":
+    """Application property `name` as text; where the message has none, the field of that name of its JSON
+    body.
+    """
+    from pyspark.sql import functions as f
+
+    own = f.col("application_properties").getItem(name)
+    return f.coalesce(own, f.get_json_object(f.col("body").cast("string"), f"$.{name}"))
+
+
+def identities(rows: "DataFrame") -> "DataFrame":
+    """One row: how many rows there are and how many different identities, by each thing that identifies.
+
+    `sequences` are places in a queue, `message_ids` the senders' names of messages (null ones left out),
+    `bodies` different contents. Equal to `rows` where nothing is there twice; `first` and `last` are
+    sequences.
+    """
+    from pyspark.sql import functions as f
+
+    return rows.agg(
+        f.count("*").alias("rows"),
+        f.count_distinct("address", "sequence").alias("sequences"),
+        f.count_distinct("message_id").alias("message_ids"),
+        f.count_distinct(f.sha2("body", 256)).alias("bodies"),
+        f.min("sequence").alias("first"),
+        f.max("sequence").alias("last"),
+    )
+
+
+def count_by(rows: "DataFrame", name: str) -> "DataFrame":
+    """Rows by property `name`: columns `name` and count, by name."""
+    from pyspark.sql import functions as f
+
+    return rows.groupBy(property_of(name).alias(name)).agg(f.count("*").alias("count")).orderBy(name)
+
+
+def departure_delays(flights: "DataFrame") -> "DataFrame":
+    """Delay at departure by carrier and scheduled hour, in minutes; cancelled flights have none and are
+    counted.
+
+    Columns: carrier, hour, flights, departed, mean_min, median_min, p90_min; by carrier and hour.
+    """
+    from pyspark.sql import functions as f
+
+    delays = flights.select(
+        property_of("carrier").alias("carrier"),
+        property_of("hour").try_cast("int").alias("hour"),
+        property_of("dep_delay").try_cast("double").alias("delay_min"),
+    )
+    return (
+        delays.groupBy("carrier", "hour")
+        .agg(
+            f.count("*").alias("flights"),
+            f.count("delay_min").alias("departed"),
+            f.round(f.avg("delay_min"), 2).alias("mean_min"),
+            f.percentile("delay_min", 0.5).alias("median_min"),
+            f.percentile("delay_min", 0.9).alias("p90_min"),
+        )
+        .orderBy("carrier", "hour")
+    )

@@ -1,0 +1,72 @@
+"""Disk space taken ahead of need, so that an append never finds the disk full half-way.
+
+Rules of this file: the file grows at its end only, whole MiB at a time, and never while a transaction writes
+(where a file system lacks fallocate, libc writes a byte to each block, which would race with one).
+"""
+
+import errno
+import os
+from typing import Final
+
+from holdfast.units import MIB
+
+__all__ = ["FULL_ERRNOS", "Allocation"]
+
+FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What a file system says where space, quota or file size has run out; anything else is a failing disk."""
+
+
+class Allocation:
+    """The allocated length of one file, `fd`, open for writing and owned by the caller.
+
+    `bytes_max` bounds what is counted; a file that was longer stays so.
+    """
+
+    def __init__(self, fd: int, bytes_max: int) -> None:
+        self._fd = fd
+        self._bytes_max = bytes_max
+        self.bytes = min(os.fstat(fd).st_size, bytes_max)
+        """Bytes from the file's start that have blocks on disk."""
+        if self.bytes:
+            # A copy may have come with holes. Walks extents, not blocks; refused is no worse than before.
+            try:
+                os.posix_fallocate(fd, 0, self.bytes)
+            except OSError as error:
+                if error.errno not in FULL_ERRNOS:
+                    raise
+
+    def grow(self, wanted: int) -> bool:
+        """Bring the file to `wanted` bytes, or as near as disk and `bytes_max` allow. True if it grew.
+
+        Raises OSError for a failing disk, never for a full one.
+        """
+        target = min(_up(wanted), self._bytes_max)
+        if target <= self.bytes:
+            return False
+        free = self.free_on_disk()
+        if target - self.bytes > free:
+            # What the disk has, rather than nothing: the last MiB may be the one that a retirement needs.
+            target = self.bytes + free // MIB * MIB
+            if target <= self.bytes:
+                return False
+        before = self.bytes
+        try:
+            os.posix_fallocate(self._fd, self.bytes, target - self.bytes)
+        except OSError as error:
+            if error.errno not in FULL_ERRNOS:
+                raise
+        self.bytes = max(before, min(target, os.fstat(self._fd).st_size))
+        return self.bytes > before
+
+    def free_on_disk(self) -> int:
+        """Bytes that the file system would still give us."""
+        state = os.fstatvfs(self._fd)
+        return state.f_bavail * state.f_frsize
+
+    def occupied(self) -> int:
+        """Bytes on disk, as the file system counts blocks."""
+        return os.fstat(self._fd).st_blocks * 512
+
+
+def _up(count: int) -> int:
+    return -(-count // MIB) * MIB

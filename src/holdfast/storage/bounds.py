@@ -1,0 +1,46 @@
+"""What both stores refuse in a batch before they write any of it.
+
+Rules of this file: pure functions; a breach is a defect of the caller's, never a state of the disk.
+"""
+
+from holdfast.errors import LocalProtocolError
+from holdfast.storage.port import TABLES, Batch
+from holdfast.units import MIB
+
+TABLE_KEY_BYTES_MAX = 400
+TABLE_VALUE_BYTES_MAX = MIB
+QUEUE_ID_MAX = (1 << 32) - 1
+SEQUENCE_MAX = (1 << 64) - 1
+
+_TABLES = frozenset(TABLES)
+
+
+def check_table(name: str) -> None:
+    """Raise `LocalProtocolError` unless `name` is one of `TABLES`."""
+    if name not in _TABLES:
+        raise LocalProtocolError(f"table {name!r}: there is none such; accepted: {', '.join(TABLES)}")
+
+
+def check_rows(batch: Batch) -> None:
+    """`check_put` of all puts and deletes."""
+    for table, key in batch.deletes:
+        check_put(table, key, b"")
+    for (table, key), value in batch.puts.items():
+        check_put(table, key, value)
+
+
+def check_put(table: str, key: bytes, value: bytes) -> None:
+    """Raise `LocalProtocolError` for an unknown table, or a key or value beyond its bounds."""
+    check_table(table)
+    if not 0 < len(key) <= TABLE_KEY_BYTES_MAX:
+        raise LocalProtocolError(f"table {table!r}: a key of {len(key)} bytes; accepted: 1 to {TABLE_KEY_BYTES_MAX}")
+    if len(value) > TABLE_VALUE_BYTES_MAX:
+        raise LocalProtocolError(
+            f"table {table!r}: a value of {len(value)} bytes; accepted: up to {TABLE_VALUE_BYTES_MAX}"
+        )
+
+
+def check_entry(queue_id: int, sequence: int) -> None:
+    """Raise `LocalProtocolError` unless these are a u32 and a u64."""
+    if not (0 <= queue_id <= QUEUE_ID_MAX and 0 <= sequence <= SEQUENCE_MAX):
+        raise LocalProtocolError(f"queue {queue_id}, sequence {sequence}: not a u32 and a u64")

@@ -1,0 +1,493 @@
+"""The store on disk: LMDB, one environment a directory, one transaction with one sync a batch.
+
+Rules of this file: no read transaction outlives a call; every write happens under `_writing`; a write or sync
+that fails for any reason but space ends the store's life, because a second try would lie about the first.
+
+Layout, schema 1. Unnamed database: `holdfast.schema`, `holdfast.uuid`. Three named ones:
+`entries`: queue id (u32 BE) + sequence (u64 BE) → the value, or its first CHUNK_BYTES where it is longer;
+`chunks`: the same key + index (u32 BE) → the rest, CHUNK_BYTES at a time;
+`tables`: table name + NUL + key → value.
+
+Why not MDB_WRITEMAP: a full disk would come as SIGBUS instead of an error. Why a reserve: LMDB never writes a
+page in place, and uses a freed one again only in the second transaction after the one that freed it; so a
+full store needs spare pages to retire from.
+"""
+
+import errno
+import os
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import lmdb
+
+from holdfast.errors import ConfigError, StorageError, StorageFull
+from holdfast.storage.allocation import Allocation
+from holdfast.storage.bounds import check_entry, check_rows, check_table
+from holdfast.storage.directory import (
+    DATABASES,
+    SCHEMA,
+    SCHEMA_KEY,
+    UUID_KEY,
+    allocate_lock_table,
+    code,
+    create,
+    hold,
+    means_full,
+    refusal,
+)
+from holdfast.storage.port import Batch
+from holdfast.units import MIB
+
+__all__ = ["CHUNK_BYTES", "LmdbStore"]
+
+CHUNK_BYTES: Final = 65_520
+"""The longest piece of a value in one record: sixteen pages of 4 KiB less their header."""
+
+BYTES_MAX_DEFAULT: Final = 16 * 1024 * MIB
+BYTES_MAX_LEAST: Final = MIB
+AHEAD_BYTES_DEFAULT: Final = 64 * MIB
+RESERVE_BYTES_MAX: Final = 16 * MIB
+
+DISK_BYTES_PER_BYTE: Final = 3
+"""The worst that LMDB makes of a value: 1.4 KB, of which one fits a page that was split in its middle."""
+DISK_BYTES_PER_ENTRY: Final = 48
+"""Key, node header and slot of an entry on a page half full; the former covers it from 48 bytes on."""
+META_PAGES: Final = 2
+COMMIT_PAGES: Final = 64
+"""Pages that any commit may copy: the paths to what it touches, and the list of free pages."""
+
+_Record = tuple[bytes, bytes]
+
+_key = struct.Struct(">IQ").pack
+_unkey = struct.Struct(">IQ").unpack
+_chunk_key = struct.Struct(">IQI").pack
+
+
+class LmdbStore:
+    """A store in directory `path`, made if it is not there; this process alone holds it until `close`.
+
+    `bytes_max`: the file's bound. `ahead_bytes`: disk space kept allocated beyond what is used; a third of it
+    is the least `room_bytes` of a store whose disk has space. `on_point` is told "committing" inside the
+    transaction before the sync, and "committed" after it, in the thread of `commit`.
+
+    Raises `StorageError` if another process holds the directory or its schema is not known here,
+    `StorageFull` if the disk has no space for a new store, `ConfigError` for a `bytes_max` below 1 MiB.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        bytes_max: int = BYTES_MAX_DEFAULT,
+        ahead_bytes: int = AHEAD_BYTES_DEFAULT,
+        on_point: Callable[[str], None] | None = None,
+    ) -> None:
+        if bytes_max < BYTES_MAX_LEAST:
+            raise ConfigError(f"bytes_max = {bytes_max}: a store needs at least {BYTES_MAX_LEAST} bytes")
+        self.path = path
+        self._on_point = on_point
+        self._writing = Lock()
+        self._failed: str | None = None
+        self._closed = False
+        self._lock_fd = hold(path)
+        self._data_fd = -1
+        try:
+            data = path / "data.mdb"
+            if not data.exists() or not data.stat().st_size:
+                create(path)
+            allocate_lock_table(path)
+            self._env = _open(path, bytes_max)
+            self.uuid = self._read_identity()
+            with self._env.begin(write=True) as txn:
+                opened = [self._env.open_db(name, txn=txn) for name in DATABASES]
+                self._entries, self._chunks, self._tables = opened
+                self._page_bytes: int = txn.stat(self._entries)["psize"]
+            self._data_fd = os.open(data, os.O_RDWR)
+            bytes_max -= bytes_max % self._page_bytes
+            self._reserve_bytes = min(RESERVE_BYTES_MAX, bytes_max // 4)
+            self._ahead_bytes = ahead_bytes + self._reserve_bytes
+            used = self._used_bytes()
+            if used + self._reserve_bytes > bytes_max:
+                # The bound was lowered below what is stored: retiring must still have pages to copy to.
+                bytes_max = used + self._reserve_bytes
+                self._env.set_mapsize(bytes_max)
+            self._allocation = Allocation(self._data_fd, bytes_max)
+            self._allocation.grow(used + self._ahead_bytes)
+        except (lmdb.Error, OSError) as error:
+            self._release()
+            raise refusal(path, error) from error
+        except BaseException:
+            self._release()
+            raise
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    def read(self, queue_id: int, first: int, *, count_max: int, bytes_max: int) -> list[tuple[int, bytes]]:
+        """See `EntryReader.read`."""
+        self._check()
+        found: list[tuple[int, bytes]] = []
+        end = _key(queue_id + 1, 0) if queue_id < 0xFFFF_FFFF else b"\xff" * 13
+        try:
+            with self._env.begin(db=self._entries) as txn, txn.cursor() as cursor:
+                if not cursor.set_range(_pack(queue_id, first)):
+                    return found
+                for key, value in cursor.iternext():
+                    if key >= end:
+                        break
+                    if found and len(value) > bytes_max:
+                        break
+                    if len(value) == CHUNK_BYTES:
+                        value = self._whole(txn, key, value)
+                        if found and len(value) > bytes_max:
+                            break
+                    bytes_max -= len(value)
+                    found.append((_unkey(key)[1], value))
+                    if len(found) >= count_max:
+                        break
+        except lmdb.Error as error:
+            raise self._failure("reading", error) from error
+        return found
+
+    def get(self, queue_id: int, sequence: int) -> bytes | None:
+        """See `EntryReader.get`."""
+        self._check()
+        key = _pack(queue_id, sequence)
+        try:
+            with self._env.begin(db=self._entries) as txn:
+                value = txn.get(key)
+                if value is not None and len(value) == CHUNK_BYTES:
+                    value = self._whole(txn, key, value)
+        except lmdb.Error as error:
+            raise self._failure("reading", error) from error
+        return value
+
+    def table(self, name: str) -> Iterator[tuple[bytes, bytes]]:
+        """See `Store.table`. The whole table is in memory before the first row is given."""
+        self._check()
+        check_table(name)
+        prefix = name.encode() + b"\0"
+        cut = len(prefix)
+        rows: list[tuple[bytes, bytes]] = []
+        try:
+            with self._env.begin(db=self._tables) as txn, txn.cursor() as cursor:
+                if cursor.set_range(prefix):
+                    for key, value in cursor.iternext():
+                        if not key.startswith(prefix):
+                            break
+                        rows.append((key[cut:], value))
+        except lmdb.Error as error:
+            raise self._failure("reading", error) from error
+        return iter(rows)
+
+    def _whole(self, txn: "lmdb.Transaction[bytes]", key: bytes, head: bytes) -> bytes:
+        pieces = [head]
+        with txn.cursor(db=self._chunks) as cursor:
+            if cursor.set_range(key):
+                for place, piece in cursor.iternext():
+                    if not place.startswith(key):
+                        break
+                    pieces.append(piece)
+        return b"".join(pieces)
+
+    # ------------------------------------------------------------------------------------------------ writing
+
+    def mint(self) -> UUID:
+        """See `Store.mint`."""
+        fresh = uuid4()
+        with self._writing:
+            self._check()
+            try:
+                with self._env.begin(write=True) as txn:
+                    txn.put(UUID_KEY, fresh.bytes)
+            except lmdb.Error as error:
+                raise self._failure("writing", error) from error
+        self.uuid = fresh
+        return fresh
+
+    def commit(self, batch: Batch) -> None:
+        """See `Store.commit`. Few calls that give up the GIL: each may cost a switch beside a busy loop.
+
+        A batch without appends may use the whole reserve; one with appends leaves half of it.
+        """
+        check_rows(batch)
+        entries, chunks = _records(batch)
+        with self._writing:
+            self._check()
+            if entries:
+                self._make_room(batch)
+            try:
+                try:
+                    self._transact(batch, entries, chunks)
+                except lmdb.Error as error:
+                    if not self._is_full(error):
+                        raise
+                    # Pages that the last two transactions freed count as room: let them come of age.
+                    self._touch()
+                    self._touch()
+                    self._transact(batch, entries, chunks)
+            except lmdb.Error as error:
+                raise self._failure("writing", error) from error
+            if self._on_point is not None:
+                self._on_point("committed")
+
+    def _transact(self, batch: Batch, entries: list[_Record], chunks: list[_Record]) -> None:
+        txn = self._env.begin(write=True)
+        try:
+            self._apply(txn, batch, entries, chunks)
+            if self._on_point is not None:
+                self._on_point("committing")
+        except BaseException:
+            txn.abort()
+            raise
+        txn.commit()
+
+    def _touch(self) -> None:
+        """A transaction that changes nothing."""
+        with self._env.begin(write=True) as txn:
+            txn.put(UUID_KEY, self.uuid.bytes)
+
+    def _apply(
+        self,
+        txn: "lmdb.Transaction[bytes]",
+        batch: Batch,
+        entries: list[_Record],
+        chunks: list[_Record],
+    ) -> None:
+        if batch.deletes:
+            for table, key in batch.deletes:
+                txn.delete(table.encode() + b"\0" + key, b"", self._tables)
+        if batch.puts:
+            rows = [(table.encode() + b"\0" + key, value) for (table, key), value in batch.puts.items()]
+            rows.sort()
+            with txn.cursor(db=self._tables) as cursor:
+                cursor.putmulti(rows)
+        chunked = txn.stat(self._chunks)["entries"] > 0
+        if batch.retires:
+            delete = txn.delete
+            database = self._entries
+            keys = [_pack(queue_id, sequence) for queue_id, sequence in batch.retires]
+            for key in keys:
+                delete(key, b"", database)
+            if chunked:
+                self._drop_chunks(txn, keys)
+        if entries:
+            if chunked:
+                # An entry written anew must not keep the tail of its longer predecessor.
+                self._drop_chunks(txn, [key for key, _ in entries])
+            _put_ascending(txn, self._entries, entries)
+            if chunks:
+                _put_ascending(txn, self._chunks, chunks)
+
+    def _drop_chunks(self, txn: "lmdb.Transaction[bytes]", keys: list[bytes]) -> None:
+        """One seek for each chunked entry that is met, not one for each key."""
+        with txn.cursor(db=self._chunks) as cursor:
+            present = b""
+            for key in sorted(keys):
+                if key < present[:12]:
+                    continue
+                if not cursor.set_range(key):
+                    break
+                present = cursor.key()
+                while present.startswith(key):
+                    cursor.delete()
+                    present = cursor.key()
+
+    # ------------------------------------------------------------------------------------------------ space
+
+    def room_bytes(self) -> int:
+        """See `Store.room_bytes`: a third of what is free, less the reserve; for values from 48 bytes on."""
+        self._check()
+        try:
+            sure = self._sure_bytes()
+            # Disk space may have come back while nothing is committed. A commit in flight grows by itself.
+            if sure < self._ahead_bytes and self._writing.acquire(blocking=False):
+                try:
+                    if self._grow(0):
+                        sure = self._sure_bytes()
+                finally:
+                    self._writing.release()
+        except (lmdb.Error, OSError) as error:
+            raise self._failure("measuring", error) from error
+        return (sure - self._reserve_bytes) // DISK_BYTES_PER_BYTE
+
+    def bytes_on_disk(self) -> int:
+        """See `Store.bytes_on_disk`."""
+        self._check()
+        return self._allocation.occupied()
+
+    def _make_room(self, batch: Batch) -> None:
+        """Raise `StorageFull` unless the appends fit and leave half of the reserve; grow the file first."""
+        total = sum([len(value) for _, _, value in batch.appends])
+        total += sum([len(key) + len(value) for (_, key), value in batch.puts.items()])
+        count = len(batch.appends) + len(batch.puts)
+        needed = total * DISK_BYTES_PER_BYTE + count * DISK_BYTES_PER_ENTRY
+        needed += COMMIT_PAGES * self._page_bytes + self._reserve_bytes // 2
+        try:
+            if self._tail_bytes() >= needed + self._reserve_bytes // 2:
+                return
+            self._grow(needed)
+            if self._tail_bytes() >= needed:
+                return
+            sure = self._sure_bytes()
+            if sure >= needed:
+                return
+            needed = self._needed_bytes(batch)
+            if sure >= needed:
+                return
+        except (lmdb.Error, OSError) as error:
+            raise self._failure("measuring", error) from error
+        raise StorageFull(
+            f"store {self.path}: {total} bytes of new entries do not fit; free: {max(0, sure)} bytes, "
+            f"of which {self._reserve_bytes} are kept for retiring and forwarding"
+        )
+
+    def _needed_bytes(self, batch: Batch) -> int:
+        """What the appends may take at the worst, each value by its own size."""
+        page = self._page_bytes
+        needed = COMMIT_PAGES * page + self._reserve_bytes // 2
+        for _, _, value in batch.appends:
+            size = len(value)
+            if size < page // 2:
+                needed += max(size * DISK_BYTES_PER_BYTE, 2 * size + DISK_BYTES_PER_ENTRY)
+            else:
+                needed += (size // (page - 16) + 1) * page + DISK_BYTES_PER_ENTRY
+        for value in batch.puts.values():
+            needed += (len(value) // page + 1) * page  # a leaf each at the worst
+        return needed
+
+    def _grow(self, needed: int) -> bool:
+        """Allocate ahead where less than `_ahead_bytes` or `needed` is left at the end. Under `_writing`."""
+        tail = self._tail_bytes()
+        wanted = max(self._ahead_bytes, needed)
+        if tail >= wanted:
+            return False
+        # Half as much again, so that not every commit grows the file.
+        return self._allocation.grow(self._used_bytes() + wanted + wanted // 2)
+
+    def _used_bytes(self) -> int:
+        return (self._env.info()["last_pgno"] + 1) * self._page_bytes
+
+    def _tail_bytes(self) -> int:
+        """Allocated and never used."""
+        return self._allocation.bytes - self._used_bytes()
+
+    def _sure_bytes(self) -> int:
+        """Never used, or free again; less what the list of free pages takes and what has to come of age."""
+        databases = (self._entries, self._chunks, self._tables)
+        with self._env.begin() as txn:
+            stats = [txn.stat(), *[txn.stat(database) for database in databases]]
+        used = sum([stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats])
+        last = self._env.info()["last_pgno"] + 1
+        free = last - META_PAGES - used
+        free -= free * 8 // self._page_bytes + COMMIT_PAGES
+        return self._allocation.bytes + (max(0, free) - last) * self._page_bytes
+
+    # ------------------------------------------------------------------------------------------------ life
+
+    def close(self) -> None:
+        """See `Store.close`. Waits for a commit in flight."""
+        with self._writing:
+            if not self._closed:
+                self._closed = True
+                self._release()
+
+    def _release(self) -> None:
+        env = getattr(self, "_env", None)
+        if env is not None:
+            env.close()
+        if self._data_fd >= 0:
+            os.close(self._data_fd)
+        os.close(self._lock_fd)
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise StorageError(f"store {self.path}: not used any more since {self._failed}")
+        if self._closed:
+            raise StorageError(f"store {self.path}: closed")
+
+    def _failure(self, doing: str, error: Exception) -> StorageError:
+        """The error to raise: `StorageFull` for want of space, else the store ends here."""
+        if self._is_full(error):
+            return StorageFull(f"store {self.path}: no space, nothing of the batch was written ({error})")
+        self._failed = f"{doing} failed: {error}"
+        return StorageError(f"store {self.path}: {self._failed}")
+
+    def _is_full(self, error: Exception) -> bool:
+        # LMDB calls a short write EIO; on a disk without space that is what it was.
+        no_space = code(error) == errno.EIO and self._allocation.free_on_disk() < self._page_bytes
+        return no_space or means_full(error)
+
+    def _read_identity(self) -> UUID:
+        with self._env.begin() as txn:
+            schema = txn.get(SCHEMA_KEY)
+            stored = txn.get(UUID_KEY)
+        if schema is None or stored is None:
+            raise StorageError(f"store {self.path}: data.mdb is an LMDB file, but not a Holdfast store")
+        if schema != SCHEMA:
+            raise StorageError(
+                f"store {self.path}: schema {schema.decode(errors='replace')} is not known to this version; "
+                f"accepted: {SCHEMA.decode()}"
+            )
+        return UUID(bytes=stored)
+
+
+def _pack(queue_id: int, sequence: int) -> bytes:
+    try:
+        return _key(queue_id, sequence)
+    except struct.error:
+        check_entry(queue_id, sequence)
+        raise
+
+
+def _records(batch: Batch) -> tuple[list[_Record], list[_Record]]:
+    """The appends as records of `entries` and `chunks`, by key; of two for one key the last remains."""
+    entries: list[_Record] = []
+    chunks: dict[bytes, list[_Record]] = {}
+    for queue_id, sequence, value in batch.appends:
+        key = _pack(queue_id, sequence)
+        if len(value) > CHUNK_BYTES or key in chunks:
+            view = memoryview(value)
+            chunks[key] = [
+                (_chunk_key(queue_id, sequence, index), bytes(view[start : start + CHUNK_BYTES]))
+                for index, start in enumerate(range(CHUNK_BYTES, len(value), CHUNK_BYTES))
+            ]
+            value = value[:CHUNK_BYTES]
+        entries.append((key, value))
+    entries.sort(key=_first)  # stable: the last of a key stays last
+    return entries, [record for key in sorted(chunks) for record in chunks[key]]
+
+
+def _first(record: _Record) -> bytes:
+    return record[0]
+
+
+def _put_ascending(txn: "lmdb.Transaction[bytes]", database: Any, records: list[_Record]) -> None:
+    """Put `records`, sorted by key. What lies beyond the last key is appended: full pages, no search."""
+    with txn.cursor(db=database) as cursor:
+        last = cursor.key() if cursor.last() else b""
+        if records[0][0] > last:
+            taken, added = cursor.putmulti(records, append=True)
+            if taken != added:  # a key came twice
+                cursor.putmulti(records)
+            return
+        split = next((place for place, record in enumerate(records) if record[0] > last), len(records))
+        cursor.putmulti(records[:split])
+        if split < len(records):
+            _put_ascending(txn, database, records[split:])
+
+
+def _open(path: Path, bytes_max: int) -> lmdb.Environment:
+    # No readahead: entries are read once each, and what is read ahead counts as resident.
+    return lmdb.open(
+        str(path),
+        map_size=bytes_max,
+        max_dbs=4,
+        max_readers=16,
+        max_spare_txns=1,
+        mode=0o600,
+        readahead=False,
+    )

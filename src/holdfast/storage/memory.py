@@ -1,0 +1,176 @@
+"""A store in memory: the same contract as LMDB's, gone with the process. For tests and simulated nodes.
+
+Rules of this file: no disk, no clock. One lock, because `commit` may run in a writer's thread.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from threading import Lock
+from uuid import UUID, uuid4
+
+from holdfast.errors import StorageError, StorageFull
+from holdfast.storage.bounds import check_entry, check_rows, check_table
+from holdfast.storage.port import Batch
+
+__all__ = ["MemoryStore"]
+
+ENTRY_OVERHEAD_BYTES = 32
+"""What an entry counts beside its value, so that empty values fill a store too."""
+
+ROOM_UNBOUNDED_BYTES = 1 << 40
+
+
+class _Queue:
+    """Entries of one queue: values by sequence, and the sequences in order, swept when half are retired."""
+
+    __slots__ = ("order", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[int, bytes] = {}
+        self.order: list[int] = []
+
+    def put(self, sequence: int, value: bytes) -> None:
+        if sequence not in self.values:
+            order = self.order
+            if not order or order[-1] < sequence:
+                order.append(sequence)
+            else:
+                place = bisect_left(order, sequence)
+                if order[place] != sequence:
+                    insort(order, sequence)
+        self.values[sequence] = value
+
+    def remove(self, sequence: int) -> bytes | None:
+        value = self.values.pop(sequence, None)
+        # Sweep when half is dead: each sequence is copied a constant number of times at most.
+        if len(self.order) > 64 and len(self.order) > 2 * len(self.values):
+            self.order = [kept for kept in self.order if kept in self.values]
+        return value
+
+
+class MemoryStore:
+    """`bytes_max`: bytes of entries and tables together (None: no limit). `mint_from` gives the UUIDs.
+
+    `room_bytes` leaves an eighth of `bytes_max` aside for what must always go through.
+    """
+
+    def __init__(self, *, bytes_max: int | None = None, mint_from: Callable[[], UUID] = uuid4) -> None:
+        self._bytes_max = bytes_max
+        self._mint_from = mint_from
+        self._queues: dict[int, _Queue] = {}
+        self._tables: dict[tuple[str, bytes], bytes] = {}
+        self._bytes_used = 0
+        self._lock = Lock()
+        self._closed = False
+        self.uuid: UUID = mint_from()
+
+    def mint(self) -> UUID:
+        """See `Store.mint`."""
+        self._check()
+        self.uuid = self._mint_from()
+        return self.uuid
+
+    def table(self, name: str) -> Iterator[tuple[bytes, bytes]]:
+        """See `Store.table`."""
+        self._check()
+        check_table(name)
+        with self._lock:
+            found = [(key, value) for (table, key), value in self._tables.items() if table == name]
+        return iter(sorted(found))
+
+    def read(self, queue_id: int, first: int, *, count_max: int, bytes_max: int) -> list[tuple[int, bytes]]:
+        """See `EntryReader.read`."""
+        self._check()
+        found: list[tuple[int, bytes]] = []
+        with self._lock:
+            queue = self._queues.get(queue_id)
+            if queue is None:
+                return found
+            order, values = queue.order, queue.values
+            for place in range(bisect_left(order, first), len(order)):
+                value = values.get(order[place])
+                if value is None:
+                    continue
+                bytes_max -= len(value)
+                if found and (bytes_max < 0 or len(found) >= count_max):
+                    break
+                found.append((order[place], value))
+        return found
+
+    def get(self, queue_id: int, sequence: int) -> bytes | None:
+        """See `EntryReader.get`."""
+        self._check()
+        with self._lock:
+            queue = self._queues.get(queue_id)
+            return None if queue is None else queue.values.get(sequence)
+
+    def commit(self, batch: Batch) -> None:
+        """See `Store.commit`."""
+        self._check()
+        check_rows(batch)
+        for queue_id, sequence, _ in batch.appends:
+            check_entry(queue_id, sequence)
+        for queue_id, sequence in batch.retires:
+            check_entry(queue_id, sequence)
+        with self._lock:
+            # A batch that adds nothing is never refused, however full the store is.
+            if self._bytes_max is not None and batch.appends:
+                adds = sum(len(value) + ENTRY_OVERHEAD_BYTES for _, _, value in batch.appends)
+                adds += sum(len(key) + len(value) for (_, key), value in batch.puts.items())
+                if self._bytes_used + adds > self._bytes_max:
+                    raise StorageFull(
+                        f"the store in memory is full: {self._bytes_used} bytes of {self._bytes_max} "
+                        f"are taken, {adds} more do not fit"
+                    )
+            self._apply(batch)
+
+    def _apply(self, batch: Batch) -> None:
+        used = self._bytes_used
+        for table, key in batch.deletes:
+            old = self._tables.pop((table, key), None)
+            if old is not None:
+                used -= len(key) + len(old)
+        for place, value in batch.puts.items():
+            old = self._tables.get(place)
+            used += len(value) - len(old) if old is not None else len(place[1]) + len(value)
+            self._tables[place] = bytes(value)
+        for queue_id, sequence in batch.retires:
+            queue = self._queues.get(queue_id)
+            if queue is not None:
+                gone = queue.remove(sequence)
+                if gone is not None:
+                    used -= len(gone) + ENTRY_OVERHEAD_BYTES
+                    if not queue.values:
+                        del self._queues[queue_id]
+        for queue_id, sequence, value in batch.appends:
+            queue = self._queues.get(queue_id)
+            if queue is None:
+                queue = self._queues[queue_id] = _Queue()
+            old = queue.values.get(sequence)
+            used += len(value) - len(old) if old is not None else len(value) + ENTRY_OVERHEAD_BYTES
+            queue.put(sequence, bytes(value))
+        self._bytes_used = used
+
+    def room_bytes(self) -> int:
+        """See `Store.room_bytes`."""
+        self._check()
+        if self._bytes_max is None:
+            return ROOM_UNBOUNDED_BYTES
+        # Half of what is free: the room is told in bytes of values, of any size.
+        return (self._bytes_max - self._bytes_max // 8 - self._bytes_used) // 2
+
+    def bytes_on_disk(self) -> int:
+        """Nothing here is on a disk: the bytes held, as they are counted against `bytes_max`."""
+        self._check()
+        return self._bytes_used
+
+    def close(self) -> None:
+        """See `Store.close`; what was stored is gone."""
+        with self._lock:
+            self._closed = True
+            self._queues.clear()
+            self._tables.clear()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise StorageError("the store in memory is closed")

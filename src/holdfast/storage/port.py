@@ -1,0 +1,50 @@
+"""The store's contract: an ordered map of entries, a few small tables, one transaction with one sync a batch.
+
+Rules of this file: types only. `lmdb.py` and `memory.py` implement it; `tests/contract/test_store.py` holds
+both to it. `Batch` and `EntryReader` are the broker's own (`broker/port.py`).
+
+Ordering that a store promises: when `commit` returns, everything in the batch is on stable storage; when it
+raises, nothing of the batch is. `commit` runs in the writer's thread; every other method runs on the loop's
+thread and may run while a commit is in flight, and sees the last finished commit or the one before it.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+from uuid import UUID
+
+from holdfast.broker.port import TABLES, Batch, EntryReader
+
+__all__ = ["TABLES", "Batch", "EntryReader", "Store"]
+
+
+class Store(EntryReader, Protocol):
+    """A store that is open. Made by `LmdbStore(path, …)` or `MemoryStore()`."""
+
+    uuid: UUID
+    """Minted when the store was made. A node that must be someone new calls `mint`."""
+
+    def mint(self) -> UUID:
+        """A fresh UUID, stored and synced before the return (a rolled-back snapshot, docs/GUARANTEES.md)."""
+
+    def table(self, name: str) -> Iterator[tuple[bytes, bytes]]:
+        """All (key, value) of a small table, by key. Read at start only."""
+
+    def commit(self, batch: Batch) -> None:
+        """The whole batch, one transaction, one sync. Runs in the writer's thread, one call at a time.
+
+        Raises `StorageFull` (nothing written; for want of map or disk space) or `StorageError` (the disk
+        failed; the store is not to be used again).
+        """
+
+    def room_bytes(self) -> int:
+        """Bytes of new appends that are sure to fit now, the reserve for retiring and forwarding left aside.
+
+        Grows the file ahead where the disk allows, never the size over `bytes_max`. Negative inside the
+        reserve. Called on the loop's thread after each commit: cheap.
+        """
+
+    def bytes_on_disk(self) -> int:
+        """Bytes that the store occupies on disk, allocated-ahead space included."""
+
+    def close(self) -> None:
+        """Idempotent."""

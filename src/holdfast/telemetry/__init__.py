@@ -1,0 +1,1 @@
+"""The versioned schema of what a node measures and reports."""

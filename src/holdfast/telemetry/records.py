@@ -1,0 +1,281 @@
+"""The records of what a node measures and reports: their schema, version 1, and how one is read back.
+
+Rules of this file: no input or output, no clock. One record is one JSON object on one line (NDJSON). A field
+is declared once, in its dataclass: its type is the JSON type, `unit` in its metadata is what the page
+docs/telemetry.md says of it (a test compares them), `choices` are the only texts allowed.
+
+Forward compatibility: a reader keeps fields that it does not know (`Telemetry.extra`) and refuses a version
+newer than its own. So a writer may add fields within a version, and raises the version to change or drop one.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from datetime import datetime, timedelta, timezone
+from typing import Any, Final
+from uuid import UUID
+
+from holdfast.errors import RemoteProtocolError
+
+__all__ = [
+    "COMMON",
+    "KINDS",
+    "VERSION",
+    "Body",
+    "Custody",
+    "Loss",
+    "Message",
+    "Node",
+    "Queue",
+    "Session",
+    "Telemetry",
+    "parse",
+    "validate",
+    "wall_ms",
+]
+
+VERSION: Final = 1
+LINE_BYTES_MAX: Final = 64 * 1024
+"""A longer line is not one of ours."""
+
+COMMON: Final = ("v", "kind", "t", "node", "uptime_s")
+"""Fields of every record, in the order in which they are written; no kind has fields of these names."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+def _declare(unit: str, *, optional: bool = False, choices: tuple[str, ...] = ()) -> Any:
+    metadata = {"unit": unit, "choices": choices}
+    return field(metadata=metadata, default=None) if optional else field(metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """Kind `node`: the node's life. Written at start, once an interval, and at the orderly end."""
+
+    event: str = _declare("started, running or stopped", choices=("started", "running", "stopped"))
+    store: str = _declare("UUID")
+    resident_bytes: int | None = _declare("bytes", optional=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """Kind `queue`: one queue, once an interval. Totals count since the node's start."""
+
+    name: str = _declare("name")
+    messages: int = _declare("messages")
+    bytes: int = _declare("bytes")
+    oldest_s: float | None = _declare("seconds", optional=True)
+    in_total: int = _declare("messages")
+    out_total: int = _declare("messages")
+    in_per_s: float = _declare("messages per second")
+    out_per_s: float = _declare("messages per second")
+    next_sequence: int = _declare("sequence")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Kind `session`: a session with a neighbour changed its state."""
+
+    neighbour: str = _declare("name")
+    state: str = _declare("state")
+    previous: str | None = _declare("state", optional=True)
+    reason: str | None = _declare("text", optional=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """Kind `message`: a step of one message. Only where the node is configured to write them."""
+
+    event: str = _declare("sent, received, stored or settled", choices=("sent", "received", "stored", "settled"))
+    queue: str = _declare("name")
+    sequence: int | None = _declare("sequence", optional=True)
+    origin: str | None = _declare("UUID", optional=True)
+    destination: str | None = _declare("name", optional=True)
+    identity: int | None = _declare("identity", optional=True)
+    message_id: str | None = _declare("text", optional=True)
+    created: str | None = _declare("time", optional=True)
+    wall: str | None = _declare("time", optional=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Custody:
+    """Kind `custody`: what is kept for one destination, and what arrived for it; once an interval."""
+
+    destination: str = _declare("name")
+    waiting: int = _declare("messages")
+    in_doubt: int = _declare("messages")
+    receipt: int = _declare("identity")
+    duplicates_suppressed: int = _declare("messages")
+    late: int = _declare("messages")
+    gaps: int = _declare("gaps")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Kind `loss`: numbers of one origin that nothing will bring any more. Each is reported once."""
+
+    origin: str = _declare("UUID")
+    first: int = _declare("identity")
+    last: int = _declare("identity")
+    reason: str = _declare("text")
+
+
+Body = Node | Queue | Session | Message | Custody | Loss
+
+KINDS: Final[Mapping[str, type[Body]]] = {
+    "node": Node,
+    "queue": Queue,
+    "session": Session,
+    "message": Message,
+    "custody": Custody,
+    "loss": Loss,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telemetry:
+    """One record, checked. `body` by its kind; `extra` holds the fields that this version does not know."""
+
+    v: int
+    kind: str
+    t: str
+    node: str
+    uptime_s: float
+    body: Body
+    extra: dict[str, Any]
+
+    @property
+    def wall_ms(self) -> int:
+        """`t` as milliseconds since the Unix epoch."""
+        return wall_ms(self.t)
+
+
+def wall_ms(text: str) -> int:
+    """The inverse of `units.iso8601`: milliseconds since the Unix epoch. Raises ValueError for another text.
+
+    A time without a zone is none of ours: nothing says which one it means.
+    """
+    if text.lstrip("-").isdigit():
+        return int(text)
+    year, dash, rest = text.partition("-")  # of years below 1000 some C libraries write three digits
+    moment = datetime.fromisoformat(f"{year:0>4}{dash}{rest}")
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def parse(line: bytes | str) -> Telemetry:
+    """One line of a telemetry file. Raises `RemoteProtocolError`, with one line that says what was found."""
+    if len(line) > LINE_BYTES_MAX:
+        raise _refused(f"a line of {len(line)} bytes; accepted: up to {LINE_BYTES_MAX}")
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _refused(f"not a JSON object ({error})") from error
+    return validate(record)
+
+
+def validate(record: object) -> Telemetry:
+    """`record`, as JSON gives it, in its own type. Raises `RemoteProtocolError` as `parse` does."""
+    if not isinstance(record, dict):
+        raise _refused(f"a JSON object is expected, found {type(record).__name__}")
+    version = record.get("v")
+    if type(version) is not int or version < 1:
+        raise _refused(f"v: found {version!r}; accepted: 1 to {VERSION}")
+    if version > VERSION:
+        raise _refused(f"version {version} is newer than this reader; accepted: up to {VERSION}")
+    kind = _required(record, "kind", "", _text)
+    shape = KINDS.get(kind)
+    if shape is None:
+        raise _refused(f"kind: found {kind!r}; accepted: {', '.join(KINDS)}")
+    known = fields(shape)
+    body = shape(**{place.name: _value(record, kind, place) for place in known})
+    names = {*COMMON, *[place.name for place in known]}
+    return Telemetry(
+        v=version,
+        kind=kind,
+        t=_required(record, "t", kind, _time),
+        node=_required(record, "node", kind, _text),
+        uptime_s=_required(record, "uptime_s", kind, _amount),
+        body=body,
+        extra={name: value for name, value in record.items() if name not in names},
+    )
+
+
+def _refused(what: str) -> RemoteProtocolError:
+    return RemoteProtocolError("amqp:decode-error", f"telemetry record: {what}")
+
+
+def _required(record: dict[str, Any], name: str, kind: str, check: Callable[[Any], Any]) -> Any:
+    if name not in record:
+        raise _refused(f"{kind} {name}: missing".replace("  ", " ").lstrip())
+    try:
+        return check(record[name])
+    except (ValueError, OverflowError) as error:
+        shown = repr(record[name])
+        shown = shown if len(shown) <= 80 else shown[:77] + "…"
+        raise _refused(f"{kind} {name}: found {shown}; accepted: {error}".lstrip()) from error
+
+
+def _value(record: dict[str, Any], kind: str, place: "Field[Any]") -> Any:
+    optional = place.default is not MISSING
+    if optional and record.get(place.name) is None:
+        return None
+    value = _required(record, place.name, kind, _CHECKS[_check_of(place)])
+    choices = place.metadata["choices"]
+    if choices and value not in choices:
+        raise _refused(f"{kind} {place.name}: found {value!r}; accepted: {', '.join(choices)}")
+    return value
+
+
+def _check_of(place: "Field[Any]") -> str:
+    """Which check a field asks for: by its unit where that says more than its type."""
+    unit: str = place.metadata["unit"]
+    if unit in ("UUID", "time"):
+        return unit
+    return "str" if place.type in (str, str | None) else "int" if place.type in (int, int | None) else "float"
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("a text")
+    return value
+
+
+def _uuid(value: Any) -> str:
+    try:
+        return str(UUID(_text(value)))
+    except ValueError:
+        raise ValueError("a UUID") from None
+
+
+def _time(value: Any) -> str:
+    try:
+        wall_ms(_text(value))
+    except (ValueError, OverflowError):
+        raise ValueError("a time in ISO 8601, UTC") from None
+    return str(value)
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError("a whole number from 0")
+    return value
+
+
+def _amount(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value) or value < 0:
+        raise ValueError("a number from 0")
+    return float(value)
+
+
+_CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
+    "str": _text,
+    "UUID": _uuid,
+    "time": _time,
+    "int": _count,
+    "float": _amount,
+}

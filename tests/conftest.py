@@ -1,0 +1,48 @@
+"""Fixtures that tests of several rooms share.
+
+Layout: `tests/ROOM/test_MODULE.py` mirrors `src/holdfast/ROOM/MODULE.py`; folders have no `__init__.py`, and
+helpers live in `tests/support`, imported as `support.MODULE`. Ports are always asked of the system.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest_asyncio
+from hypothesis import HealthCheck, settings
+
+from support.process import NodeProcess
+
+# The same examples on every run and machine: a red check must be red for whoever looks next.
+# `--hypothesis-profile explore` looks elsewhere.
+settings.register_profile(
+    "checks", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+settings.register_profile("explore", deadline=None, max_examples=2_000)
+settings.load_profile("checks")
+
+StartNode = Callable[..., Awaitable[NodeProcess]]
+
+
+@pytest_asyncio.fixture
+async def start_node(tmp_path: Path) -> AsyncIterator[StartNode]:
+    """`await start_node("hub", …)`: a node with its data in the test's own directory; killed with the test.
+
+    Arguments as `NodeProcess.start`, but the name comes first and names the directory too. With `config=` the
+    file says where data lies and what is listened on, unless `data=` or `listen=` say otherwise.
+    """
+    nodes: list[NodeProcess] = []
+
+    async def start(name: str = "hub", *arguments: str, **options: object) -> NodeProcess:
+        if options.get("config") is None:
+            options.setdefault("data", tmp_path / f"{name}.holdfast")
+            options["name"] = name
+        else:
+            options.setdefault("listen", None)
+        data = options.pop("data", None)
+        node = await NodeProcess.start(data, *arguments, **options)  # type: ignore[arg-type]  # passed through
+        nodes.append(node)
+        return node
+
+    yield start
+    for node in nodes:
+        await node.close()

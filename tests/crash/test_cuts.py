@@ -1,0 +1,65 @@
+"""Connections cut at any byte, loudly and silently, lose nothing, double nothing, reorder nothing."""
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from crash.world import LIMIT_S, World, world
+from holdfast.harness.proxy import Direction, Manner
+from holdfast.harness.results import judge
+
+pytestmark = pytest.mark.crash
+
+# The AMQP header is 8 bytes, SASL's another 8; frames of the opening lie within the first few hundred.
+OPENING = [*range(20), 27, 64, 100, 150, 200, 300, 450, 700]
+
+
+def places(random: Random) -> list[int]:
+    """Byte counts after which to cut: through the opening, and anywhere in what follows."""
+    return [*random.sample(OPENING, 10), *(random.randrange(1_000, 60_000) for _ in range(6))]
+
+
+async def cut_and_heal(here: World, manner: Manner, direction: Direction, count: int) -> None:
+    here.proxy.cut_after(manner, direction, count)
+    await here.proxy.cut_happened()
+    here.proxy.heal()
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+@pytest.mark.parametrize("manner", list(Manner))
+async def test_between_nodes(tmp_path: Path, manner: Manner, direction: Direction) -> None:
+    random = Random(f"nodes {manner} {direction}")
+    cuts = places(random) if manner is Manner.LOUD else places(random)[::2]
+    lines = [f"{number} {'x' * random.randrange(200)}" for number in range(4_000)]
+    async with world(tmp_path) as here, asyncio.timeout(100):
+        await here.start_hub()
+        await here.start_site()
+        sender = await here.sender(here.addresses["site"], "events@hub", lines, "p")
+        for count in cuts:
+            async with asyncio.timeout(LIMIT_S):
+                await cut_and_heal(here, manner, direction, count)
+        await sender.success()
+        assert judge(lines, await here.receive(here.addresses["hub"], "events", len(lines))).ok
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+@pytest.mark.parametrize("manner", list(Manner))
+async def test_between_a_numbered_sender_and_its_node(tmp_path: Path, manner: Manner, direction: Direction) -> None:
+    random = Random(f"sender {manner} {direction}")
+    cuts = places(random) if manner is Manner.LOUD else places(random)[::4]
+    lines = [f"{number} {'x' * random.randrange(200)}" for number in range(4_000)]
+    async with world(tmp_path) as here, asyncio.timeout(100):
+        await here.start_hub()
+        sender = await here.sender(here.proxy.address, "events", lines, "p")
+        ended = asyncio.create_task(sender.wait())
+        for count in cuts:
+            cut = asyncio.create_task(cut_and_heal(here, manner, direction, count))
+            await asyncio.wait({cut, ended}, timeout=LIMIT_S, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                cut.cancel()
+                break
+        assert await ended == 0, sender.stderr_text()
+        assert here.proxy.counters.cuts_loud + here.proxy.counters.cuts_silent > 0
+        assert judge(lines, await here.receive(here.addresses["hub"], "events", len(lines))).ok

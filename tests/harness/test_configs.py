@@ -1,0 +1,35 @@
+"""The nodes' files are TOML, and what `holdfast node` takes."""
+
+import tomllib
+from pathlib import Path
+
+from holdfast.harness.configs import Neighbour, NodeFile
+
+
+def test_a_node_file_says_what_was_asked(tmp_path: Path) -> None:
+    file = NodeFile(
+        name="jfk",
+        role="client",
+        data=tmp_path / 'a "quoted" place',
+        neighbours=[Neighbour(name="hub", remote="127.0.0.1:1", hold_time_s=2.0), Neighbour(name="ewr")],
+        queues=["flights"],
+        telemetry=tmp_path / "jfk.ndjson",
+    )
+    document = tomllib.loads(file.write(tmp_path).read_text())
+    assert document["node"] == {
+        "name": "jfk",
+        "data": str(tmp_path / 'a "quoted" place'),
+        "listen": ["127.0.0.1:0"],
+        "roles": ["client"],
+    }
+    assert document["neighbour"] == [
+        {"name": "hub", "remote": "127.0.0.1:1", "keepalive_s": 0.5, "hold_time_s": 2.0},
+        {"name": "ewr", "keepalive_s": 0.5, "hold_time_s": 1.5},
+    ]
+    assert document["queue"] == [{"name": "flights"}]
+    assert document["telemetry"] == {"file": str(tmp_path / "jfk.ndjson"), "interval_s": 0.25}
+
+
+def test_no_telemetry_no_table(tmp_path: Path) -> None:
+    text = NodeFile(name="hub", role="root", data=tmp_path).text()
+    assert set(tomllib.loads(text)) == {"node"}

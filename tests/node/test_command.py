@@ -1,0 +1,160 @@
+"""The node as a process: its ready line, its end, and what it says of mistakes."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+LIMIT_S = 20.0
+
+
+class Process:
+    """`holdfast node …`; left with `async with`, it is killed if it still runs."""
+
+    def __init__(self, *arguments: object) -> None:
+        self._arguments = [str(argument) for argument in arguments]
+
+    async def __aenter__(self) -> "Process":
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "holdfast",
+            "node",
+            *self._arguments,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+            await self.process.communicate()
+
+    async def ready(self) -> dict[str, str]:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(LIMIT_S):
+            line = (await self.process.stdout.readline()).decode()
+        assert line.startswith("ready ") and line.endswith("\n"), await self.end()
+        return dict(word.split("=", 1) for word in line.split()[1:])
+
+    async def end(self) -> tuple[int, str, str]:
+        """(exit code, standard output, standard error)."""
+        async with asyncio.timeout(LIMIT_S):
+            output, error = await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode, output.decode(), error.decode()
+
+
+async def run(*arguments: object) -> tuple[int, str, str]:
+    async with Process(*arguments) as process:
+        return await process.end()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_ready_then_a_signal_ends_it_with_0(tmp_path: Path, number: signal.Signals) -> None:
+    async with Process("--name", "ewr", "--listen", "127.0.0.1:0", "--data", tmp_path / "d") as node:
+        ready = await node.ready()
+        assert ready["name"] == "ewr"
+        host, _, port = ready["amqp"].rpartition(":")
+        assert host == "127.0.0.1"
+        async with asyncio.timeout(LIMIT_S):
+            _, writer = await asyncio.open_connection(host, int(port))
+        node.process.send_signal(number)
+        async with asyncio.timeout(5):
+            await node.process.wait()
+        code, output, error = await node.end()
+        writer.close()
+    assert (code, output) == (0, "")
+    assert "Traceback" not in error
+
+
+async def test_a_second_node_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    data = tmp_path / "d"
+    async with Process("--listen", "127.0.0.1:0", "--data", data) as node:
+        await node.ready()
+        code, output, error = await run("--listen", "127.0.0.1:0", "--data", data)
+    assert (code, output) == (1, "")
+    assert error.count("\n") == 1
+    assert str(data) in error
+
+
+async def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
+    async with Process("--listen", "127.0.0.1:0", "--data", tmp_path / "d") as node:
+        address = (await node.ready())["amqp"]
+        code, output, error = await run("--listen", address, "--data", tmp_path / "e")
+    assert (code, output) == (1, "")
+    assert error == f"holdfast node: listen {address}: address in use, accepted is a free port (0 picks one)\n"
+
+
+async def test_an_open_address_without_users_is_refused(tmp_path: Path) -> None:
+    code, output, error = await run("--listen", "0.0.0.0:0", "--data", tmp_path / "d")
+    assert (code, output) == (2, "")
+    assert "without a [[user]]" in error
+    assert not (tmp_path / "d").exists()
+
+
+async def test_a_mistake_in_the_file_is_one_line(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text("[node]\nnmae = 'x'\n")
+    code, output, error = await run(config)
+    assert (code, output) == (2, "")
+    assert error.startswith(f"holdfast node: {config}: node nmae: unknown key")
+    assert error.count("\n") == 1
+
+
+async def test_the_file_says_where_and_every_listener_is_printed(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text(
+        f"[node]\nname = 'lga'\ndata = '{tmp_path / 'd'}'\nlisten = ['127.0.0.1:0', '127.0.0.1:0']\n"
+        f"[telemetry]\nfile = '{tmp_path / 't.ndjson'}'\n"
+    )
+    async with Process(config) as node:
+        ready = await node.ready()
+        assert ready["name"] == "lga"
+        assert ready["amqp"] != ready["amqp2"]
+        node.process.terminate()
+        assert (await node.end())[0] == 0
+    assert (tmp_path / "d").is_dir()
+    assert (tmp_path / "t.ndjson").exists()
+
+
+async def test_points_are_written_at_the_end(tmp_path: Path) -> None:
+    file = tmp_path / "points.json"
+    async with Process("--listen", "127.0.0.1:0", "--data", tmp_path / "d", "--points-file", file) as node:
+        await node.ready()
+        node.process.terminate()
+        assert (await node.end())[0] == 0
+    assert set(json.loads(file.read_text())) >= {"append", "committing", "committed", "settled"}
+
+
+@pytest.mark.parametrize("given", ["append", "append:0", "nowhere:1", "append:x"])
+async def test_a_wrong_crash_point_is_refused(tmp_path: Path, given: str) -> None:
+    code, _, error = await run("--data", tmp_path / "d", "--crash-point", given)
+    assert code == 2
+    assert "accepted is NAME:COUNT" in error
+
+
+async def test_a_reader_of_the_ready_line_may_be_gone(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "holdfast", "node", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "d")),
+        stdout=writing,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    os.close(writing)
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            while "the ready line is lost" not in (line := (await process.stderr.readline()).decode()):
+                assert line, "ended without a word"
+            process.terminate()
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()

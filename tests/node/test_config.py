@@ -1,0 +1,346 @@
+"""TOML and options to settings; each mistake is one line: file, key, what was found, what is accepted."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.config import Limits, NeighbourConfig, QueueConfig
+from holdfast.errors import ConfigError
+from holdfast.node.config import (
+    PASSWORD_BYTES_MAX,
+    STORE_BYTES_MAX,
+    STORE_BYTES_MIN,
+    HostPort,
+    is_loopback,
+    load_settings,
+    parse_host_port,
+)
+
+WHOLE = """
+[node]
+name = "ewr"
+data = "/var/lib/holdfast"
+listen = ["127.0.0.1:5672", "[::1]:0"]
+roles = ["client", "root"]
+create_queues = true
+
+[store]
+bytes_max = 1_000_000_000
+
+[limits]
+connections_max = 50
+idle_time_out_s = 30
+
+[[neighbour]]
+name = "hub"
+remote = "127.0.0.1:5673"
+keepalive_s = 0.5
+hold_time_s = 2
+user = "ewr"
+password_file = "PASSWORD"
+
+[[neighbour]]
+name = "jfk"
+user = "jfk"
+
+[[queue]]
+name = "flights"
+bytes_max = 1_000_000
+messages_max = 200
+when_full = "refuse"
+order = "strict"
+order_wait_s = 0
+durable = false
+
+[[user]]
+name = "jfk"
+password_file = "PASSWORD"
+
+[telemetry]
+file = "telemetry.ndjson"
+messages = true
+interval_s = 5
+"""
+
+
+@pytest.fixture
+def password(tmp_path: Path) -> Path:
+    path = tmp_path / "password"
+    path.write_text("sesame\n")
+    return path
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "node.toml"
+    path.write_text(text.replace("PASSWORD", str(tmp_path / "password")))
+    return path
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    """What the user reads, without the file's name, which it must begin with."""
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_settings(path)
+    line = str(caught.value)
+    assert line.startswith(f"{path}: ")
+    assert "\n" not in line
+    return line.removeprefix(f"{path}: ")
+
+
+def test_every_key_arrives(tmp_path: Path, password: Path) -> None:
+    given = load_settings(write(tmp_path, WHOLE))
+    assert given.listen == (HostPort("127.0.0.1", 5672), HostPort("::1", 0))
+    assert given.data == Path("/var/lib/holdfast")
+    assert given.store_bytes_max == 1_000_000_000
+    assert given.telemetry_file == Path("telemetry.ndjson")
+    core = given.core
+    assert (core.name, core.roles, core.create_queues) == ("ewr", ("client", "root"), True)
+    assert core.limits == Limits(connections_max=50, idle_time_out_s=30)
+    assert (core.telemetry_messages, core.telemetry_interval_s) == (True, 5)
+    assert core.neighbours == (
+        NeighbourConfig(
+            name="hub",
+            remote="127.0.0.1:5673",
+            keepalive_s=0.5,
+            hold_time_s=2,
+            user="ewr",
+            password="sesame",
+        ),
+        NeighbourConfig(name="jfk", user="jfk"),
+    )
+    assert core.queues == (
+        QueueConfig(
+            name="flights",
+            bytes_max=1_000_000,
+            messages_max=200,
+            when_full="refuse",
+            order="strict",
+            order_wait_s=0,
+            durable=False,
+        ),
+    )
+    assert [(user.name, user.password) for user in core.users] == [("jfk", "sesame")]
+    assert "sesame" not in repr(given)
+
+
+def test_no_file_means_loopback_and_any_queue() -> None:
+    given = load_settings(None)
+    assert given.core.name == socket.gethostname()
+    assert given.data == Path(f"./{given.core.name}.holdfast")
+    assert given.listen == (HostPort("127.0.0.1", 5672),)
+    assert given.core.create_queues
+    assert given.telemetry_file is None
+    assert given.store_bytes_max == STORE_BYTES_MAX
+
+
+def test_an_empty_file_makes_no_queues(tmp_path: Path) -> None:
+    assert not load_settings(write(tmp_path, "")).core.create_queues
+
+
+def test_options_go_before_the_file(tmp_path: Path, password: Path) -> None:
+    given = load_settings(write(tmp_path, WHOLE), name="lga", listen=["127.0.0.1:0"], data=tmp_path / "elsewhere")
+    assert given.core.name == "lga"
+    assert given.listen == (HostPort("127.0.0.1", 0),)
+    assert given.data == tmp_path / "elsewhere"
+
+
+def test_the_name_alone_moves_the_default_data() -> None:
+    assert load_settings(None, name="a/b").data == Path("./a_b.holdfast")
+
+
+def test_users_open_other_addresses(tmp_path: Path, password: Path) -> None:
+    text = '[node]\nlisten = ["0.0.0.0:0"]\n[[user]]\nname = "u"\npassword_file = "PASSWORD"\n'
+    assert load_settings(write(tmp_path, text)).listen == (HostPort("0.0.0.0", 0),)
+
+
+MISTAKES = [
+    # unknown keys
+    ("[nodes]\n", "nodes: unknown key, accepted are [node], [store]"),
+    ("verbose = true\n", "verbose: unknown key, accepted are [node]"),
+    ("[topology]\nfile = 't.toml'\n", "topology: unknown key, accepted are"),
+    ("[node]\nnmae = 'ewr'\n", "node nmae: unknown key, accepted are name, data, listen, roles"),
+    ("[store]\nsize = 1\n", "store size: unknown key, accepted are bytes_max"),
+    ("[telemetry]\npath = 'x'\n", "telemetry path: unknown key, accepted are file, messages, interval_s"),
+    ("[limits]\nconnections = 1\n", "limits connections: unknown key, accepted are connections_max"),
+    ("[[queue]]\nname = 'q'\ndepth = 3\n", "queue 'q' depth: unknown key, accepted are name, bytes_max"),
+    ("[[neighbour]]\nname = 'n'\nhost = 'h'\n", "neighbour 'n' host: unknown key, accepted are name, remote"),
+    (
+        "[[user]]\nname = 'u'\npassword = 'p'\n",
+        "user 'u' password: unknown key, accepted are name, password_",
+    ),
+    # wrong types
+    ("node = 3\n", "node: found 3, accepted is a table, [node]"),
+    ("[queue]\nname = 'q'\n", "queue: found {'name': 'q'}, accepted is a list of tables, [[queue]]"),
+    ("queue = ['q']\n", "queue: found ['q'], accepted is a list of tables, [[queue]]"),
+    ("[node]\nname = 5\n", "node name: found 5, accepted is text in quotes, not empty"),
+    ("[node]\nname = ''\n", "node name: found '', accepted is text in quotes, not empty"),
+    ("[node]\nlisten = '127.0.0.1:0'\n", "node listen: found '127.0.0.1:0', accepted is a list of texts"),
+    ("[node]\nroles = ['client', 3]\n", "node roles: found ['client', 3], accepted is a list of texts"),
+    ("[node]\ncreate_queues = 1\n", "node create_queues: found 1, accepted is true or false"),
+    ("[store]\nbytes_max = '1 GB'\n", "store bytes_max: found '1 GB', accepted is a whole number above 0"),
+    ("[store]\nbytes_max = 1e9\n", "store bytes_max: found 1000000000.0, accepted is a whole number above 0"),
+    ("[limits]\nqueues_max = true\n", "limits queues_max: found true, accepted is a whole number above 0"),
+    ("[limits]\nqueues_max = 0\n", "limits queues_max: found 0, accepted is a whole number above 0"),
+    (
+        "[limits]\nidle_time_out_s = nan\n",
+        "limits idle_time_out_s: found nan, accepted is a number of seconds",
+    ),
+    (
+        "[telemetry]\ninterval_s = 0\n",
+        "telemetry interval_s: found 0, accepted is a number of seconds above 0",
+    ),
+    ("[telemetry]\ninterval_s = inf\n", "telemetry interval_s: found inf, accepted is a number of seconds"),
+    ("[[queue]]\nname = 'q'\ndurable = 'no'\n", "queue 'q' durable: found 'no', accepted is true or false"),
+    ("[[queue]]\nname = 'q'\nmessages_max = -1\n", "queue 'q' messages_max: found -1, accepted is a whole"),
+    ("[[queue]]\nname = 7\n", "queue number 1 name: found 7, accepted is text in quotes"),
+    # missing
+    ("[[queue]]\nname = 'a'\n[[queue]]\n", "queue number 2 name: missing, accepted is text in quotes"),
+    ("[[user]]\nname = 'u'\n", "user 'u' password_file: missing, accepted is a readable file"),
+    (
+        "[[neighbour]]\nname = 'n'\nremote = 'h:1'\nuser = 'u'\n",
+        "neighbour 'n' password_file: missing, accepted is user and password_file together",
+    ),
+    (
+        "[[neighbour]]\nname = 'n'\nremote = 'h:1'\npassword_file = 'PASSWORD'\n",
+        "neighbour 'n' user: missing, accepted is user and password_file together",
+    ),
+    ("[node]\nlisten = []\n", "node listen: found none, accepted is at least one HOST:PORT"),
+    # duplicates
+    ("[[queue]]\nname = 'q'\n[[queue]]\nname = 'q'\n", "queue 'q': found twice, accepted is once"),
+    ("[[neighbour]]\nname = 'n'\n[[neighbour]]\nname = 'n'\n", "neighbour 'n': found twice"),
+    (
+        "[[user]]\nname = 'u'\npassword_file = 'PASSWORD'\n" * 2,
+        "user 'u': found twice, accepted is once",
+    ),
+    ("[node]\nlisten = ['127.0.0.1:5672', '127.0.0.1:5672']\n", "node listen: found 127.0.0.1:5672 twice"),
+    # references
+    ("[node]\nname = 'n'\n[[neighbour]]\nname = 'n'\n", "neighbour 'n': found the node's own name"),
+    (
+        "[[neighbour]]\nname = 'n'\nuser = 'who'\n",
+        "neighbour 'n' user: found 'who', accepted without a remote is the name of a [[user]]",
+    ),
+    (
+        "[[neighbour]]\nname = 'n'\npassword_file = 'PASSWORD'\n",
+        "neighbour 'n' password_file: found without a remote, accepted is a [[user]]",
+    ),
+    # values
+    ("[node]\nname = 'a@b'\n", "name 'a@b': accepted is"),
+    ("[[queue]]\nname = '$q'\n", "name '$q': accepted is"),
+    ("[node]\nroles = ['boss']\n", "node roles: found 'boss', accepted is one of client, root, super"),
+    (
+        "[[queue]]\nname = 'q'\nwhen_full = 'explode'\n",
+        "queue 'q' when_full: found 'explode', accepted is one of block",
+    ),
+    ("[[queue]]\nname = 'q'\norder = 'any'\n", "queue 'q' order: found 'any', accepted is one of strict"),
+    ("[[queue]]\nname = 'q'\norder_wait_s = -1\n", "queue 'q' order_wait_s: found -1, accepted is 0 to"),
+    (
+        "[[neighbour]]\nname = 'n'\nkeepalive_s = 5\nhold_time_s = 2\n",
+        "neighbour 'n' hold_time_s: found 2, accepted is at least keepalive_s (5)",
+    ),
+    (
+        "[[neighbour]]\nname = 'n'\nremote = 'hub'\n",
+        "neighbour 'n' remote: found 'hub', accepted is HOST:PORT",
+    ),
+    ("[[neighbour]]\nname = 'n'\nremote = 'hub:0'\n", "neighbour 'n' remote: found port 0, accepted is 1 to"),
+    ("[node]\nlisten = ['127.0.0.1']\n", "node listen: found '127.0.0.1', accepted is HOST:PORT"),
+    ("[node]\nlisten = ['127.0.0.1:65536']\n", "node listen: found port 65536, accepted is 0 to 65535"),
+    ("[node]\nlisten = ['0.0.0.0:5672']\n", "node listen: found 0.0.0.0:5672 without a [[user]], accepted"),
+    ("[node]\nlisten = ['example.org:1']\n", "node listen: found example.org:1 without a [[user]], accepted"),
+    (
+        f"[store]\nbytes_max = {STORE_BYTES_MIN - 1}\n",
+        f"store bytes_max: found {STORE_BYTES_MIN - 1}, accepted",
+    ),
+    # files
+    (
+        "[[user]]\nname = 'u'\npassword_file = '/nowhere/pw'\n",
+        "user 'u' password_file: cannot read '/nowhere/pw'",
+    ),
+    (
+        "[[user]]\nname = 'u'\npassword_file = '/'\n",
+        "user 'u' password_file: cannot read '/' (Is a directory)",
+    ),
+    # syntax
+    ("[node]\nname = ewr\n", "not TOML: Invalid value (at line 2, column 8)"),
+    ("[node\n", "not TOML: "),
+    ("[node]\nname = 'a'\nname = 'b'\n", "not TOML: Cannot overwrite a value (at line 3"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), MISTAKES, ids=[expected[:40] for _, expected in MISTAKES])
+def test_each_mistake_is_one_clear_line(tmp_path: Path, password: Path, text: str, expected: str) -> None:
+    line = refusal(tmp_path, text)
+    assert line.startswith(expected)
+    assert "sesame" not in line
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml: cannot be read \(No such file or directory\)"):
+        load_settings(tmp_path / "none.toml")
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_bytes(b"[node]\nname = '\xff'\n")
+    with pytest.raises(ConfigError, match="found byte 15 that is not UTF-8"):
+        load_settings(path)
+
+
+def test_a_wrong_option_names_no_file() -> None:
+    with pytest.raises(ConfigError, match=r"^node listen: found 'here', accepted is HOST:PORT"):
+        load_settings(None, listen=["here"])
+
+
+@pytest.mark.parametrize(
+    ("content", "accepted"),
+    [
+        (b"p", "p"),
+        (b"p\r\nrest\n", "p"),
+        (b" spaces count ", " spaces count "),
+        ("pässwörd\n".encode(), "pässwörd"),
+        (b"x" * PASSWORD_BYTES_MAX + b"\n", "x" * PASSWORD_BYTES_MAX),
+        (b"x" * (PASSWORD_BYTES_MAX + 1), None),
+        (b"", None),
+        (b"\nsecond", None),
+        (b"a\0b", None),
+        (b"\xff", None),
+    ],
+)
+def test_password_files(tmp_path: Path, content: bytes, accepted: str | None) -> None:
+    (tmp_path / "password").write_bytes(content)
+    text = "[[user]]\nname = 'u'\npassword_file = 'PASSWORD'\n"
+    if accepted is None:
+        assert refusal(tmp_path, text).startswith("user 'u' password_file: ")
+    else:
+        assert load_settings(write(tmp_path, text)).core.users[0].password == accepted
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("localhost:1", HostPort("localhost", 1)),
+        ("[::1]:65535", HostPort("::1", 65535)),
+        ("hub.example:05672", HostPort("hub.example", 5672)),
+        ("::1:5672", None),
+        (":5672", None),
+        ("[]:5672", None),
+        ("h:", None),
+        ("h:-1", None),
+        ("h:٣", None),
+        ("a b:1", None),
+        ("h\n:1", None),
+        ("", None),
+    ],
+)
+def test_host_and_port(text: str, expected: HostPort | None) -> None:
+    if expected is None:
+        with pytest.raises(ConfigError):
+            parse_host_port("k", text, port_min=1)
+    else:
+        assert parse_host_port("k", text, port_min=1) == expected
+        assert parse_host_port("k", str(expected), port_min=1) == expected
+
+
+def test_what_is_loopback() -> None:
+    assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "128.0.0.1", "localhost", "", "1", "::ffff:10.0.0.1"]))

@@ -1,0 +1,49 @@
+"""One Spark session for all tests of this room: it takes seconds to start."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TESTS = Path(__file__).resolve().parent.parent
+
+
+def worker_path() -> str:
+    """What Spark's workers need on PYTHONPATH to find the tests' own sources."""
+    return os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    """`local[2,4]`, with the sources `holdfast` and `fakebus`; the tests skip where there is no Java."""
+    pytest.importorskip("pyspark")
+    from holdfast.pipeline.java import find_java_home
+    from holdfast.pipeline.session import start_session, stop_session
+
+    try:
+        find_java_home(os.environ)
+    except ConfigError as error:
+        pytest.skip(str(error))
+    before = dict(os.environ)
+    os.environ["PYTHONPATH"] = worker_path()
+    # Compiled once and not well: half the speed later, but the tests are short.
+    options = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1", "spark.driver.memory": "1g"}
+    session = start_session(
+        "tests", logs=tmp_path_factory.mktemp("spark"), master="local[2]", extra=options
+    )
+    from pipeline.fake_bus import FakeDataSource
+
+    session.dataSource.register(FakeDataSource)
+    yield session
+    stop_session(session)
+    os.environ.clear()
+    os.environ.update(before)
+    assert "pyspark" in sys.modules

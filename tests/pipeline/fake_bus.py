@@ -1,0 +1,169 @@
+"""A bus in one SQLite file: the management calls and range reads that the source needs, over process borders.
+
+Rules of this file: answers as the node's `$management` does, errors included; a change is one transaction.
+The source's readers, the test and Spark's workers each open the file for themselves.
+"""
+
+import contextlib
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.pipeline.bus import Bus, Entry, Lease, Position, QueueMadeAnew, ReaderFenced
+from holdfast.pipeline.options import SourceOptions
+from holdfast.pipeline.source import HoldfastDataSource
+
+TABLES = """
+create table queue (uuid text, next integer);
+create table entry (seq integer primary key, body blob);
+create table subscription (name text primary key, advanced integer, epoch integer);
+create table call (number integer primary key autoincrement, what text, sequence integer);
+"""
+
+
+@dataclass(frozen=True)
+class FakeProperties:
+    message_id: object = None
+    subject: str | None = None
+    content_type: str | None = None
+    correlation_id: object = None
+    creation_time: int | None = None
+
+
+@dataclass(frozen=True)
+class FakeMessage:
+    body: bytes
+    properties: FakeProperties | None = None
+    application_properties: dict[object, object] | None = None
+    message_annotations: dict[object, object] | None = field(default=None)
+
+    def body_bytes(self) -> bytes:
+        return self.body
+
+
+class FakeQueue:
+    """The queue itself, for the test."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+        connection.execute("pragma synchronous = off")
+        return connection
+
+    def make(self) -> None:
+        """A queue made anew: another UUID, nothing in it, subscriptions gone."""
+        self.path.unlink(missing_ok=True)
+        with contextlib.closing(self.connect()) as connection:
+            connection.executescript(TABLES)
+            connection.execute("insert into queue values (?, 1)", (str(uuid.uuid4()),))
+
+    def put(self, count: int) -> None:
+        """`count` entries more; the body of each is its sequence as text."""
+        with contextlib.closing(self.connect()) as connection:
+            connection.execute("begin immediate")
+            (first,) = connection.execute("select next from queue").fetchone()
+            connection.executemany(
+                "insert into entry values (?, ?)", [(n, str(n).encode()) for n in range(first, first + count)]
+            )
+            connection.execute("update queue set next = ?", (first + count,))
+            connection.execute("commit")
+
+    def advanced(self, name: str = "s") -> int:
+        with contextlib.closing(self.connect()) as connection:
+            return int(
+                connection.execute("select advanced from subscription where name = ?", (name,)).fetchone()[0]
+            )
+
+    def calls(self, what: str) -> list[int]:
+        """The sequences of all calls `what`, in order."""
+        with contextlib.closing(self.connect()) as connection:
+            found = connection.execute("select sequence from call where what = ? order by number", (what,))
+            return [int(row[0]) for row in found]
+
+
+class FakeBus:
+    """One reader's way to a FakeQueue; `options.address` is its file."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self.connection = FakeQueue(Path(options.address)).connect()
+
+    def _position(self) -> Position:
+        uuid_text, tail = self.connection.execute("select uuid, next from queue").fetchone()
+        (head,) = self.connection.execute("select coalesce(min(seq), ?) from entry", (tail,)).fetchone()
+        row = self.connection.execute(
+            "select advanced, epoch from subscription where name = ?", (self.options.subscription,)
+        ).fetchone() or (head, 0)
+        return Position(uuid_text, row[0], head, tail, row[1])
+
+    def _check(self, lease: Lease) -> None:
+        place = self._position()
+        if lease.queue_uuid != place.queue_uuid:
+            raise QueueMadeAnew("queue was made anew")
+        if lease.lease_epoch != place.lease_epoch:
+            raise ReaderFenced(f"subscription {lease.subscription!r} was taken over")
+
+    def open(self, start: str, mode: str, lease_s: float) -> Position:
+        place = self._position()
+        first = place.head if start == "first" else place.tail
+        self.connection.execute(
+            "insert into subscription values (?, ?, 1) on conflict (name) do update set epoch = epoch + 1",
+            (self.options.subscription, first),
+        )
+        return self._position()
+
+    def place(self) -> Position:
+        return self._position()
+
+    def bounds(self) -> Position:
+        place = self._position()
+        return place._replace(advanced=place.head, lease_epoch=0)
+
+    def peek(self, lease: Lease, start: int, rows_max: int | None, bytes_max: int | None) -> int:
+        self._check(lease)
+        tail = self._position().tail
+        return tail if rows_max is None else min(tail, start + rows_max)
+
+    def advance(self, lease: Lease, sequence: int) -> int:
+        self._check(lease)
+        self.connection.execute("begin immediate")
+        self.connection.execute("insert into call (what, sequence) values ('advance', ?)", (sequence,))
+        self.connection.execute(
+            "update subscription set advanced = max(advanced, ?) where name = ?",
+            (sequence, lease.subscription),
+        )
+        self.connection.execute("delete from entry where seq < ?", (sequence,))
+        self.connection.execute("commit")
+        return self._position().advanced
+
+    def entries(self, start: int, end: int, lease: Lease | None) -> Iterator[Entry]:
+        if lease is not None:
+            self._check(lease)
+        rows = self.connection.execute(
+            "select seq, body from entry where seq >= ? and seq < ? order by seq", (start, end)
+        )
+        for sequence, body in rows:
+            properties = FakeProperties(message_id=f"m-{sequence}", creation_time=1_700_000_000_000)
+            yield Entry(
+                sequence,
+                1_700_000_000_123,
+                FakeMessage(body, properties, {"number": sequence}, {"x-opt-a": True}),
+            )
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class FakeDataSource(HoldfastDataSource):
+    """The source, over a FakeQueue."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "fakebus"
+
+    def bus(self, options: SourceOptions) -> Bus:
+        return FakeBus(options)

@@ -1,0 +1,132 @@
+"""Reading a checkpoint and the sink's log, and what is synced before anything is released."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import ConfigError, StorageError
+from holdfast.pipeline.checkpoint import Checkpoint, Offset, Proven, SinkLog, batches_in, offset_of
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The names of what is synced, in order."""
+    names: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        names.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return names
+
+
+def batch(root: Path, number: int, end: int, *, done: bool = True, sub: str = "s") -> None:
+    for log in ("offsets", "commits"):
+        (root / log).mkdir(parents=True, exist_ok=True)
+    line = json.dumps({"sub": sub, "queue": "u", "seq": end})
+    (root / "offsets" / str(number)).write_text(f"v1\n{{}}\n-\n{line}")
+    if done:
+        (root / "commits" / str(number)).write_text("v1\n{}")
+
+
+def sink_batch(out: Path, number: int, *files: str, compact: bool = False) -> None:
+    log = out / "_spark_metadata"
+    log.mkdir(parents=True, exist_ok=True)
+    lines = ["v1"]
+    for name in files:
+        (out / name).write_text("rows")
+        lines.append(json.dumps({"path": (out / name).as_uri(), "action": "add"}))
+    (log / f"{number}{'.compact' if compact else ''}").write_text("\n".join(lines))
+
+
+@pytest.mark.parametrize("value", [None, 3, {}, {"sub": "s", "queue": "u"}, {"sub": 1, "queue": "u", "seq": 1}])
+def test_what_is_no_offset(value: object) -> None:
+    assert offset_of(value) is None
+
+
+def test_nothing_is_proven_before_the_first_commit(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, "s")
+    assert checkpoint.proven() is None
+    batch(tmp_path, 0, 5, done=False)
+    assert checkpoint.proven() is None
+
+
+def test_the_newest_commit_is_proven_not_the_newest_offset(tmp_path: Path) -> None:
+    for number in range(12):
+        batch(tmp_path, number, 10 * number)
+    batch(tmp_path, 12, 999, done=False)
+    (tmp_path / "commits" / ".13.tmp").write_text("")
+    (tmp_path / "commits" / "..11.crc").write_text("")
+    checkpoint = Checkpoint(tmp_path, "s")
+    assert checkpoint.proven() == Proven(11, Offset("s", "u", 110))
+    assert checkpoint.holds(Offset("s", "u", 999))
+    assert not checkpoint.holds(Offset("s", "u", 110))
+    assert batches_in(tmp_path / "commits") == list(range(12))
+
+
+def test_another_subscriptions_checkpoint_is_refused(tmp_path: Path) -> None:
+    batch(tmp_path, 0, 5, sub="other")
+    with pytest.raises(ConfigError, match="offsets/0"):
+        Checkpoint(tmp_path, "s").proven()
+
+
+def test_the_proof_is_synced_with_its_directories(tmp_path: Path, synced: list[str]) -> None:
+    root = tmp_path / "c"
+    batch(root, 0, 5)
+    batch(root, 1, 9)
+    checkpoint = Checkpoint(root, "s")
+    proven = checkpoint.proven()
+    assert proven is not None
+    checkpoint.make_durable(proven, 5)
+    wanted = [root / "offsets" / "1", root / "offsets", root / "commits" / "1", root / "commits", root]
+    assert [name for name in synced if name in map(str, wanted)] == [str(path) for path in wanted]
+
+
+def test_the_sinks_files_of_every_unreleased_batch_come_first(tmp_path: Path, synced: list[str]) -> None:
+    root, out = tmp_path / "c", tmp_path / "out"
+    for number, end in enumerate((5, 9, 12)):
+        batch(root, number, end)
+        sink_batch(out, number, f"part {number}")
+    checkpoint = Checkpoint(root, "s", SinkLog(out))
+    checkpoint.make_durable(Proven(2, Offset("s", "u", 12)), 5)
+    names = [Path(name).relative_to(tmp_path).as_posix() for name in synced]
+    assert "out/part 0" not in names
+    for number in (1, 2):
+        assert names.index(f"out/part {number}") < names.index(f"out/_spark_metadata/{number}")
+    assert names.index("out/_spark_metadata") < names.index("c/commits/2")
+    assert names[-1] == "."  # the checkpoint's parent, last
+
+
+def test_a_compacted_log_is_synced_with_what_it_took_over(tmp_path: Path, synced: list[str]) -> None:
+    root, out = tmp_path / "c", tmp_path / "out"
+    for number, end in enumerate((5, 9, 12)):
+        batch(root, number, end)
+    sink_batch(out, 0, "a")
+    sink_batch(out, 2, "a", "b", "c", compact=True)
+    checkpoint = Checkpoint(root, "s", SinkLog(out))
+    checkpoint.make_durable(Proven(2, Offset("s", "u", 12)), 5)
+    assert {str(out / name) for name in ("b", "c")} <= set(synced)
+    assert SinkLog(out).files() == [out / "a", out / "b", out / "c"]
+
+
+def test_a_data_file_that_is_gone_stops_the_release(tmp_path: Path) -> None:
+    root, out = tmp_path / "c", tmp_path / "out"
+    batch(root, 0, 5)
+    sink_batch(out, 0, "a")
+    (out / "a").unlink()
+    with pytest.raises(StorageError, match="cannot be synced"):
+        Checkpoint(root, "s", SinkLog(out)).make_durable(Proven(0, Offset("s", "u", 5)), 1)
+
+
+def test_the_log_is_the_truth_about_the_directory(tmp_path: Path) -> None:
+    sink_batch(tmp_path, 0, "a b", "c")
+    sink_batch(tmp_path, 1, "d")
+    (tmp_path / "part-of-no-batch").write_text("torn")
+    (tmp_path / "_spark_metadata" / ".2.tmp").write_text("torn")
+    assert SinkLog(tmp_path).files() == [tmp_path / "a b", tmp_path / "c", tmp_path / "d"]
+    assert SinkLog(tmp_path / "nowhere").files() == []

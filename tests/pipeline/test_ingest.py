@@ -1,0 +1,71 @@
+"""What pairs of table and checkpoint an ingest accepts, and how Spark's failures are told."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.pipeline.ingest import Progress, check_pair, default_checkpoint, failure, summary
+
+
+def made(root: Path, *, written: int = -1, planned: int = -1, done: int = -1) -> tuple[Path, Path]:
+    out, checkpoint = root / "table", root / "table.checkpoint"
+    for directory, newest in (
+        (out / "_spark_metadata", written),
+        (checkpoint / "offsets", planned),
+        (checkpoint / "commits", done),
+    ):
+        for number in range(newest + 1):
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / str(number)).write_text("v1\n{}")
+    return out, checkpoint
+
+
+@pytest.mark.parametrize(
+    ("written", "planned", "done"),
+    [(-1, -1, -1), (-1, 0, -1), (0, 0, -1), (0, 0, 0), (4, 5, 4), (5, 5, 4), (5, 5, 5)],
+)
+def test_what_a_kill_can_leave_is_accepted(tmp_path: Path, written: int, planned: int, done: int) -> None:
+    check_pair(*made(tmp_path, written=written, planned=planned, done=done))
+
+
+@pytest.mark.parametrize(("written", "planned", "done"), [(0, -1, -1), (5, 4, 4), (3, 4, 4), (-1, 2, 1)])
+def test_what_no_run_can_leave_is_refused(tmp_path: Path, written: int, planned: int, done: int) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_pair(*made(tmp_path, written=written, planned=planned, done=done))
+    assert str(tmp_path / "table") in str(caught.value)
+
+
+def test_files_that_no_ingest_wrote_are_refused(tmp_path: Path) -> None:
+    out, checkpoint = tmp_path / "table", tmp_path / "c"
+    out.mkdir()
+    check_pair(out, checkpoint)
+    (out / "mine.parquet").write_text("")
+    with pytest.raises(ConfigError, match="no ingest wrote"):
+        check_pair(out, checkpoint)
+
+
+def test_a_checkpoint_inside_the_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="outside"):
+        check_pair(tmp_path / "table", tmp_path / "table" / "checkpoint")
+    assert default_checkpoint(tmp_path / "table") == tmp_path / "table.checkpoint"
+
+
+def test_our_own_line_is_found_inside_sparks() -> None:
+    text = (
+        "[STREAM_FAILED] Query terminated with exception: \nTraceback (most recent call last):\n  File x\n"
+        "holdfast.errors.ConfigError: checkpoint /c: checkpoint older than the subscription\n SQLSTATE: 38000"
+    )
+    found = failure(RuntimeError(text))
+    assert type(found) is ConfigError
+    assert str(found) == "checkpoint /c: checkpoint older than the subscription"
+    assert type(failure(RuntimeError("[X] y\nz"))) is HoldfastError
+    assert str(failure(RuntimeError("[X] y\nz"))) == "[X] y"
+
+
+def test_summary() -> None:
+    assert summary(Progress(rows=3, batches=1), 1.23456, 4) == {
+        "rows": 3, "batches": 1, "seconds": 1.235, "advanced": 4,
+    }  # fmt: skip

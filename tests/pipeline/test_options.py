@@ -1,0 +1,68 @@
+"""The source's options: what is accepted, what is refused, and where a password may not show."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.pipeline.options import hidden, local_path, parse_options
+
+LEAST = {"url": "amqp://127.0.0.1:5672", "address": "flights"}
+
+
+def test_defaults_and_case() -> None:
+    options = parse_options({**LEAST, "MAXROWSPERTRIGGER": "7", "startingfrom": "NEXT", "checkpoint": "/tmp/c"})
+    assert (options.rows_max, options.starting_from, options.mode) == (7, "next", "take")
+    assert options.checkpoint == Path("/tmp/c")
+    assert options.subscription is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"adress": "x"}, "adress"),
+        ({"address": ""}, "address"),
+        ({"url": "http://x"}, "amqp://HOST:PORT"),
+        ({"url": "amqp://"}, "amqp://HOST:PORT"),
+        ({"urlFile": "/nowhere"}, "exactly one"),
+        ({"mode": "peek"}, "take, copy"),
+        ({"startingFrom": "3"}, "first, next"),
+        ({"maxRowsPerTrigger": "0"}, "maxRowsPerTrigger"),
+        ({"maxRowsPerTrigger": "1e3"}, "1e3"),
+        ({"rowsPerBatch": "100001"}, "100000"),
+        ({"leaseSeconds": "nan"}, "leaseSeconds"),
+        ({"retrySeconds": "-1"}, "retrySeconds"),
+        ({"checkpoint": "hdfs://x/y"}, "hdfs://x/y"),
+        ({"passwordFile": "/nowhere"}, "/nowhere"),
+    ],
+)
+def test_refused_in_one_line_that_names_it(changed: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_options({**LEAST, **changed})
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_largest_arrow_batch_is_accepted() -> None:
+    assert parse_options({**LEAST, "rowsPerBatch": "100000"}).rows_per_batch == 100_000
+
+
+def test_password_from_a_file_is_in_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("pa:ss@word\nsecond line\n")
+    options = parse_options({**LEAST, "url": "amqp://jane@host:1", "passwordFile": str(file)})
+    assert options.url == "amqp://jane:pa%3Ass%40word@host:1"
+    assert "pa:" not in repr(options) and "pa%" not in repr(options)
+    assert hidden(options.url) == "amqp://jane@host:1"
+
+
+def test_url_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    file.write_text("amqp://h:5\n")
+    assert parse_options({"urlFile": str(file), "address": "q"}).url == "amqp://h:5"
+
+
+def test_paths() -> None:
+    assert local_path("checkpoint", "file:///a/b%20c") == Path("/a/b c")
+    assert local_path("checkpoint", "/a/b") == Path("/a/b")
+    assert local_path("checkpoint", "a").is_absolute()

@@ -1,0 +1,57 @@
+"""Entries as Arrow: the exact schema that Spark demands, and every kind of value as text."""
+
+from uuid import UUID
+
+import pytest
+
+from holdfast.pipeline.bus import Entry
+from holdfast.pipeline.rows import arrow_schema, batches, record_batch, text_of
+from pipeline.fake_bus import FakeMessage, FakeProperties
+
+pytest.importorskip("pyarrow")
+U = UUID("5d2b9c5e-6a40-4b5c-8c9e-0123456789ab")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, None), ("é", "é"), (True, "true"), (False, "false"), (7, "7"), (-1.5, "-1.5"), (b"\x01\xff", "01ff"),
+        (U, str(U)), ([1, "a", U], f'[1, "a", "{U}"]'), ({"a": None}, '{"a": null}'),
+    ],
+)  # fmt: skip
+def test_text_of(value: object, text: str | None) -> None:
+    assert text_of(value) == text
+
+
+def test_a_batch_holds_every_column() -> None:
+    full = FakeMessage(
+        b"\x00body",
+        FakeProperties(U, "subject", "text/plain", 7, 1_700_000_000_123),
+        {"n": 1, "none": None, "yes": True},
+        {"x-opt-a": 2.5},
+    )
+    batch = record_batch("q", [Entry(5, 1_700_000_000_456, full), Entry(6, None, FakeMessage(b""))])
+    assert batch.schema.equals(arrow_schema())
+    first, second = batch.to_pylist()
+    assert first["address"] == "q"
+    assert (first["sequence"], first["message_id"], first["correlation_id"]) == (5, str(U), "7")
+    assert (first["subject"], first["content_type"], first["body"]) == ("subject", "text/plain", b"\x00body")
+    assert first["created"].isoformat() == "2023-11-14T22:13:20.123000+00:00"
+    assert first["enqueued"].isoformat() == "2023-11-14T22:13:20.456000+00:00"
+    assert first["application_properties"] == [("n", "1"), ("none", None), ("yes", "true")]
+    assert first["annotations"] == [("x-opt-a", "2.5")]
+    assert second["created"] is None and second["enqueued"] is None and second["message_id"] is None
+    assert second["application_properties"] == [] and second["body"] == b""
+
+
+def test_a_time_beyond_64_bits_is_null() -> None:
+    batch = record_batch("q", [Entry(1, None, FakeMessage(b"", FakeProperties(creation_time=2**62)))])
+    assert batch.to_pylist()[0]["created"] is None
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(0, []), (1, [1]), (3, [3]), (4, [3, 1]), (7, [3, 3, 1])])
+def test_batches_are_cut_in_order(count: int, sizes: list[int]) -> None:
+    entries = [Entry(n, None, FakeMessage(b"")) for n in range(1, count + 1)]
+    cut = list(batches("q", iter(entries), 3))
+    assert [batch.num_rows for batch in cut] == sizes
+    assert [n for batch in cut for n in batch.column("sequence").to_pylist()] == list(range(1, count + 1))

@@ -1,0 +1,211 @@
+"""The source's protocol with Spark, without Spark: exact rows through deaths of the driver at any step."""
+
+import json
+import pickle
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.pipeline.bus import ReaderFenced
+from holdfast.pipeline.checkpoint import SinkLog, batches_in
+from holdfast.pipeline.source import PARTITIONS_MAX, HoldfastStreamReader, split
+from pipeline.fake_bus import FakeDataSource, FakeQueue
+
+pytest.importorskip("pyspark")
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from pipeline.mini_spark import Died, MiniSpark
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> FakeQueue:
+    made = FakeQueue(tmp_path / "queue.db")
+    made.make()
+    return made
+
+
+def never(step: str) -> None:
+    return
+
+
+def written(query: MiniSpark) -> list[int]:
+    """All sequences in the sink, by its log."""
+    rows: list[int] = []
+    for file in SinkLog(query.out).files():
+        rows += json.loads(file.read_text())
+    return rows
+
+
+def test_everything_once_in_order_and_released(tmp_path: Path, queue: FakeQueue) -> None:
+    queue.put(20)
+    query = MiniSpark(tmp_path, queue.path, 7, never)
+    query.run()
+    assert written(query) == list(range(1, 21))
+    assert queue.advanced() == 21
+    queue.put(3)
+    query.run()
+    assert written(query) == list(range(1, 24))
+    assert queue.calls("advance") == [8, 15, 21, 24]
+
+
+def test_available_now_leaves_what_comes_later(tmp_path: Path, queue: FakeQueue) -> None:
+    queue.put(5)
+
+    def more(step: str) -> None:
+        if step == "read":
+            queue.put(1)
+
+    query = MiniSpark(tmp_path, queue.path, 100, more)
+    query.run()
+    assert written(query) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_deaths_at_any_step(tmp_path: Path, queue: FakeQueue, seed: int) -> None:
+    random = Random(seed)
+    queue.put(30)
+    deaths = 0
+
+    def die(step: str) -> None:
+        nonlocal deaths
+        if random.random() < 0.15 and deaths < 30:
+            deaths += 1
+            raise Died(step)
+
+    query = MiniSpark(tmp_path, queue.path, random.randint(1, 9), die)
+    while True:
+        try:
+            query.run()
+            break
+        except Died:
+            done = batches_in(query.checkpoint / "commits")
+            proven = query._end_of(done[-1])["seq"] if done else 1
+            assert queue.advanced() <= proven  # type: ignore[operator]  # JSON's own number
+            if random.random() < 0.3:
+                queue.put(random.randint(1, 5))
+    total = queue.advanced() - 1
+    assert total >= 30
+    assert written(query) == list(range(1, total + 1))
+
+
+def test_a_predecessor_is_fenced(tmp_path: Path, queue: FakeQueue) -> None:
+    queue.put(4)
+    query = MiniSpark(tmp_path, queue.path, 2, never)
+    old, new = query.reader(), query.reader()
+    start = old.initialOffset()
+    assert new.initialOffset() == start
+    with pytest.raises(ReaderFenced):
+        old.latestOffset(start, ReadMaxRows(2))
+    assert new.latestOffset(start, ReadMaxRows(2))["seq"] == 3
+
+
+def test_a_fenced_range_is_not_read(tmp_path: Path, queue: FakeQueue) -> None:
+    queue.put(4)
+    query = MiniSpark(tmp_path, queue.path, 2, never)
+
+    def take_over(step: str) -> None:
+        if step == "read":
+            query.reader().initialOffset()
+
+    query.at_step = take_over
+    with pytest.raises(ReaderFenced):
+        query.run()
+    assert written(query) == []
+
+
+def test_an_older_checkpoint_is_refused(tmp_path: Path, queue: FakeQueue) -> None:
+    queue.put(4)
+    query = MiniSpark(tmp_path, queue.path, 2, never)
+    query.run()
+    for log in ("offsets", "commits"):
+        (query.checkpoint / log / "1").unlink()
+    with pytest.raises(ConfigError, match="checkpoint older than the subscription"):
+        query.run()
+
+
+def test_a_queue_made_anew_is_refused(tmp_path: Path, queue: FakeQueue) -> None:
+    queue.put(4)
+    query = MiniSpark(tmp_path, queue.path, 2, never)
+    query.run()
+    queue.make()
+    queue.put(9)
+    with pytest.raises(ConfigError, match="made anew"):
+        query.run()
+
+
+def test_a_checkpoint_that_is_not_the_querys_is_refused(tmp_path: Path, queue: FakeQueue) -> None:
+    queue.put(4)
+    query = MiniSpark(tmp_path, queue.path, 2, never)
+    query.options["checkpoint"] = str(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="'checkpoint'"):
+        query.run()
+    assert queue.calls("advance") == []
+
+
+def test_a_sink_that_is_not_the_querys_releases_nothing(tmp_path: Path, queue: FakeQueue) -> None:
+    queue.put(4)
+    query = MiniSpark(tmp_path, queue.path, 2, never)
+    query.options["sinkpath"] = str(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="holds no batch 0"):
+        query.run()
+    assert queue.calls("advance") == []
+
+
+def test_limits(tmp_path: Path, queue: FakeQueue) -> None:
+    queue.put(10)
+    reader = MiniSpark(tmp_path, queue.path, 4, never).reader()
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, reader.getDefaultReadLimit())["seq"] == 5
+    assert reader.latestOffset(start, ReadMaxRows(10))["seq"] == 11
+    assert reader.latestOffset(start, ReadAllAvailable())["seq"] == 11
+    assert reader.reportLatestOffset() == {**start, "seq": 11}
+
+
+def test_starting_from_next_skips_what_is_there(tmp_path: Path, queue: FakeQueue) -> None:
+    queue.put(10)
+    query = MiniSpark(tmp_path, queue.path, 4, never)
+    query.options["startingfrom"] = "next"
+    assert query.reader().initialOffset()["seq"] == 11
+
+
+@pytest.mark.parametrize("missing", ["subscription", "checkpoint"])
+def test_a_stream_needs_its_place(tmp_path: Path, missing: str) -> None:
+    options = {"url": "amqp://h:1", "address": "q", "subscription": "s", "checkpoint": str(tmp_path)}
+    del options[missing]
+    with pytest.raises(ConfigError, match=missing):
+        HoldfastStreamReader(FakeDataSource(options), options)
+
+
+def test_a_reader_is_pickled_without_its_connection(tmp_path: Path, queue: FakeQueue) -> None:
+    reader = MiniSpark(tmp_path, queue.path, 4, never).reader()
+    reader.initialOffset()
+    assert pickle.loads(pickle.dumps(reader))._bus is None
+
+
+def test_the_batch_reader_takes_what_is_there(tmp_path: Path, queue: FakeQueue) -> None:
+    queue.put(7)
+    options = {"url": "amqp://h:1", "address": str(queue.path), "rowsperpartition": "3"}
+    reader = FakeDataSource(options).reader(StructType())
+    ranges = reader.partitions()
+    assert [repr(part) for part in ranges] == [
+        "SequenceRange(1, 4)", "SequenceRange(4, 7)", "SequenceRange(7, 8)",
+    ]  # fmt: skip
+    rows = [n for part in ranges for batch in reader.read(part) for n in batch.column("sequence").to_pylist()]
+    assert rows == list(range(1, 8))
+
+
+def test_the_batch_reader_of_an_empty_queue(tmp_path: Path, queue: FakeQueue) -> None:
+    reader = FakeDataSource({"url": "amqp://h:1", "address": str(queue.path)}).reader(StructType())
+    (only,) = reader.partitions()
+    assert list(reader.read(only)) == []
+
+
+def test_split() -> None:
+    assert split(5, 5, 10) == []
+    assert split(5, 15, 10) == [(5, 15)]
+    assert split(5, 16, 10) == [(5, 15), (15, 16)]
+    assert len(split(0, PARTITIONS_MAX * 10, 10)) == PARTITIONS_MAX
+    assert len(split(0, PARTITIONS_MAX * 10 + 1, 10)) <= PARTITIONS_MAX

@@ -1,0 +1,182 @@
+"""The telemetry schema: read back what is written, refuse the rest in one line, keep what is newer."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import RemoteProtocolError
+from holdfast.telemetry.records import COMMON, KINDS, VERSION, Loss, parse, validate, wall_ms
+from holdfast.units import iso8601
+
+UUID_TEXT = "6f1c5f1e-3a0b-4b7f-9f38-0d9c6a2b7e11"
+COMMON_FIELDS = {"v": 1, "t": "2013-01-01T05:15:00.000Z", "node": "ewr", "uptime_s": 12.5}
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "node": {"event": "started", "store": UUID_TEXT, "resident_bytes": 31_000_000},
+    "queue": {
+        "name": "flights",
+        "messages": 3,
+        "bytes": 3_000,
+        "oldest_s": 1.5,
+        "in_total": 10,
+        "out_total": 7,
+        "in_per_s": 2.0,
+        "out_per_s": 1.5,
+        "next_sequence": 11,
+    },
+    "session": {"neighbour": "hub", "state": "Established", "previous": "OpenConfirm", "reason": "opened"},
+    "message": {
+        "event": "stored",
+        "queue": "flights",
+        "sequence": 11,
+        "origin": UUID_TEXT,
+        "destination": "hub",
+        "identity": 42,
+        "message_id": "row-42",
+        "created": "2013-01-01T05:14:59.500Z",
+        "wall": "2013-01-01T05:15:00.000Z",
+    },
+    "custody": {
+        "destination": "hub",
+        "waiting": 5,
+        "in_doubt": 2,
+        "receipt": 37,
+        "duplicates_suppressed": 1,
+        "late": 0,
+        "gaps": 0,
+    },
+    "loss": {"origin": UUID_TEXT, "first": 3, "last": 9, "reason": "skipped by hand"},
+}
+
+
+def record(kind: str, /, **changes: Any) -> dict[str, Any]:
+    return {**COMMON_FIELDS, "kind": kind, **EXAMPLES[kind], **changes}
+
+
+def without(kind: str, name: str) -> dict[str, Any]:
+    whole = record(kind)
+    del whole[name]
+    return whole
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_read_back_field_by_field(kind: str) -> None:
+    parsed = parse(json.dumps(record(kind)))
+    assert type(parsed.body) is KINDS[kind]
+    assert dataclasses.asdict(parsed.body) == EXAMPLES[kind]
+    assert (parsed.v, parsed.kind, parsed.node, parsed.uptime_s) == (1, kind, "ewr", 12.5)
+    assert parsed.wall_ms == 1_357_017_300_000
+    assert parsed.extra == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_field_may_be_absent_or_null_only_where_it_is_optional(kind: str) -> None:
+    for place in dataclasses.fields(KINDS[kind]):
+        for changed in (without(kind, place.name), record(kind, **{place.name: None})):
+            if place.default is None:
+                assert getattr(validate(changed).body, place.name) is None
+            else:
+                with pytest.raises(RemoteProtocolError, match=f"{kind} {place.name}: "):
+                    validate(changed)
+
+
+@pytest.mark.parametrize("name", COMMON)
+def test_common_fields_are_required(name: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=rf"\b{name}: "):
+        validate(without("loss", name))
+
+
+def test_unknown_fields_are_kept() -> None:
+    parsed = validate(record("loss", invented={"later": [1]}))
+    assert parsed.extra == {"invented": {"later": [1]}}
+    assert isinstance(parsed.body, Loss)
+
+
+@pytest.mark.parametrize("version", [VERSION + 1, 99])
+def test_a_newer_version_is_refused_in_one_clear_line(version: int) -> None:
+    with pytest.raises(RemoteProtocolError) as refused:
+        validate({"v": version, "kind": "unheard of"})
+    assert refused.value.description == (
+        f"telemetry record: version {version} is newer than this reader; accepted: up to {VERSION}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (record("loss", v=0), "v: found 0; accepted: 1 to 1"),
+        (record("loss", v="1"), "v: found '1'"),
+        (record("loss", v=True), "v: found True"),
+        (record("loss", kind="rumour"), "kind: found 'rumour'; accepted: node, queue, session"),
+        (record("loss", first=-1), "loss first: found -1; accepted: a whole number from 0"),
+        (record("loss", first=1.0), "loss first: found 1.0"),
+        (record("loss", first=True), "loss first: found True"),
+        (record("loss", origin="jfk"), "loss origin: found 'jfk'; accepted: a UUID"),
+        (record("loss", reason=7), "loss reason: found 7; accepted: a text"),
+        (record("loss", t="yesterday"), "loss t: found 'yesterday'; accepted: a time in ISO 8601, UTC"),
+        (record("loss", t="2013-01-01T05:15:00"), "loss t: found"),
+        (record("loss", t=5), "loss t: found 5"),
+        (record("loss", uptime_s=-0.5), "loss uptime_s: found -0.5; accepted: a number from 0"),
+        (record("queue", in_per_s=float("nan")), "queue in_per_s: found nan"),
+        (record("queue", in_per_s=float("inf")), "queue in_per_s: found inf"),
+        (record("queue", in_per_s=10**400), "queue in_per_s: found 1000"),
+        (record("node", event="paused"), "node event: found 'paused'; accepted: started, running, stopped"),
+        (record("message", event="lost"), "message event: found 'lost'"),
+        (record("loss", reason=["x" * 500]), "…; accepted: a text"),
+        ([], "a JSON object is expected, found list"),
+        (None, "a JSON object is expected, found NoneType"),
+    ],
+)
+def test_what_is_refused_is_named_with_what_is_accepted(changed: object, message: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=re.escape(message)) as refused:
+        validate(changed)
+    assert refused.value.condition == "amqp:decode-error"
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 250
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"\xff\xfe{}", "[" * 60_000, b"x" * 70_000, b"nan"])
+def test_a_line_that_is_no_record_is_refused(line: bytes | str) -> None:
+    with pytest.raises(RemoteProtocolError, match="telemetry record: "):
+        parse(line)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(kind=st.sampled_from(list(KINDS)), changes=st.dictionaries(st.text(max_size=3), JSON), data=st.data())
+def test_any_object_is_read_or_refused_never_more(kind: str, changes: dict[str, Any], data: st.DataObject) -> None:
+    changed = record(kind, **changes)
+    changed[data.draw(st.sampled_from(sorted(changed)))] = data.draw(JSON)
+    try:
+        parsed = validate(changed)
+    except RemoteProtocolError:
+        return
+    assert type(parsed.body) is KINDS[parsed.kind]
+    assert parsed.extra.keys() <= changed.keys()
+
+
+@given(st.integers(-80_000_000_000_000, 400_000_000_000_000))
+def test_times_are_read_back_to_the_millisecond(moment: int) -> None:
+    assert wall_ms(iso8601(moment)) == moment
+
+
+def test_the_document_says_every_field_with_its_unit() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text()
+    for kind, shape in KINDS.items():
+        section = document.split(f"## `{kind}`", 1)[1].split("\n## ", 1)[0]
+        rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|", section, re.MULTILINE)
+        said = {name: (unit.strip(), "or null" in kind_of) for name, kind_of, unit in rows}
+        assert said == {
+            place.name: (place.metadata["unit"], place.default is None) for place in dataclasses.fields(shape)
+        }

