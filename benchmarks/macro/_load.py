@@ -36,7 +36,7 @@ class Wire(ABC):
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = bytearray(BUFFER_BYTES)
         self.view = memoryview(self.buffer)
-        self.filled = 0
+        self.filled = self.read_bytes = 0
         self.keepalive_s: float | None = None
         self.keepalive_bytes = wire.EMPTY_FRAME
         self.keepalive_at = 0.0
@@ -55,6 +55,7 @@ class Wire(ABC):
         if count == 0:
             raise WireError("the peer closed the connection")
         self.filled += count
+        self.read_bytes += count
         return count
 
     def keep(self, end: int) -> None:
@@ -283,9 +284,7 @@ class _Amqp(Wire):
 
 
 class AmqpSender(_Amqp, SendingWire):
-    def __init__(
-        self, host: str, port: int, address: str, size: int, credit: int, login: Login = None
-    ) -> None:
+    def __init__(self, host: str, port: int, address: str, size: int, credit: int, login: Login = None) -> None:
         super().__init__(host, port, login)
         self.frames = wire.transfer_batch(size, BATCH_FRAMES_MAX)
         self.credit = 0
@@ -324,9 +323,7 @@ class AmqpSender(_Amqp, SendingWire):
 
 
 class AmqpReceiver(_Amqp, ReceivingWire):
-    def __init__(
-        self, host: str, port: int, address: str, size: int, credit: int, login: Login = None
-    ) -> None:
+    def __init__(self, host: str, port: int, address: str, size: int, credit: int, login: Login = None) -> None:
         super().__init__(host, port, login)
         self.size, self.credit_max, self.credit = size, credit, credit
         answer = self.attach(f"raw-receiver-{address}", wire.RECEIVER, address)
@@ -377,10 +374,11 @@ def main(arguments: list[str]) -> int:
         if not line.strip():
             break
         order = json.loads(line)
-        before = resource.getrusage(resource.RUSAGE_SELF)
+        before, read_before = resource.getrusage(resource.RUSAGE_SELF), made.read_bytes
         result = made.run(order["messages"], order.get("rate"))
         after = resource.getrusage(resource.RUSAGE_SELF)
         result["cpu_s"] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        result["read_bytes"] = made.read_bytes - read_before
         print(json.dumps(result), flush=True)
     made.close()
     return 0

@@ -28,6 +28,8 @@ class PhaseResult:
     wall_first: float
     wall_last: float
     load_cpu_s: float
+    read_bytes: int
+    """What the peer sent to the load: its socket writes."""
 
     @property
     def messages_per_s(self) -> float:
@@ -114,6 +116,7 @@ class Load:
             wall_first=min(one["wall_first"] for one in sent),
             wall_last=max(one["wall_last"] for one in sent + received),
             load_cpu_s=sum(one["cpu_s"] for one in sent + received),
+            read_bytes=int(sum(one["read_bytes"] for one in sent + received)),
         )
 
     def finish(self) -> None:

@@ -125,9 +125,7 @@ class _Native(Wire):
 
 
 class NativeSender(_Native, SendingWire):
-    def __init__(
-        self, host: str, port: int, address: str, size: int, credit: int, login: Login = None
-    ) -> None:
+    def __init__(self, host: str, port: int, address: str, size: int, credit: int, login: Login = None) -> None:
         super().__init__(host, port, login, address)
         self.messages = publish_batch(address, size, BATCH_FRAMES_MAX)
         self.below = 0
@@ -160,9 +158,7 @@ class NativeSender(_Native, SendingWire):
 
 
 class NativeReceiver(_Native, ReceivingWire):
-    def __init__(
-        self, host: str, port: int, address: str, size: int, credit: int, login: Login = None
-    ) -> None:
+    def __init__(self, host: str, port: int, address: str, size: int, credit: int, login: Login = None) -> None:
         super().__init__(host, port, login, address)
         self.size = size
         self.ask(QOS, QOS_OK, struct.pack(">IHB", 0, credit, 0))

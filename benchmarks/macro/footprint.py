@@ -26,23 +26,15 @@ MB = 1_000_000
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--repeat", type=int, default=3, help="fresh starts of each peer (default %(default)s)"
-    )
+    parser.add_argument("--repeat", type=int, default=3, help="fresh starts of each peer (default %(default)s)")
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body (default %(default)s)")
     parser.add_argument("--idle", type=float, default=5.0, help="idle seconds measured (default %(default)s)")
     parser.add_argument("--burst", type=int, default=1000, help="messages of the burst (default %(default)s)")
     parser.add_argument("--rate", type=float, default=100.0, help="messages a second (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=20.0, help="at that rate (default %(default)s)")
-    parser.add_argument(
-        "--messages", type=int, default=20_000, help="at full speed; 0: none (default %(default)s)"
-    )
-    parser.add_argument(
-        "--peers", default="holdfast,rabbitmq,bare", help="in this order (default %(default)s)"
-    )
-    parser.add_argument(
-        "--data", type=Path, help="directory on a real disk (default: the system's temporary one)"
-    )
+    parser.add_argument("--messages", type=int, default=20_000, help="at full speed; 0: none (default %(default)s)")
+    parser.add_argument("--peers", default="holdfast,rabbitmq,bare", help="in this order (default %(default)s)")
+    parser.add_argument("--data", type=Path, help="directory on a real disk (default: the system's temporary one)")
     parser.add_argument("--json-out", type=Path, help="write the report to this file as well")
     return parser.parse_args(arguments)
 
@@ -55,8 +47,11 @@ class Phase:
         self.cpu_s, self.written = process.cpu_s(peer.pid), process.written_bytes(peer.pid)
         self.began = time.monotonic()
 
-    def end(self, name: str, stored_bytes: int, figures: dict[str, float]) -> None:
-        """Note memory, CPU share and, where something was stored, bytes written for each stored byte."""
+    def end(self, name: str, stored_bytes: int, sent_bytes: int, figures: dict[str, float]) -> None:
+        """Note memory, CPU share and, where something was stored, bytes written to files for each stored byte.
+
+        `sent_bytes` went to sockets through the same calls, and is taken off.
+        """
         seconds = time.monotonic() - self.began
         used = process.memory(self.peer.pid, self.peer.mapping)
         figures[f"{name}_mb"] = used.own / MB
@@ -64,8 +59,8 @@ class Phase:
         figures[f"{name}_anonymous_mb"] = used.anonymous / MB
         figures[f"{name}_cpu_percent"] = 100 * (process.cpu_s(self.peer.pid) - self.cpu_s) / seconds
         if stored_bytes:
-            written = process.written_bytes(self.peer.pid) - self.written
-            figures[f"{name}_written_per_stored_byte"] = written / stored_bytes
+            written = process.written_bytes(self.peer.pid) - self.written - sent_bytes
+            figures[f"{name}_written_per_stored_byte"] = max(0, written) / stored_bytes
 
 
 def measure(peer: Peer, options: argparse.Namespace, directory: Path) -> dict[str, float]:
@@ -74,7 +69,7 @@ def measure(peer: Peer, options: argparse.Namespace, directory: Path) -> dict[st
     with Load(peer, "footprint", directory, size=options.size, credit=200) as load:
         phase = Phase(peer)
         time.sleep(options.idle)
-        phase.end("idle", 0, figures)
+        phase.end("idle", 0, 0, figures)
         paced = int(options.rate * options.seconds)
         steps = (
             ("after_burst", options.burst, None),
@@ -84,8 +79,8 @@ def measure(peer: Peer, options: argparse.Namespace, directory: Path) -> dict[st
         for name, messages, rate in steps:
             if messages:
                 phase = Phase(peer)
-                load.run(messages, rate=rate, timeout_s=600.0 + options.seconds)
-                phase.end(name, messages * options.size, figures)
+                result = load.run(messages, rate=rate, timeout_s=600.0 + options.seconds)
+                phase.end(name, messages * options.size, result.read_bytes, figures)
     return figures
 
 
@@ -123,9 +118,7 @@ def main(arguments: Sequence[str]) -> int:
                 runs.setdefault(peer.name, []).append(figures)
                 about[peer.name] = peer.settings()
                 progress(f"{peer.name} {turn}: {figures['idle_mb']:.1f} MB idle")
-    results = {
-        name: {key: spread([one[key] for one in rows], 2) for key in rows[0]} for name, rows in runs.items()
-    }
+    results = {name: {key: spread([one[key] for one in rows], 2) for key in rows[0]} for name, rows in runs.items()}
     report["figure"] = {key: results[FIGURE][key]["median"] for key in GOALS} if FIGURE in results else None
     report["goals_at_most"] = GOALS
     report["ratio"] = {

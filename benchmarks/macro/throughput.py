@@ -47,9 +47,7 @@ class Runs:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--messages", type=int, default=50_000, help="in each repetition (default %(default)s)"
-    )
+    parser.add_argument("--messages", type=int, default=50_000, help="in each repetition (default %(default)s)")
     parser.add_argument(
         "--seconds",
         type=float,
@@ -58,19 +56,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body (default %(default)s)")
     parser.add_argument("--repeat", type=int, default=5, help="timed repetitions (default %(default)s)")
-    parser.add_argument(
-        "--connections", type=int, default=1, help="pairs of sender and receiver, each with its queue"
-    )
+    parser.add_argument("--connections", type=int, default=1, help="pairs of sender and receiver, each with its queue")
     parser.add_argument("--credit", type=int, default=2000, help="a receiver's credit (default %(default)s)")
-    parser.add_argument(
-        "--peers", default="holdfast,rabbitmq,native,bare", help="in this order (default %(default)s)"
-    )
-    parser.add_argument(
-        "--sync-messages", type=int, default=20_000, help="in the counting pass; 0: no such pass"
-    )
-    parser.add_argument(
-        "--data", type=Path, help="directory on a real disk (default: the system's temporary one)"
-    )
+    parser.add_argument("--peers", default="holdfast,rabbitmq,native,bare", help="in this order (default %(default)s)")
+    parser.add_argument("--sync-messages", type=int, default=20_000, help="in the counting pass; 0: no such pass")
+    parser.add_argument("--data", type=Path, help="directory on a real disk (default: the system's temporary one)")
     parser.add_argument("--json-out", type=Path, help="write the report to this file as well")
     return parser.parse_args(arguments)
 
@@ -131,9 +121,7 @@ def timed_passes(
     return results
 
 
-def counting_pass(
-    peer: Peer, server: Peer, options: argparse.Namespace, directory: Path
-) -> dict[str, object]:
+def counting_pass(peer: Peer, server: Peer, options: argparse.Namespace, directory: Path) -> dict[str, object]:
     """Start `server` anew under strace, load `peer`, count the syncs of the load's time. Slow: not timed."""
     place, log = directory / f"{peer.name}-traced", directory / f"{peer.name}.strace"
     server.start(place, log)

@@ -52,7 +52,8 @@ def measure(commit: Callable[[Batch], None], work: list[Batch], *, busy: bool) -
             durations.append(time.perf_counter() - started)
 
     spins = 0
-    before_written, before_cpu = written_bytes(), time.thread_time()
+    before_written, before_dirtied = io_bytes("wchar"), io_bytes("write_bytes")
+    before_cpu = time.thread_time()
     started = time.perf_counter()
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(run)
@@ -68,13 +69,15 @@ def measure(commit: Callable[[Batch], None], work: list[Batch], *, busy: bool) -
         "commit_ms_median": round(statistics.median(durations) * 1_000, 3),
         "commit_ms_p99": round(durations[len(durations) * 99 // 100] * 1_000, 3),
         "main_thread_core": round((time.thread_time() - before_cpu) / elapsed, 2),
-        "written_per_stored_byte": round((written_bytes() - before_written) / stored, 2),
+        "written_per_stored_byte": round((io_bytes("wchar") - before_written) / stored, 2),
+        "dirtied_per_stored_byte": round((io_bytes("write_bytes") - before_dirtied) / stored, 2),
     }
 
 
-def written_bytes() -> int:
+def io_bytes(name: str) -> int:
+    """`wchar`: given to the kernel to write. `write_bytes`: marked dirty, by whole folios where these are large."""
     fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(fields["write_bytes"])
+    return int(fields[name])
 
 
 def anonymous_bytes() -> int:
@@ -106,17 +109,17 @@ def main() -> None:
     runs: dict[str, list[dict[str, float]]] = {"store_busy": [], "store_alone": [], "file_busy": []}
     anonymous = 0
     for _ in range(options.repetitions):
-        for name in runs:
+        for name, passes in runs.items():
             with tempfile.TemporaryDirectory(dir=options.data) as directory:
                 if name == "file_busy":
                     fd = os.open(Path(directory) / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-                    runs[name].append(measure(file_commit(fd), work, busy=True))
+                    passes.append(measure(file_commit(fd), work, busy=True))
                     os.close(fd)
                     continue
                 before = anonymous_bytes()
                 store = LmdbStore(Path(directory))
                 store.commit(Batch(appends=[(9, 1, b"kept")]))
-                runs[name].append(measure(store.commit, work, busy=name == "store_busy"))
+                passes.append(measure(store.commit, work, busy=name == "store_busy"))
                 anonymous = max(anonymous, anonymous_bytes() - before)
                 store.close()
     found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)

@@ -73,9 +73,7 @@ def _listen(text: str) -> str:
     return text
 
 
-def _verb(
-    verbs: "Verbs[argparse.ArgumentParser]", name: str, does: str, example: str
-) -> argparse.ArgumentParser:
+def _verb(verbs: "Verbs[argparse.ArgumentParser]", name: str, does: str, example: str) -> argparse.ArgumentParser:
     return verbs.add_parser(
         name,
         help=does,
@@ -95,6 +93,7 @@ def _client_options(parser: argparse.ArgumentParser, *, retry_s: float) -> None:
         "a password is asked for it",
     )
     parser.add_argument("--password-file", metavar="FILE", help="the password is this file's first line")
+    parser.add_argument("--ca-file", metavar="FILE", help="amqps: who may have signed the node's certificate (PEM)")
     parser.add_argument(
         "--retry",
         type=_SECONDS,
@@ -125,9 +124,7 @@ def _add_node(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         help="configuration; without one any address that a client names becomes a durable queue",
     )
     parser.add_argument("--name", metavar="N", help="the node's name (default: the host's)")
-    parser.add_argument(
-        "--listen", type=_listen, metavar="HOST:PORT", help="default 127.0.0.1:5672; port 0 picks one"
-    )
+    parser.add_argument("--listen", type=_listen, metavar="HOST:PORT", help="default 127.0.0.1:5672; port 0 picks one")
     parser.add_argument("--data", metavar="DIR", help="where messages are stored (default ./NAME.holdfast)")
     # For the kill tests alone: ends the process at the COUNT-th passing of a named moment; counts passings.
     parser.add_argument("--crash-point", metavar="NAME:COUNT", help=argparse.SUPPRESS)
@@ -144,28 +141,18 @@ def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast send flights --count 100000 --size 1024",
     )
     parser.add_argument("address", metavar="ADDRESS", help="queue, or queue@node")
-    parser.add_argument(
-        "file", nargs="?", metavar="FILE", help="what to send; standard input if - or left out"
-    )
+    parser.add_argument("file", nargs="?", metavar="FILE", help="what to send; standard input if - or left out")
     parser.add_argument(
         "--format",
         choices=("lines", "csv", "json"),
         default="lines",
         help="a message for each line (default), CSV row or JSON line",
     )
-    parser.add_argument(
-        "--count", type=_COUNT, metavar="N", help="send N generated messages instead of a file"
-    )
-    parser.add_argument(
-        "--size", type=_SIZE, metavar="BYTES", help="body of each generated message (default 1024)"
-    )
-    parser.add_argument(
-        "--rate", type=_rate, metavar="PER_SECOND", help="at most this many messages a second"
-    )
+    parser.add_argument("--count", type=_COUNT, metavar="N", help="send N generated messages instead of a file")
+    parser.add_argument("--size", type=_SIZE, metavar="BYTES", help="body of each generated message (default 1024)")
+    parser.add_argument("--rate", type=_rate, metavar="PER_SECOND", help="at most this many messages a second")
     parser.add_argument("--subject", metavar="S", help="subject of every message")
-    parser.add_argument(
-        "--subject-from", metavar="COLUMN", help="take the subject from this column or JSON key"
-    )
+    parser.add_argument("--subject-from", metavar="COLUMN", help="take the subject from this column or JSON key")
     parser.add_argument(
         "--property",
         type=_property,
@@ -175,9 +162,7 @@ def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         help="application property of every message; may be repeated",
     )
     parser.add_argument("--ttl", type=_positive_seconds, metavar="S", help="messages expire after S seconds")
-    parser.add_argument(
-        "--priority", type=_number(0, 255, "a priority"), metavar="P", help="0 to 255, 4 if not given"
-    )
+    parser.add_argument("--priority", type=_number(0, 255, "a priority"), metavar="P", help="0 to 255, 4 if not given")
     parser.add_argument(
         "--producer",
         metavar="NAME",
@@ -226,9 +211,7 @@ def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         help="end when nothing came for S seconds; with --count that is a failure",
     )
     parser.add_argument("--browse", action="store_true", help="look only: the messages stay")
-    parser.add_argument(
-        "--from-sequence", type=_SEQUENCE, metavar="N", help="start at this sequence; only looks"
-    )
+    parser.add_argument("--from-sequence", type=_SEQUENCE, metavar="N", help="start at this sequence; only looks")
     parser.add_argument(
         "--subscription",
         metavar="NAME",
@@ -284,21 +267,15 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         if name != "list":
             parser.add_argument("name", metavar="QUEUE")
         if name == "create":
-            parser.add_argument(
-                "--bytes-max", type=_BYTES, metavar="BYTES", help="bound of the bodies' bytes"
-            )
+            parser.add_argument("--bytes-max", type=_BYTES, metavar="BYTES", help="bound of the bodies' bytes")
             parser.add_argument("--messages-max", type=_COUNT, metavar="N", help="bound of the messages")
-            parser.add_argument(
-                "--when-full", choices=("block", "refuse"), help="withhold credit (default) or reject"
-            )
+            parser.add_argument("--when-full", choices=("block", "refuse"), help="withhold credit (default) or reject")
             parser.add_argument(
                 "--order",
                 choices=("strict", "bounded", "none"),
                 help="of what comes from other nodes (default bounded)",
             )
-            parser.add_argument(
-                "--order-wait", type=_SECONDS, metavar="S", help="how long bounded waits (default 30)"
-            )
+            parser.add_argument("--order-wait", type=_SECONDS, metavar="S", help="how long bounded waits (default 30)")
             parser.add_argument("--memory", action="store_true", help="keep messages in memory alone")
         if name == "skip":
             parser.add_argument("--origin", metavar="UUID", help="of this origin alone (default: all)")
@@ -348,9 +325,7 @@ def _add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument("--available-now", action="store_true", help="write what is there, then end")
     parser.add_argument("--subscription", metavar="NAME", help="name of the subscription that reads")
     parser.add_argument("--checkpoint", metavar="DIR", help="Spark's checkpoint (default: beside the table)")
-    parser.add_argument(
-        "--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)"
-    )
+    parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
     parser.add_argument("--max-rows", type=_COUNT, metavar="N", help="most rows of one trigger")
     parser.add_argument("--trigger-s", type=_SECONDS, metavar="S", help="seconds between triggers")
     parser.add_argument(
@@ -371,9 +346,7 @@ def _add_demo(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast demo --flights 20000 --out ./demo --keep",
     )
     parser.add_argument("--all", action="store_true", help="send every flight")
-    parser.add_argument(
-        "--flights", type=_COUNT, default=60_000, metavar="N", help="how many (default %(default)s)"
-    )
+    parser.add_argument("--flights", type=_COUNT, default=60_000, metavar="N", help="how many (default %(default)s)")
     parser.add_argument("--out", metavar="DIR", help="where numbers and picture go")
     parser.add_argument("--keep", action="store_true", help="keep the nodes' stores and the table")
     parser.set_defaults(run=_run_demo)

@@ -99,9 +99,7 @@ def test_scan_counts_transfers_and_stops_at_an_incomplete_frame(count: int, cut:
         assert wire.body_number(buffer, found.last_end, SIZE) == count - 1
 
 
-@pytest.mark.parametrize(
-    ("identity", "encoded"), [(0, b"\x43"), (9, b"\x52\x09"), (2**31, b"\x70\x80\0\0\0")]
-)
+@pytest.mark.parametrize(("identity", "encoded"), [(0, b"\x43"), (9, b"\x52\x09"), (2**31, b"\x70\x80\0\0\0")])
 def test_delivery_id_is_found_in_each_of_its_forms(identity: int, encoded: bytes) -> None:
     frame = wire.frame(wire.described_list(wire.TRANSFER, (b"\x52\x00", encoded)) + b"payload")
     assert wire.transfer_delivery_id(frame, 0) == identity
@@ -109,9 +107,7 @@ def test_delivery_id_is_found_in_each_of_its_forms(identity: int, encoded: bytes
 
 def test_a_transfer_without_a_delivery_id_is_refused() -> None:
     with pytest.raises(wire.WireError, match="without a delivery-id"):
-        wire.transfer_delivery_id(
-            wire.frame(wire.described_list(wire.TRANSFER, (b"\x43", wire.NULL, b"\x43"))), 0
-        )
+        wire.transfer_delivery_id(wire.frame(wire.described_list(wire.TRANSFER, (b"\x43", wire.NULL, b"\x43"))), 0)
 
 
 @pytest.mark.parametrize("data", [b"\0\0\0\x07\x02\0\0\0", b"\0\0\0\0\x02\0\0\0"])
@@ -120,9 +116,7 @@ def test_a_frame_shorter_than_its_header_is_refused(data: bytes) -> None:
         wire.scan(data, len(data))
 
 
-@pytest.mark.parametrize(
-    "data", [b"\x70\0", b"\xa1\x05ab", b"\x00\x53", b"\xd0\0\0\0\x09\0\0\0\x01", b"\x3f"]
-)
+@pytest.mark.parametrize("data", [b"\x70\0", b"\xa1\x05ab", b"\x00\x53", b"\xd0\0\0\0\x09\0\0\0\x01", b"\x3f"])
 def test_cut_values_are_refused(data: bytes) -> None:
     with pytest.raises(wire.WireError):
         wire.decode(data)

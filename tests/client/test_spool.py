@@ -5,12 +5,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from holdfast.client import spool as spool_module
 from holdfast.client.errors import ClientFull
 from holdfast.client.spool import MAGIC, Spool, SpoolFile
 from holdfast.errors import ConfigError
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def open_spool(path: Path, **options: int) -> SpoolFile:
@@ -24,7 +25,7 @@ def test_messages_come_back_in_order_after_a_crash(tmp_path: Path) -> None:
     again = open_spool(tmp_path / "spool")
     assert again.load(3) == [(1, b"0"), (2, b"1"), (3, b"2")]
     assert again.load(9) == [(4, b"3"), (5, b"4")]
-    assert again.drained and again.undone == 5
+    assert again.is_drained() and again.undone == 5
     again.close()
 
 
@@ -110,9 +111,7 @@ def test_a_torn_end_costs_only_what_is_behind_it(
 
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=40, deadline=None)
-def test_any_run_agrees_with_a_list(
-    tmp_path_factory: pytest.TempPathFactory, seed: int
-) -> None:
+def test_any_run_agrees_with_a_list(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     """Appends, reads, decisions in any order, compactions and crashes, against a plain dict."""
     rng = Random(seed)
     path = tmp_path_factory.mktemp("run") / "spool"

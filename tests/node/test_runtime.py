@@ -516,10 +516,9 @@ async def test_points_are_counted(tmp_path: Path) -> None:
     def acted(event: Event, now: float) -> Iterable[Command]:
         if isinstance(event, BytesReceived):
             yield commit(1)
-        if isinstance(event, Committed):
-            if event.number < 3:
-                yield SendBytes(connection=1, chunks=[b"settled"])
-                yield commit(event.number + 1, Batch(retires=[(1, 1)]) if event.number == 1 else Batch())
+        if isinstance(event, Committed) and event.number < 3:
+            yield SendBytes(connection=1, chunks=[b"settled"])
+            yield commit(event.number + 1, Batch(retires=[(1, 1)]) if event.number == 1 else Batch())
 
     core = FakeCore(acted)
     async with Running(core, settings(tmp_path), points=points) as running:

@@ -74,9 +74,7 @@ class FakeQueue:
 
     def advanced(self, name: str = "s") -> int:
         with contextlib.closing(self.connect()) as connection:
-            return int(
-                connection.execute("select advanced from subscription where name = ?", (name,)).fetchone()[0]
-            )
+            return int(connection.execute("select advanced from subscription where name = ?", (name,)).fetchone()[0])
 
     def calls(self, what: str) -> list[int]:
         """The sequences of all calls `what`, in order."""

@@ -51,9 +51,7 @@ class MiniSpark:
         part.rename(path)
 
     def _end_of(self, batch: int) -> dict[str, object]:
-        found: dict[str, object] = json.loads(
-            (self.checkpoint / "offsets" / str(batch)).read_text().splitlines()[2]
-        )
+        found: dict[str, object] = json.loads((self.checkpoint / "offsets" / str(batch)).read_text().splitlines()[2])
         return found
 
     def run(self, *, available_now: bool = True) -> None:

@@ -57,9 +57,7 @@ def test_the_schema_is_what_spark_makes_of_the_columns(spark: "SparkSession") ->
     assert arrow_schema().equals(to_arrow_schema(StructType.fromDDL(COLUMNS), timezone="UTC"))
 
 
-def test_everything_once_released_and_once_more(
-    spark: "SparkSession", tmp_path: Path, queue: FakeQueue
-) -> None:
+def test_everything_once_released_and_once_more(spark: "SparkSession", tmp_path: Path, queue: FakeQueue) -> None:
     queue.put(2_500)
     progress = run(spark, job(tmp_path, queue, 1_000))
     assert (progress.rows, progress.batches) == (2_500, 3)
@@ -76,9 +74,7 @@ def test_everything_once_released_and_once_more(
     }  # fmt: skip
 
 
-def test_a_running_query_releases_when_idle_and_stops(
-    spark: "SparkSession", tmp_path: Path, queue: FakeQueue
-) -> None:
+def test_a_running_query_releases_when_idle_and_stops(spark: "SparkSession", tmp_path: Path, queue: FakeQueue) -> None:
     queue.put(700)
     stop = threading.Event()
     written = threading.Event()
@@ -108,9 +104,7 @@ def test_a_running_query_releases_when_idle_and_stops(
     assert queue.advanced() == 701
 
 
-def test_a_queue_made_anew_ends_the_query_in_one_line(
-    spark: "SparkSession", tmp_path: Path, queue: FakeQueue
-) -> None:
+def test_a_queue_made_anew_ends_the_query_in_one_line(spark: "SparkSession", tmp_path: Path, queue: FakeQueue) -> None:
     queue.put(10)
     run(spark, job(tmp_path, queue, 1_000))
     queue.make()

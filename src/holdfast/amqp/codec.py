@@ -66,9 +66,7 @@ def decode(data: bytes, offset: int = 0) -> tuple[Any, int]:
     try:
         return _read(data, offset, 0)
     except (_Malformed, struct.error, IndexError, ValueError, TypeError, OverflowError) as error:
-        raise RemoteProtocolError(
-            conditions.DECODE_ERROR, f"no AMQP value at byte {offset}: {error}"
-        ) from None
+        raise RemoteProtocolError(conditions.DECODE_ERROR, f"no AMQP value at byte {offset}: {error}") from None
 
 
 def _read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:

@@ -2,10 +2,9 @@
 
 Rules of this file: the engine's door. It never reads a clock (`now` is monotonic seconds, an argument) and holds no
 socket; `receive` raises for nothing that a peer may send. A peer's fault ends as little as the specification
-allows: a link, a session, or the connection. States and their transitions are the table TRANSITIONS, after §2.4.6.
+allows: a link, a session, or the connection. States and their transitions are the table of states.py.
 """
 
-from enum import Enum
 from typing import Any, Final
 
 from holdfast.amqp import codec, conditions, fast
@@ -55,8 +54,9 @@ from holdfast.amqp.performatives import (
 from holdfast.amqp.receiver import Receiver
 from holdfast.amqp.sasl import ANONYMOUS, Authenticate, ClientSasl, ServerSasl
 from holdfast.amqp.sender import Sender
-from holdfast.amqp.session import OUTGOING_WINDOW, Session, plain_flow
+from holdfast.amqp.session import OUTGOING_WINDOW, Session, plain_disposition, plain_flow, plain_transfer
 from holdfast.amqp.settings import Settings
+from holdfast.amqp.states import CLOSING, MAY_SPEAK, TRANSITIONS, State, Step
 from holdfast.amqp.types import Symbol
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
 
@@ -66,65 +66,6 @@ __all__ = [
     "Sender", "Session", "SessionBegun", "SessionEnded", "Settings", "State", "Step",
 ]  # fmt: skip
 
-
-class State(Enum):
-    """§2.4.6. DISCARDING is not used: after a fault the transport goes as soon as our close is written."""
-
-    START = "START"
-    HDR_RCVD = "HDR RCVD"
-    HDR_SENT = "HDR SENT"
-    HDR_EXCH = "HDR EXCH"
-    OPEN_PIPE = "OPEN PIPE"
-    OC_PIPE = "OC PIPE"
-    OPEN_RCVD = "OPEN RCVD"
-    OPEN_SENT = "OPEN SENT"
-    CLOSE_PIPE = "CLOSE PIPE"
-    OPENED = "OPENED"
-    CLOSE_RCVD = "CLOSE RCVD"
-    CLOSE_SENT = "CLOSE SENT"
-    END = "END"
-
-
-class Step(Enum):
-    """What was sent (S) or received (R). FAIL: the peer broke the protocol, or the transport is gone."""
-
-    S_HEADER = "S:HDR"
-    R_HEADER = "R:HDR"
-    S_OPEN = "S:OPEN"
-    R_OPEN = "R:OPEN"
-    S_CLOSE = "S:CLOSE"
-    R_CLOSE = "R:CLOSE"
-    R_FRAME = "R:FRAME"
-    FAIL = "FAIL"
-
-
-TRANSITIONS: Final[dict[tuple[State, Step], State]] = {
-    (State.START, Step.R_HEADER): State.HDR_RCVD,
-    (State.START, Step.S_HEADER): State.HDR_SENT,
-    (State.HDR_RCVD, Step.S_HEADER): State.HDR_EXCH,
-    (State.HDR_SENT, Step.R_HEADER): State.HDR_EXCH,
-    (State.HDR_SENT, Step.S_OPEN): State.OPEN_PIPE,
-    (State.HDR_EXCH, Step.S_OPEN): State.OPEN_SENT,
-    (State.HDR_EXCH, Step.R_OPEN): State.OPEN_RCVD,
-    (State.OPEN_PIPE, Step.R_HEADER): State.OPEN_SENT,
-    (State.OPEN_PIPE, Step.S_CLOSE): State.OC_PIPE,
-    (State.OC_PIPE, Step.R_HEADER): State.CLOSE_PIPE,
-    (State.OPEN_RCVD, Step.S_OPEN): State.OPENED,
-    (State.OPEN_SENT, Step.R_OPEN): State.OPENED,
-    (State.OPEN_SENT, Step.S_CLOSE): State.CLOSE_PIPE,
-    (State.CLOSE_PIPE, Step.R_OPEN): State.CLOSE_SENT,
-    (State.OPENED, Step.R_FRAME): State.OPENED,
-    (State.OPENED, Step.S_CLOSE): State.CLOSE_SENT,
-    (State.OPENED, Step.R_CLOSE): State.CLOSE_RCVD,
-    (State.CLOSE_RCVD, Step.S_CLOSE): State.END,
-    (State.CLOSE_SENT, Step.R_FRAME): State.CLOSE_SENT,
-    (State.CLOSE_SENT, Step.R_CLOSE): State.END,
-    **{(state, Step.FAIL): State.END for state in State if state is not State.END},
-}
-"""What is not in the table is the peer's fault (R) or ours (S)."""
-
-_MAY_SPEAK: Final = frozenset((State.OPEN_PIPE, State.OPEN_SENT, State.OPENED))
-_CLOSING: Final = frozenset((State.OC_PIPE, State.CLOSE_PIPE, State.CLOSE_SENT))
 
 IDLE_TIME_OUT_MIN_MS: Final = 10
 """A peer that wants an empty frame more often than every 5 ms is refused (§2.4.5)."""
@@ -154,7 +95,6 @@ class Connection:
         """Sessions may speak."""
         self.frame_size_out = FRAME_SIZE_MIN
         """The smaller of both sides' max-frame-size."""
-        self.message_size_max = settings.max_message_size
         self.links = 0
         self._authenticate = authenticate
         self._sasl: ServerSasl | ClientSasl | None = None
@@ -169,7 +109,9 @@ class Connection:
         self._heard = self._spoke = now
         limit = settings.handshake_time_out_s
         self._handshake_ends = None if limit is None else now + limit
-        self._closing_since: float | None = None
+        self._closing_timed = False
+        self._login_done = False
+        self._at = 0
         if not server:
             if settings.mechanism is not None:
                 self._sasl = ClientSasl(settings.mechanism, settings.user, settings.password, settings.hostname)
@@ -198,8 +140,6 @@ class Connection:
             self._consume(bytes(data), events)
         except RemoteProtocolError as error:
             self._fail(Error(Symbol(error.condition), error.description), events)
-        if self.state is State.CLOSE_SENT and self._closing_since is None:
-            self._closing_since = now
         return events
 
     def tick(self, now: float) -> list[ConnEvent]:
@@ -208,7 +148,7 @@ class Connection:
         if self.closed:
             return events
         if self._handshake_ends is not None and now >= self._handshake_ends:
-            if self.state in _CLOSING:
+            if self.state in CLOSING:
                 self._lose(None, events)
             else:
                 self._time_out("the peer has not opened the connection in time", events)
@@ -241,8 +181,8 @@ class Connection:
         self._spoke = now
         chunks = output[:]
         output.clear()
-        if self._closing_since is None and self.state in _CLOSING:
-            self._closing_since = now
+        if self.state in CLOSING and not self._closing_timed:
+            self._closing_timed = True
             limit = self.settings.handshake_time_out_s
             self._handshake_ends = None if limit is None else now + limit
         return chunks
@@ -264,11 +204,12 @@ class Connection:
 
     def close(self, error: Error | None = None) -> None:
         """Close; LinkDetached, SessionEnded and ConnectionClosed come when the peer answers."""
-        if self.state in _MAY_SPEAK:
+        if self.state in MAY_SPEAK:
             for session in self._sessions.values():
                 session.stop_links()
+            self._remote.clear()
             self._send_close(error)
-        elif self.state not in _CLOSING:
+        elif self.state not in CLOSING:
             self.closed = True
             self.usable = False
 
@@ -284,9 +225,14 @@ class Connection:
         """Those that are not over, by channel."""
         return [self._sessions[channel] for channel in sorted(self._sessions)]
 
+    @property
+    def body_bytes_max(self) -> int:
+        """Bytes of a frame's body that the peer takes; before its open, which we do not wait for, our own limit."""
+        return (self.frame_size_out if self.remote_open is not None else self.settings.max_frame_size) - 8
+
     def write(self, channel: int, performative: Any) -> None:
         """Queue a performative; what the peer's frame size cannot hold is cut where it is an error's text."""
-        limit = (self.frame_size_out if self.remote_open is not None else self.settings.max_frame_size) - 8
+        limit = self.body_bytes_max
         body = bounded(performative, limit)
         if len(body) > limit:
             raise LocalProtocolError(
@@ -350,15 +296,15 @@ class Connection:
             if session is not None and not session.end_sent:
                 code = buf[body : body + 3]
                 if code == fast.TRANSFER:
-                    session.on_transfer(buf, body, end, events)
+                    transfer = fast.parse_transfer(buf, body + 3, end) or plain_transfer(buf, body, end)
+                    session.on_transfer(transfer, buf, end, events)
                     continue
                 if code == fast.DISPOSITION:
-                    session.on_disposition(buf, body, end, events)
+                    disposition = fast.parse_disposition(buf, body + 3, end) or plain_disposition(buf[body:end])
+                    session.on_disposition(disposition, events)
                     continue
                 if code == fast.FLOW:
-                    session.on_flow(
-                        fast.parse_flow(buf, body + 3, end) or plain_flow(buf[body:end]), events
-                    )
+                    session.on_flow(fast.parse_flow(buf, body + 3, end) or plain_flow(buf[body:end]), events)
                     continue
             if body < end:
                 self._on_frame(channel, buf, body, end, events)
@@ -391,28 +337,22 @@ class Connection:
             if self._sasl is None:
                 self._step(Step.R_HEADER)
             return
-        if header == SASL_HEADER and self._sasl is None and self.state is State.START and not self._logged_in():
+        if header == SASL_HEADER and self._sasl is None and self.state is State.START and not self._login_done:
             self._expects_header = False
             self._sasl = ServerSasl(self.settings.mechanisms, self._authenticate)
             self.output.append(self._sasl.start())
-        elif header == AMQP_HEADER and (self._logged_in() or self._anonymous_allowed()):
+        elif header == AMQP_HEADER and (self._login_done or self._anonymous_allowed()):
             self._expects_header = False
             self._step(Step.R_HEADER)
             self.output.append(AMQP_HEADER)
             self._step(Step.S_HEADER)
         else:
             # Whoever speaks something else is told what is spoken here, then the transport ends (§2.2).
-            wants_sasl = not self._logged_in() and (self.settings.sasl_required or header == AMQP_HEADER)
+            wants_sasl = not self._login_done and (self.settings.sasl_required or header == AMQP_HEADER)
             self.output.append(SASL_HEADER if wants_sasl else AMQP_HEADER)
             self._lose(
                 Error(Symbol(conditions.NOT_ALLOWED), f"protocol header {header!r} is not accepted here"), events
             )
-
-    _login_done = False
-    _at = 0
-
-    def _logged_in(self) -> bool:
-        return self._login_done
 
     def _anonymous_allowed(self) -> bool:
         if self.settings.sasl_required or ANONYMOUS not in self.settings.mechanisms:
@@ -430,7 +370,7 @@ class Connection:
             self._lose(Error(Symbol(error.condition), error.description), events)
             return
         if answer:
-            self.output.append(answer) if self.server else self.output.insert(0, answer)
+            self.output.append(answer)
         if not sasl.done:
             return
         if sasl.failed:
@@ -447,11 +387,14 @@ class Connection:
 
     def _on_frame(self, channel: int, buf: bytes, at: int, end: int, events: list[ConnEvent]) -> None:
         """Everything but what the hot loop has taken."""
-        if self.state in _CLOSING and buf[at : at + 3] in _STREAM:
+        if self.state in CLOSING and buf[at : at + 3] in _STREAM:
             return
         performative, _ = decode_composite(buf[at:end])
         handler = _HANDLERS.get(type(performative))
         if handler is None:
+            if isinstance(performative, Transfer | Flow | Disposition):
+                self._on_stream(channel, performative, buf, at, end, events)
+                return
             raise RemoteProtocolError(
                 conditions.DECODE_ERROR, f"{type(performative).__name__} is no performative of a connection"
             )
@@ -459,7 +402,7 @@ class Connection:
 
     def _on_open(self, channel: int, opened: Open, events: list[ConnEvent]) -> None:
         self._step(Step.R_OPEN)
-        if self.settings.handshake_time_out_s is not None and self.state not in _CLOSING:
+        if self.settings.handshake_time_out_s is not None and self.state not in CLOSING:
             self._handshake_ends = None
         self.remote_open = opened
         if opened.max_frame_size < FRAME_SIZE_MIN:
@@ -534,13 +477,19 @@ class Connection:
         if session is not None:
             session.on_detach(detach, events)
 
-    def _on_stream(self, channel: int, performative: Any, events: list[ConnEvent]) -> None:
+    def _on_stream(
+        self, channel: int, performative: object, buf: bytes, at: int, end: int, events: list[ConnEvent]
+    ) -> None:
         """A transfer, flow or disposition with a long or symbolic descriptor, or where no session is."""
         session = self._session_on(channel, type(performative).__name__.lower())
-        if session is not None:
-            session.on_unusual(performative, self._buf_of_frame, events)
-
-    _buf_of_frame = b""
+        if session is None:
+            return
+        if isinstance(performative, Transfer):
+            session.on_transfer(plain_transfer(buf, at, end), buf, end, events)
+        elif isinstance(performative, Disposition):
+            session.on_disposition(plain_disposition(buf[at:end]), events)
+        else:
+            session.on_flow(plain_flow(buf[at:end]), events)
 
     def _on_end(self, channel: int, end: End, events: list[ConnEvent]) -> None:
         if not self._takes_frames():
@@ -619,11 +568,9 @@ class Connection:
     def _fail(self, error: Error, events: list[ConnEvent]) -> None:
         """Close because of what the peer did. Before our open there is nothing to close: the transport ends."""
         if self._sasl is None:
-            if self.state is State.HDR_EXCH:
+            if self.state is State.HDR_EXCH or self.state is State.OPEN_RCVD:
                 self._send_open()
-            elif self.state is State.OPEN_RCVD:
-                self._send_open()
-            if self.state in _MAY_SPEAK:
+            if self.state in MAY_SPEAK:
                 self.usable = False
                 self.write(0, Close(error))
         self._lose(error, events)
@@ -648,7 +595,6 @@ _STREAM: Final = frozenset((fast.TRANSFER, fast.DISPOSITION, fast.FLOW))
 _HANDLERS: Final[dict[type[Any], Any]] = {
     Open: Connection._on_open, Begin: Connection._on_begin, Attach: Connection._on_attach,
     Detach: Connection._on_detach, End: Connection._on_end, Close: Connection._on_close,
-    Flow: Connection._on_stream, Transfer: Connection._on_stream, Disposition: Connection._on_stream,
 }  # fmt: skip
 
 

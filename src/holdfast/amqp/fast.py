@@ -17,9 +17,7 @@ FLOW: Final = b"\x00\x53\x13"
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
 
-ParsedTransfer = tuple[
-    int, int | None, bytes | None, int | None, bool | None, bool, int | None, Any, bool, bool, int
-]
+ParsedTransfer = tuple[int, int | None, bytes | None, int | None, bool | None, bool, int | None, Any, bool, bool, int]
 """handle, delivery-id, tag, message-format, settled, more, rcv-settle-mode, state, resume, aborted, payload at."""
 
 ParsedDisposition = tuple[bool, int, int | None, bool, Any]
@@ -239,9 +237,8 @@ def parse_disposition(buf: bytes, at: int, end: int) -> ParsedDisposition | None
                         if not 0x40 <= buf[tail] <= 0x42:
                             return None
                     state = _STATES.get(buf[pos:tail])
-                    if state is None:
-                        if buf[pos] != 0x40 or tail != pos + 1:
-                            return None
+                    if state is None and (buf[pos] != 0x40 or tail != pos + 1):
+                        return None
                     pos = stop
         if pos != stop:
             return None

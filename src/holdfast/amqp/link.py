@@ -6,6 +6,7 @@ that is over it does nothing, because the user learns of the end only after the 
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.amqp import conditions
 from holdfast.amqp.events import ConnEvent, LinkDetached
 from holdfast.amqp.performatives import Attach, Detach, Error
 from holdfast.amqp.types import Symbol
@@ -110,7 +111,7 @@ class Link:
             return
         remote = self.remote_attach
         assert remote is not None
-        self._attach(
+        self._answer(
             Attach(
                 self.name,
                 0,
@@ -124,10 +125,8 @@ class Link:
                 desired_capabilities=desired_capabilities,
                 max_message_size=max_message_size,
                 initial_delivery_count=None if self.role else initial_delivery_count,
-            )
+            ),
         )
-        if self.detach_received:
-            self._send_detach(True, None)
 
     def refuse(self, condition: str, description: str) -> None:
         """Answer the peer's attach with a null terminus, then detach with the error (§2.6.3)."""
@@ -157,28 +156,48 @@ class Link:
         attach.handle = self.handle
         if self.role and attach.max_message_size is None:
             attach.max_message_size = session.connection.settings.max_message_size
+        session.write(attach)
         self.local_attach = attach
         self.attach_sent = True
-        self._begin_count(attach)
-        session.write(attach)
+        self._attached(attach)
 
     def _refuse(self, error: Error | None) -> None:
         remote = self.remote_attach
         assert remote is not None
         # The terminus that is ours is null: that is how a client tells a refusal from a link that broke.
-        self._attach(
-            Attach(
-                self.name,
-                0,
-                self.role,
-                remote.snd_settle_mode,
-                remote.rcv_settle_mode,
-                remote.source if self.role else None,
-                None if self.role else remote.target,
-                initial_delivery_count=None if self.role else 0,
-            )
+        attach = Attach(
+            self.name,
+            0,
+            self.role,
+            remote.snd_settle_mode,
+            remote.rcv_settle_mode,
+            remote.source if self.role else None,
+            None if self.role else remote.target,
+            initial_delivery_count=None if self.role else 0,
         )
-        self._send_detach(True, error)
+        if not self.session.fits(attach):
+            attach.source = attach.target = None
+        self._answer(attach)
+        if self.attach_sent and not self.detach_sent:
+            self._send_detach(True, error)
+
+    def _answer(self, attach: Attach) -> None:
+        """Attach, unless the peer's frames are too small for its own terms; then refuse, at worst the session."""
+        session = self.session
+        attach.handle = self.handle
+        if session.fits(attach):
+            self._attach(attach)
+            if self.detach_received:
+                self._send_detach(True, None)
+            return
+        error = Error(Symbol(conditions.FRAME_SIZE_TOO_SMALL), "the answer to the attach does not fit into a frame")
+        bare = Attach(attach.name, self.handle, self.role, attach.snd_settle_mode, attach.rcv_settle_mode)
+        bare.initial_delivery_count = attach.initial_delivery_count
+        if session.fits(bare):
+            self._attach(bare)
+            self._send_detach(True, error)
+        else:
+            session.end(error)
 
     def _send_detach(self, closed: bool, error: Error | None) -> None:
         self.detach_sent = True
@@ -210,7 +229,7 @@ class Link:
             self.session.forget(self)
             events.append(LinkDetached(self, closed, error, self._take_unsettled()))
 
-    def _begin_count(self, attach: Attach) -> None:
+    def _attached(self, attach: Attach) -> None:
         raise AssertionError("a link is a Sender or a Receiver")
 
     def _stop(self) -> None:
@@ -218,3 +237,8 @@ class Link:
 
     def _take_unsettled(self) -> list[Any]:
         raise AssertionError("a link is a Sender or a Receiver")
+
+
+def message_size_limit(attach: Attach | None) -> int | None:
+    """The peer's max-message-size in bytes; 0 and null both mean that it names none (§2.7.3)."""
+    return None if attach is None else attach.max_message_size or None

@@ -142,10 +142,14 @@ def _section(payload: bytes, at: int) -> tuple[int, int]:
     if payload[at] != 0:
         raise _malformed(f"byte {at} of the message starts no section")
     descriptor, value_at = codec.decode(payload, at + 1)
-    code = _SECTION_SYMBOLS.get(descriptor) if isinstance(descriptor, Symbol) else descriptor
-    if code is None or not HEADER <= code <= FOOTER or not isinstance(descriptor, Symbol | Ulong):
+    code: int | None = None
+    if isinstance(descriptor, Symbol):
+        code = _SECTION_SYMBOLS.get(descriptor)
+    elif isinstance(descriptor, Ulong) and HEADER <= descriptor <= FOOTER:
+        code = int(descriptor)
+    if code is None:
         raise _malformed(f"{descriptor!r:.80} is no section of a message")
-    return int(code), value_at
+    return code, value_at
 
 
 def _split_slowly(payload: bytes) -> Sections:
@@ -223,7 +227,7 @@ class Message:
         at, size, before, sections = 0, len(payload), HEADER - 1, 0
         while at < size:
             code, value_at = _section(payload, at)
-            if not (code > before or code == before and code in (DATA, SEQUENCE)) or (
+            if not (code > before or (code == before and code in (DATA, SEQUENCE))) or (
                 code in _BODIES and before in _BODIES and code != before
             ):
                 raise _malformed("the sections of the message are out of order")

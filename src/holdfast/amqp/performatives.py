@@ -88,9 +88,7 @@ def from_described(value: object) -> Any:
     if not isinstance(row, list):
         raise RemoteProtocolError(conditions.DECODE_ERROR, f"{name} is no list")
     if len(row) > len(shape.fields):
-        raise RemoteProtocolError(
-            conditions.DECODE_ERROR, f"{name} has {len(shape.fields)} fields, {len(row)} came"
-        )
+        raise RemoteProtocolError(conditions.DECODE_ERROR, f"{name} has {len(shape.fields)} fields, {len(row)} came")
     values = []
     count = len(row)
     for index, (field, kind, mandatory, default) in enumerate(shape.fields):
@@ -312,9 +310,7 @@ class TransactionalState:
     outcome: object = None
 
 
-DeliveryState = (
-    Received | Accepted | Rejected | Released | Modified | Declared | TransactionalState | Described
-)
+DeliveryState = Received | Accepted | Rejected | Released | Modified | Declared | TransactionalState | Described
 Outcome = Accepted | Rejected | Released | Modified
 
 

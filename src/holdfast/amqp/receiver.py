@@ -12,6 +12,7 @@ from holdfast.amqp.fast import ParsedTransfer
 from holdfast.amqp.faults import LinkFault, SessionFault
 from holdfast.amqp.link import Link
 from holdfast.amqp.performatives import Attach
+from holdfast.errors import LocalProtocolError
 
 if TYPE_CHECKING:
     from holdfast.amqp.session import Session
@@ -23,7 +24,7 @@ _new = tuple.__new__
 class _Partial:
     """A delivery of which the last frame is still to come."""
 
-    __slots__ = ("delivery_id", "mode", "parts", "settled", "size", "state", "tag", "message_format")
+    __slots__ = ("delivery_id", "message_format", "mode", "payload", "settled", "state", "tag")
 
     def __init__(self, delivery_id: int, tag: bytes, message_format: int, mode: int | None) -> None:
         self.delivery_id = delivery_id
@@ -32,14 +33,13 @@ class _Partial:
         self.mode = mode
         self.settled = False
         self.state: Any = None
-        self.parts: list[bytes] = []
-        self.size = 0
+        self.payload = bytearray()
 
 
 class Receiver(Link):
     """Our end receives. `credit`: deliveries that we still expect of what we granted."""
 
-    __slots__ = ("_allowance", "_delivery_count", "_draining", "_partial", "credit")
+    __slots__ = ("_allowance", "_delivery_count", "_draining", "_partial", "_size_max", "credit")
 
     role = True
 
@@ -51,11 +51,14 @@ class Receiver(Link):
         self._delivery_count: int | None = None
         self._partial: _Partial | None = None
         self._draining = False
+        self._size_max = 0
 
     def grant(self, credit: int, *, drain: bool = False) -> None:
         """Set the link's credit, in deliveries from now on; 0 stops the peer, `drain` makes it use or return it."""
-        if self.detach_sent or self.detached or not self.attach_sent or not self.session.usable:
+        if self.detach_sent or self.detached or not self.session.usable:
             return
+        if not self.attach_sent:
+            raise LocalProtocolError(f"link {self.name!r} is not accepted yet")
         self.credit = credit
         if credit > self._allowance:
             self._allowance = credit
@@ -120,15 +123,13 @@ class Receiver(Link):
                 )
             self._allowance -= 1
             if self._allowance < 0:
-                raise LinkFault(
-                    self, conditions.TRANSFER_LIMIT_EXCEEDED, "a transfer came without credit"
-                )
+                raise LinkFault(self, conditions.TRANSFER_LIMIT_EXCEEDED, "a transfer came without credit")
             self.credit = self.credit - 1 if self.credit > 0 else 0
             count = self._delivery_count
             if count is not None:
                 self._delivery_count = (count + 1) & _SERIAL
             if not more and not aborted:
-                if end - at > self.session.connection.message_size_max:
+                if end - at > self._size_max:
                     raise self._too_large()
                 if not settled:
                     owners = self.session.unsettled_in
@@ -164,48 +165,38 @@ class Receiver(Link):
             partial.settled = True
         if state is not None:
             partial.state = state
-        if part:
-            partial.size += len(part)
-            if partial.size > self.session.connection.message_size_max:
-                self._partial = None
-                raise self._too_large()
-            partial.parts.append(part)
+        if len(partial.payload) + len(part) > self._size_max:
+            raise self._too_large()
+        partial.payload += part
         if more:
             return
         self._partial = None
         if not partial.settled:
             owners = self.session.unsettled_in
-            if (
-                partial.delivery_id in owners
-                or len(owners) >= self.session.connection.settings.unsettled_max
-            ):
+            if partial.delivery_id in owners or len(owners) >= self.session.connection.settings.unsettled_max:
                 self._refuse_id(partial.delivery_id)
             owners[partial.delivery_id] = self
         events.append(
             Delivery(
                 self, partial.delivery_id, partial.tag, partial.message_format, partial.settled,
-                b"".join(partial.parts), partial.state, partial.mode,
+                bytes(partial.payload), partial.state, partial.mode,
             )
         )  # fmt: skip
 
     def _refuse_id(self, delivery_id: int) -> None:
         if delivery_id in self.session.unsettled_in:
-            raise SessionFault(
-                self.session, conditions.INVALID_FIELD, f"delivery-id {delivery_id} is not settled yet"
-            )
-        raise SessionFault(
-            self.session, conditions.RESOURCE_LIMIT_EXCEEDED, "too many deliveries are not settled"
-        )
+            raise SessionFault(self.session, conditions.INVALID_FIELD, f"delivery-id {delivery_id} is not settled yet")
+        raise SessionFault(self.session, conditions.RESOURCE_LIMIT_EXCEEDED, "too many deliveries are not settled")
 
     def _too_large(self) -> LinkFault:
         return LinkFault(
             self,
             conditions.MESSAGE_SIZE_EXCEEDED,
-            f"a delivery has at most {self.session.connection.message_size_max} bytes here",
+            f"a delivery has at most {self._size_max} bytes here",
         )
 
-    def _begin_count(self, attach: Attach) -> None:
-        return
+    def _attached(self, attach: Attach) -> None:
+        self._size_max = attach.max_message_size or self.session.connection.settings.max_message_size
 
     def on_attach(self, attach: Attach) -> None:
         """The peer's attach, new or in answer to ours; a sender's initial count may be anything."""

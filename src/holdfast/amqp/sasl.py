@@ -104,15 +104,13 @@ class ClientSasl:
         return SASL_HEADER + _sasl_frame(SaslInit(self._mechanism, self._response, self._hostname))
 
     def receive(self, body: bytes) -> bytes:
-        """What to write after this frame; RemoteProtocolError for a frame that has no place here."""
+        """Nothing is left to write; RemoteProtocolError for a frame that has no place here (a challenge)."""
         value, _ = decode_composite(body)
         if isinstance(value, SaslMechanisms):
             if self._mechanism not in value.sasl_server_mechanisms:
                 offered = ", ".join(value.sasl_server_mechanisms) or "nothing"
                 self.reason = f"{self._mechanism} is not among what the peer offers: {offered}"
             return b""
-        if isinstance(value, SaslChallenge):
-            return _sasl_frame(SaslResponse(self._response))
         if isinstance(value, SaslOutcome):
             self.done = True
             self.failed = value.code != 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.amqp.events import ConnEvent, CreditChanged
 from holdfast.amqp.fast import RELEASED, TransferForm
-from holdfast.amqp.link import Link
+from holdfast.amqp.link import Link, message_size_limit
 from holdfast.amqp.performatives import Attach, Source
 from holdfast.errors import LocalProtocolError
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _SERIAL = 0xFFFFFFFF
 _HALF = 0x80000000
+_NO_FORM = TransferForm(0, 0)
 
 
 class Pending:
@@ -46,7 +47,10 @@ class Sender(Link):
     `drain`: the peer wants all its credit used or given back; answer with `drained` when there is nothing more.
     """
 
-    __slots__ = ("_delivery_count", "_form", "_initial_count", "_payload_max", "_write", "credit", "drain", "unsettled")
+    __slots__ = (
+        "_delivery_count", "_early", "_form", "_initial_count", "_output", "_payload_max", "credit", "drain",
+        "unsettled",
+    )  # fmt: skip
 
     role = False
 
@@ -58,9 +62,10 @@ class Sender(Link):
         """delivery-id → context, in the order sent."""
         self._delivery_count = 0
         self._initial_count = 0
+        self._early: tuple[int | None, int | None, bool, bool] | None = None
         self._payload_max = -1
-        self._form: TransferForm | None = None
-        self._write = session.connection.output.append
+        self._form = _NO_FORM
+        self._output = session.connection.output
 
     @property
     def sendable(self) -> bool:
@@ -82,7 +87,7 @@ class Sender(Link):
     @property
     def message_bytes_max(self) -> int | None:
         """The largest delivery that the peer takes (§2.7.3); its 0 and null both mean no limit."""
-        return None if self.remote_attach is None else self.remote_attach.max_message_size or None
+        return message_size_limit(self.remote_attach)
 
     def send(
         self,
@@ -101,8 +106,8 @@ class Sender(Link):
         credit = self.credit
         if credit <= 0:
             raise LocalProtocolError(f"link {self.name!r} has no credit")
-        one = type(parts) is bytes
-        size = len(parts) if one else sum(map(len, parts))
+        pieces: Sequence[bytes] = (parts,) if isinstance(parts, bytes) else parts
+        size = len(pieces[0]) if len(pieces) == 1 else sum([len(piece) for piece in pieces])
         if size > self._payload_max and self.message_bytes_max is not None and size > self.message_bytes_max:
             raise LocalProtocolError(f"link {self.name!r} takes {self.message_bytes_max} bytes, not {size}")
         self.credit = credit - 1
@@ -122,25 +127,17 @@ class Sender(Link):
         ):
             session.window_out -= 1
             session.next_outgoing_id = (session.next_outgoing_id + 1) & _SERIAL
-            write = self._write
             form = self._form
-            write(
-                form.pack(  # type: ignore[union-attr]  # there is a form wherever _payload_max is not -1
-                    form.head_bytes + size,  # type: ignore[union-attr]
-                    form.prefix,  # type: ignore[union-attr]
-                    delivery_id,
-                    b"\xa0\x04",
-                    delivery_id,
+            output = self._output
+            output.append(
+                form.pack(
+                    form.head_bytes + size, form.prefix, delivery_id, b"\xa0\x04", delivery_id,
                     b"\x43\x41" if settled else b"\x43\x42",
                 )
-            )
-            if one:
-                write(parts)  # type: ignore[arg-type]  # `one` says that it is bytes
-            else:
-                for part in parts:
-                    write(part)  # type: ignore[arg-type]  # likewise
+            )  # fmt: skip
+            output += pieces
         else:
-            payload = parts if isinstance(parts, bytes) else b"".join(parts)
+            payload = b"".join(pieces)
             session.send_later(Pending(self, delivery_id, payload, settled, message_format, state))
         return delivery_id
 
@@ -182,6 +179,11 @@ class Sender(Link):
         """The peer's flow for this link: credit is absolute, reckoned from its delivery-count (§2.6.7)."""
         if self.detach_sent:
             return
+        if not self.attach_sent:
+            # Pipelined before our answer: it counts from then on.
+            self._early = (delivery_count, link_credit, drain, echo)
+            events.append(CreditChanged(self))
+            return
         if link_credit is not None:
             used = (self._delivery_count - (self._initial_count if delivery_count is None else delivery_count)) & (
                 _SERIAL
@@ -190,12 +192,12 @@ class Sender(Link):
                 used -= _SERIAL + 1
             credit = link_credit - used
             self.credit = credit if credit > 0 else 0
-            if self._payload_max < 0 and self.attach_sent:
+            if self._payload_max < 0:
                 self._prepare()
         self.drain = drain
         if drain and self.credit == 0:
             self.drained()
-        elif echo and not drain and self.attach_sent:
+        elif echo and not drain:
             self.flow()
         events.append(CreditChanged(self))
 
@@ -213,16 +215,11 @@ class Sender(Link):
             del self.session.unsettled_out[old]
             self.session.unsettled_out[new] = self
 
-    def _begin_count(self, attach: Attach) -> None:
-        count = attach.initial_delivery_count or 0
-        if self.remote_attach is None:
-            self._delivery_count = self._initial_count = count
-        else:
-            # A pipelined flow may have come before our answer; it was reckoned from 0.
-            self._delivery_count = (self._delivery_count - self._initial_count + count) & _SERIAL
-            self._initial_count = count
-        if self.credit > 0:
-            self._prepare()
+    def _attached(self, attach: Attach) -> None:
+        self._delivery_count = self._initial_count = attach.initial_delivery_count or 0
+        if self._early is not None:
+            early, self._early = self._early, None
+            self.on_flow(*early, [])
 
     def on_attach(self, attach: Attach) -> None:
         """The peer's attach, new or in answer to ours."""
@@ -230,6 +227,7 @@ class Sender(Link):
         self.refused = self.attach_sent and attach.target is None
 
     def _stop(self) -> None:
+        self._early = None
         self.credit = 0
         self.drain = False
 

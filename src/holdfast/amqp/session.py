@@ -13,6 +13,7 @@ from holdfast.amqp import codec, conditions, fast
 from holdfast.amqp.events import ConnEvent, CreditChanged, LinkAttached, Outcomes, ReceiverSettled, SessionEnded
 from holdfast.amqp.faults import SessionFault
 from holdfast.amqp.frames import frame
+from holdfast.amqp.link import Link
 from holdfast.amqp.performatives import (
     Accepted,
     Attach,
@@ -27,7 +28,6 @@ from holdfast.amqp.performatives import (
     Rejected,
     Released,
     Source,
-    Target,
     Transfer,
     decode_composite,
 )
@@ -60,12 +60,12 @@ class Session:
         self.over = False
         """SessionEnded was emitted."""
         self.handle_max_out = 0xFFFFFFFF
-        self.links: dict[int, Receiver | Sender] = {}
+        self.links: dict[int, Link] = {}
         """Our handle → link, until both sides have detached."""
         self.remote_links: dict[int, Receiver | Sender] = {}
         """The peer's handle → link, until the peer has detached."""
         self._names: dict[tuple[str, bool], Receiver | Sender] = {}
-        self._live: dict[Receiver | Sender, None] = {}
+        self._live: dict[Link, None] = {}
         self.next_outgoing_id = self.next_delivery_id = settings.first_transfer_id
         self.window_out = 0
         """Transfer frames that the peer takes now (remote-incoming-window)."""
@@ -143,12 +143,12 @@ class Session:
         """End the session; LinkDetached for each link and SessionEnded come when the peer answers."""
         if self.usable:
             self.end_sent = True
-            self._stop_links()
+            self.stop_links()
             self.connection.write(self.channel, End(error))
 
     # ---------------------------------------------------------------------------------------- for its links
 
-    def take_handle(self, link: Receiver | Sender) -> int:
+    def take_handle(self, link: Link) -> int:
         """The lowest handle of ours that is free; LocalProtocolError if there is none."""
         handle = 0
         while handle in self.links:
@@ -163,7 +163,7 @@ class Session:
         if self.links.get(handle) is link:
             del self.links[handle]
 
-    def forget(self, link: Receiver | Sender) -> None:
+    def forget(self, link: Link) -> None:
         """The link is over; its name is free."""
         if link in self._live:
             del self._live[link]
@@ -176,6 +176,10 @@ class Session:
         """Send a performative on this session's channel, if it still may speak."""
         if self.usable:
             self.connection.write(self.channel, performative)
+
+    def fits(self, performative: Any) -> bool:
+        """Whether one frame of the peer's holds it."""
+        return len(codec.encode(performative)) <= self.connection.body_bytes_max
 
     def write_flow(self, handle: int, delivery_count: int | None, credit: int, drain: bool) -> None:
         """A link's flow."""
@@ -222,15 +226,17 @@ class Session:
         if self.usable:
             self._send_backlog()
 
-    def forget_frames_of(self, link: Receiver | Sender) -> None:
+    def forget_frames_of(self, link: Link) -> None:
         """Drop what waits for the window on `link`; deliveries that follow move up, so that no id is left out."""
-        if not any(item is link or (isinstance(item, Pending) and item.sender is link) for item in self.backlog):
+        kept = [
+            item for item in self.backlog
+            if item is not link and not (isinstance(item, Pending) and item.sender is link)
+        ]  # fmt: skip
+        if len(kept) == len(self.backlog):
             return
         waiting = [item for item in self.backlog if isinstance(item, Pending) and not item.started]
         number = (self.next_delivery_id - len(waiting)) & _SERIAL
-        self.backlog = deque(
-            item for item in self.backlog if item is not link and not (isinstance(item, Pending) and item.sender is link)
-        )
+        self.backlog = deque(kept)
         moved = []
         for item in waiting:
             if item.sender is link:
@@ -286,9 +292,7 @@ class Session:
         link.handle = self.take_handle(link)
         if connection.links >= connection.settings.links_max:
             link.over = True
-            link._refuse(
-                Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), f"{connection.links} links are attached")
-            )
+            link._refuse(Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), f"{connection.links} links are attached"))
             return
         self._names[key] = link
         self._live[link] = None
@@ -335,11 +339,8 @@ class Session:
         self._blocked = False
         events.extend(CreditChanged(link) for link in self._live if isinstance(link, Sender) and link.credit > 0)
 
-    def on_transfer(self, buf: bytes, at: int, end: int, events: list[ConnEvent]) -> None:
-        """A transfer whose performative is at `at`, in a frame that ends at `end`."""
-        parsed = fast.parse_transfer(buf, at + 3, end)
-        if parsed is None:
-            parsed = plain_transfer(buf, at, end)
+    def on_transfer(self, parsed: fast.ParsedTransfer, buf: bytes, end: int, events: list[ConnEvent]) -> None:
+        """A transfer whose payload ends at `end`."""
         window = self._window_in - 1
         if window < 0:
             raise SessionFault(self, conditions.WINDOW_VIOLATION, f"the window is {self._window} transfers")
@@ -355,11 +356,8 @@ class Session:
             self._write_session_flow()
         link.on_transfer(parsed, buf, end, events)
 
-    def on_disposition(self, buf: bytes, at: int, end: int, events: list[ConnEvent]) -> None:
-        """A disposition whose performative is at `at`."""
-        parsed = fast.parse_disposition(buf, at + 3, end)
-        if parsed is None:
-            parsed = plain_disposition(buf[at:end])
+    def on_disposition(self, parsed: fast.ParsedDisposition, events: list[ConnEvent]) -> None:
+        """A disposition: of our deliveries if the peer speaks as receiver, else of its own."""
         role, first, last, settled, state = parsed
         if last is None:
             last = first
@@ -389,9 +387,7 @@ class Session:
                 if current is not None:
                     events.append(_outcomes(current, contexts, state, settled, start, end))
                 current, contexts, start = sender, [], number
-            contexts.append(
-                sender.unsettled.pop(number) if settled or terminal else sender.unsettled[number]
-            )
+            contexts.append(sender.unsettled.pop(number) if settled or terminal else sender.unsettled[number])
             end = number
         if current is not None:
             events.append(_outcomes(current, contexts, state, settled, start, end))
@@ -450,12 +446,17 @@ class Session:
         key = (link.name, link.role)
         if key in self._names:
             raise LocalProtocolError(f"a link named {link.name!r} is attached in this session")
-        link._attach(attach)
+        try:
+            link._attach(attach)
+        except LocalProtocolError:
+            self.free_handle(link, link.handle)
+            raise
         self._names[key] = link
         self._live[link] = None
         self.connection.links += 1
 
-    def _stop_links(self) -> None:
+    def stop_links(self) -> None:
+        """No link of this session sends any more."""
         for link in self._live:
             link._stop()
         self.backlog.clear()

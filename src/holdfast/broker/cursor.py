@@ -177,7 +177,8 @@ class Cursor:
                     self._skip_to(queue.visible)
                     return None
                 if self.prefetched[-1][0] >= limit:
-                    return None
+                    self._skip_to(self.prefetched[-1][0])  # the numbers up to it were never stored, or left
+                    break
                 sequence, value = self.prefetched.pop()
             self._skip_to(sequence)
             self.position = sequence + 1
@@ -251,8 +252,17 @@ class Cursor:
         self.finished.add(self.floor, sequence - 1)
         self._raise_floor()
         self.position = max(self.position, self.floor)
+        if self.returned:
+            self.returned = [item for item in self.returned if item >= self.floor]
+            heapify(self.returned)
         self.queue.dirty(self)
         self.queue.reclaim()
+
+    def finish_unshown(self, sequence: int) -> None:
+        """An entry that no taker is to see any more (expired) is done with."""
+        self.counts.pop(sequence, None)
+        self.finished.add(sequence)
+        self._raise_floor()
 
     def _raise_floor(self) -> None:
         self.floor = max(self.floor, self.finished.end_of_run(self.floor) + 1)

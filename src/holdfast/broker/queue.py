@@ -225,8 +225,7 @@ class Queue:
     def drop_expired(self, cursor: Cursor, sequence: int, value: bytes) -> None:
         """An entry whose time to live is over, met by a cursor: it leaves, and `work.expired` tells the core."""
         if cursor.tracked:
-            cursor.finished.add(sequence)
-            cursor.advance(cursor.floor)
+            cursor.finish_unshown(sequence)
             self.dirty(cursor)
             self.reclaim()
             return
@@ -280,11 +279,21 @@ class Queue:
 
     def remove_cursor(self, name: str) -> None:
         """Forgets a named cursor; with the last one, what the shared one had finished leaves."""
-        self.named.pop(name)
+        gone = self.named.pop(name)
         self.dirty_cursors.pop(name, None)
         self.deleted_cursors.append(name)
+        shared = self.shared
+        if gone.mode == "take":  # it stood in the shared cursor's place: what it did is done
+            for first, last in gone.finished:
+                shared.finished.add(first, last)
+            shared.advance(gone.floor)
         if not self.named:
-            shared = self.shared
+            passed = self.read(self.reclaim_from, count_max=2**62, bytes_max=2**62) if shared.floor else []
+            for sequence, value in passed:
+                if sequence >= shared.floor:
+                    break
+                self.retire(sequence, entry.size_of(value))
+                self.reclaim_from = sequence + 1
             for first, last in shared.finished:
                 for sequence, value in self.read(first, count_max=last - first + 1, bytes_max=2**62):
                     if sequence <= last:

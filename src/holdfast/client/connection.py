@@ -356,6 +356,11 @@ class Connection:
         for link in self._links:
             self.touch(link)
 
+    def wire_broken(self, wire: Wire, error: Exception) -> None:
+        """Nothing is tried again after a defect: it would only come back."""
+        if wire is self._wire and self.failure is None:
+            self._fail(error)
+
     def wire_lost(self, wire: Wire, reason: str) -> None:
         """The transport is gone."""
         if wire is not self._wire:
@@ -384,10 +389,10 @@ class Connection:
     async def _ready(self, link: ClientLink) -> None:
         try:
             await link.ready()
-        except BaseException as error:
+        except BaseException:
             if link.failure is None:
                 link.fail(ConnectionEnded(f"{self.url}: given up before the node answered"))
-            raise error
+            raise
 
     def _link_attached(self, event: LinkAttached) -> None:
         link = event.link
@@ -423,18 +428,19 @@ class Connection:
         return wire
 
     async def _run(self) -> None:
-        while not self._closing:
+        while True:  # until `_end` cancels it
             self._reason = ""
             was_open = await self._connect_once()
-            if self._closing:
-                return
             if self._final:
                 self._fail(AuthenticationFailed(f"{self.url}: {self._reason}"))
+                return
+            if self._is_over():
                 return
             down_s = self.loop.time() - self._down_since
             wait_s = self._backoff.next_s()
             if down_s + wait_s > self.retry_s:
-                self._fail(ConnectionFailed(f"{self.url}: no connection for {down_s:.1f} s: {self._reason}"))
+                what = "cannot connect" if down_s < 1 else f"no connection for {down_s:.0f} s"
+                self._fail(ConnectionFailed(f"{self.url}: {what}: {self._reason}"))
                 return
             if was_open or self._backoff.attempts == 1:
                 log.warning("%s: %s; trying again for %g s", self.url, self._reason, self.retry_s)
@@ -460,6 +466,9 @@ class Connection:
             return False
         await wire.lost
         return self.reconnects > reconnects
+
+    def _is_over(self) -> bool:
+        return self._closing or self.failure is not None
 
     def _fail(self, error: Exception) -> None:
         self.failure = error

@@ -5,7 +5,7 @@ are tried again, every other one is the node's last word.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.events import Delivery, LinkDetached, Outcomes
@@ -109,6 +109,10 @@ class ClientLink:
     def touch(self) -> None:
         """`turn_ended` is called before this turn's write."""
         self._connection.touch(self)
+
+    def is_over(self) -> bool:
+        """It failed or was closed."""
+        return self.failure is not None
 
     def check(self) -> None:
         """Raises what ended the link."""

@@ -8,9 +8,11 @@ of a delivery, `x-opt-holdfast-number` (ulong) of a named producer's message (AM
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
+from holdfast.amqp import conditions
 from holdfast.amqp.codec import decode
 from holdfast.amqp.message import Message, split
 from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.errors import RemoteProtocolError
 
 NUMBER: Final = Symbol("x-opt-holdfast-number")
 SEQUENCE: Final = Symbol("x-opt-sequence-number")
@@ -84,9 +86,7 @@ def cut_payload(payload: bytes) -> Cut:
     first, last = sections.annotations
     if first == last:
         return Cut(payload[: sections.bare], None, payload[sections.bare :])
-    section, _ = decode(payload, first)
-    assert isinstance(section, Described), "split found a section that is none"
-    return Cut(payload[:first], section.value, payload[last:])
+    return Cut(payload[:first], _annotations(payload, first), payload[last:])
 
 
 def placed(payload: bytes) -> tuple[int, int]:
@@ -107,6 +107,13 @@ def _placed_slowly(payload: bytes) -> tuple[int, int]:
     first, last = split(payload).annotations
     if first == last:
         return 0, 0
-    section, _ = decode(payload, first)
-    fields = section.value if isinstance(section, Described) else {}
+    fields = _annotations(payload, first)
     return int(fields.get(SEQUENCE) or 0), int(fields.get(ENQUEUED) or 0)
+
+
+def _annotations(payload: bytes, at: int) -> dict[Any, Any]:
+    section, _ = decode(payload, at)
+    fields = section.value if isinstance(section, Described) else None
+    if not isinstance(fields, dict):
+        raise RemoteProtocolError(conditions.DECODE_ERROR, "message-annotations are no map")
+    return fields

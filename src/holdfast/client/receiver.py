@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Generator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from holdfast.amqp import events, performatives
-from holdfast.amqp.link import Link as EngineLink
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Error, Source, Target
 from holdfast.amqp.receiver import Receiver as EngineReceiver
@@ -20,6 +19,7 @@ from holdfast.amqp.session import Session
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.client.link import ClientLink
 from holdfast.client.payload import placed
+from holdfast.client.reading import read_message
 from holdfast.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Delivery:
         """The message, decoded when first asked for; RemoteProtocolError if it is none."""
         message = self._message
         if message is None:
-            message = self._message = Message.decode(self.payload)
+            message = self._message = read_message(self.payload)
         return message
 
     def accept(self) -> Awaitable[None]:

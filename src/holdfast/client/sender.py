@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from holdfast.amqp import conditions, performatives
 from holdfast.amqp.events import Outcomes
 from holdfast.amqp.link import Link as EngineLink
-from holdfast.amqp.link import message_size_limit
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Source, Target
 from holdfast.amqp.sender import Sender as EngineSender
@@ -189,7 +188,7 @@ class Sender(ClientLink):
         if link is not self._link:
             return
         assert link.remote_attach is not None
-        self._size_max = message_size_limit(link.remote_attach)
+        self._size_max = link.remote_attach.max_message_size or None  # 0 is no limit too
         try:
             if self.producer is not None:
                 self._learn_numbers(link.remote_attach.properties or {})
@@ -306,7 +305,7 @@ class Sender(ClientLink):
     ) -> None:
         spool = self._spool
         assert spool is not None
-        behind = not spool.drained or len(self._doubt) >= self._in_doubt_max
+        behind = not spool.is_drained() or len(self._doubt) >= self._in_doubt_max
         encoded = b"".join(cut.parts(None))
         local = spool.append(encoded)
         self._sync_later()
@@ -335,7 +334,7 @@ class Sender(ClientLink):
     def _load(self) -> None:
         """Brings what the spool still holds into the room that memory has, once the numbers are known."""
         spool = self._spool
-        if spool is None or spool.base is None or spool.drained:
+        if spool is None or spool.base is None or spool.is_drained():
             return
         room = self._in_doubt_max - len(self._doubt)
         if room <= 0:
@@ -352,8 +351,9 @@ class Sender(ClientLink):
             self._next_key += 1
             self._doubt[entry.key] = entry
             self._unsent.append(entry)
-        if not spool.drained and len(self._doubt) < self._in_doubt_max:
+        if not spool.is_drained() and len(self._doubt) < self._in_doubt_max:
             self.touch()
+        self._wake()
 
     def _pump(self) -> None:
         link = self._link
@@ -414,8 +414,8 @@ class Sender(ClientLink):
             self._given_out = max(self._given_out, last)
         if last > self._given_out:
             raise ProducerConflict(
-                f"producer {self.producer!r} to {self.address!r}: found number {last} stored, given out here is at most "
-                f"{self._given_out}: another sender uses the name"
+                f"producer {self.producer!r} to {self.address!r}: found number {last} stored, accepted is at most "
+                f"{self._given_out}, the last that was given out here: another sender uses the name"
             )
         self.last_number, self.missing = last, missing
         stored = [
@@ -487,7 +487,7 @@ class Sender(ClientLink):
         except StorageError as error:
             self.fail(error)
             raise
-        if self.failure is not None:
+        if self.is_over():
             spool.close()
 
 

@@ -161,8 +161,7 @@ class SpoolFile:
 
     # ------------------------------------------------------------------------------------------- reading
 
-    @property
-    def drained(self) -> bool:
+    def is_drained(self) -> bool:
         """Everything in the file was handed out by `load`."""
         return self._cursor >= self._end
 

@@ -5,7 +5,7 @@ order within a turn: events as they come, `turn_ended`, and once in the end `wir
 """
 
 import asyncio
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from holdfast.amqp.connection import Connection as Engine
 from holdfast.amqp.events import ConnEvent
@@ -29,6 +29,9 @@ class Owner(Protocol):
     def writing_resumed(self, wire: "Wire") -> None:
         """The socket takes bytes again."""
 
+    def wire_broken(self, wire: "Wire", error: Exception) -> None:
+        """A defect: an exception where none can be; `wire_lost` follows."""
+
     def wire_lost(self, wire: "Wire", reason: str) -> None:
         """The transport is gone; comes once."""
 
@@ -50,13 +53,15 @@ class Wire(asyncio.Protocol):
     # ------------------------------------------------------------------------------------ asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self._turn()
 
     def data_received(self, data: bytes) -> None:
-        self._handle(self.engine.receive(data, self._loop.time()))
+        try:
+            self._handle(self.engine.receive(data, self._loop.time()))
+        except Exception as error:
+            self._broken(error)
 
     def pause_writing(self) -> None:
         self.paused = True
@@ -100,8 +105,12 @@ class Wire(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        self._owner.turn_ended(self)
-        output = self.engine.take_output(self._loop.time())
+        try:
+            self._owner.turn_ended(self)
+            output = self.engine.take_output(self._loop.time())
+        except Exception as error:
+            self._broken(error)
+            return
         if output:
             transport.writelines(output)
         if self.engine.closed:
@@ -123,7 +132,15 @@ class Wire(asyncio.Protocol):
 
     def _tick(self) -> None:
         self._timer = None
-        self._handle(self.engine.tick(self._loop.time()))
+        try:
+            self._handle(self.engine.tick(self._loop.time()))
+        except Exception as error:
+            self._broken(error)
+
+    def _broken(self, error: Exception) -> None:
+        """A defect of ours: without this the loop would log it, and whoever waits would wait for ever."""
+        self._owner.wire_broken(self, error)
+        self.abort(describe(error))
 
 
 def describe(error: BaseException | None) -> str:

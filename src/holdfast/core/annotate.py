@@ -16,6 +16,7 @@ from holdfast.errors import RemoteProtocolError
 
 OWN_PREFIX: Final = "x-opt-holdfast-"
 NUMBER: Final = Symbol("x-opt-holdfast-number")
+TOLD_ANEW: Final = ("x-opt-sequence-number", "x-opt-enqueued-time")
 ANNOTATIONS_MAX: Final = 1_000
 
 _SEQUENCE: Final = b"\xa3\x15x-opt-sequence-number\x80"
@@ -28,6 +29,11 @@ _MAP32: Final = 0xD1
 _MESSAGE_ANNOTATIONS: Final = b"\x00\x53\x72"
 
 _FIRST_DURABLE: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
+
+
+def _ours(key: object) -> bool:
+    """Whether a node says this, and no client: told anew at each delivery, so that it stands there once."""
+    return str(key).startswith(OWN_PREFIX) or key in TOLD_ANEW
 
 
 class Annotations(NamedTuple):
@@ -53,7 +59,7 @@ def strip(payload: bytes, sections: Sections) -> Annotations:
             "amqp:decode-error", f"message-annotations: accepted is a map of at most {ANNOTATIONS_MAX}"
         )
     number = fields.get(NUMBER)
-    kept = {key: value for key, value in fields.items() if not str(key).startswith(OWN_PREFIX)}
+    kept = {key: value for key, value in fields.items() if not _ours(key)}
     items = b"".join(encode(key) + encode(value) for key, value in kept.items())
     return Annotations(2 * len(kept), items, number if isinstance(number, int) else None)
 
@@ -67,7 +73,9 @@ def merge(value: bytes, added: dict[Any, Any]) -> bytes:
         fields, _ = decode(
             b"\xd1" + size.to_bytes(4, "big") + item.annotation_count.to_bytes(4, "big") + item.annotations
         )
-    fields.update({key: part for key, part in added.items() if not str(key).startswith(OWN_PREFIX)})
+    merged = fields | {key: part for key, part in added.items() if not _ours(key)}
+    if len(merged) <= ANNOTATIONS_MAX:  # modified again and again it may not grow without end
+        fields = merged
     return entry.pack(
         flags=item.flags,
         enqueued_ms=item.enqueued_ms,

@@ -19,7 +19,7 @@ from holdfast.core import hops, sessions
 from holdfast.core.catalog import DEAD_LETTERS
 from holdfast.core.egress import ConsumerLink, ReaderLink
 from holdfast.core.ingress import ProducerLink
-from holdfast.core.management import MANAGEMENT, OPERATIONS_CREDIT, ReplyLink, RequestLink
+from holdfast.core.management import MANAGEMENT, OPERATIONS_CREDIT, SUBSCRIPTIONS_MAX, ReplyLink, RequestLink
 from holdfast.core.peer import Peer
 from holdfast.errors import ConfigError
 
@@ -36,6 +36,9 @@ END: Final = "holdfast:end-sequence:ulong"
 SUBSCRIPTION: Final = "holdfast:subscription:list"
 
 COPY: Final = Symbol("copy")
+
+PRODUCER_KEY_BYTES_MAX: Final = 400
+"""A producer's name and address together: what a key of the store's small tables holds (broker/port.py)."""
 
 
 class Refusal(Exception):
@@ -148,6 +151,9 @@ def _produce(core: "NodeCore", peer: Peer, link: Receiver, address: Address, pro
         return
     if not isinstance(name, str) or not name or len(name.encode()) > NAME_BYTES_MAX or "\0" in name:
         raise Refusal(conditions.INVALID_FIELD, f"{PRODUCER}: accepted is a string of 1 to {NAME_BYTES_MAX} bytes")
+    if len(f"{name}\0{address}".encode()) > PRODUCER_KEY_BYTES_MAX:
+        text = f"{PRODUCER}: accepted are at most {PRODUCER_KEY_BYTES_MAX - 1} bytes together with the address"
+        raise Refusal(conditions.INVALID_FIELD, text)
     producer = core.catalog.producer(str(name), str(address))
     older = producer.holder
     if isinstance(older, ProducerLink):
@@ -199,12 +205,11 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
     start, end, held = _filters(queue, source)
     echoed = replace(source, filter=_applied(source))
     if source.distribution_mode == COPY or start is not None:
-        reader = ReaderLink(
-            core, peer, link, queue, start=start if start is not None else 0, end=end, settled=presettled
-        )
         if held is not None:
             _check_lease(queue, held)
-        link.context = reader
+        link.context = ReaderLink(
+            core, peer, link, queue, start=start if start is not None else 0, end=end, settled=presettled
+        )
         link.accept(source=echoed)
         queue.touch()
         return
@@ -212,6 +217,9 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
     if source.durable and str(source.expiry_policy) == "never":
         name = check_name(link.name)
         found = queue.named.get(name)
+        if found is None and len(queue.named) >= SUBSCRIPTIONS_MAX:
+            text = f"queue {queue.name!r} has {len(queue.named)} subscriptions"
+            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         if found is None:
             found = queue.add_cursor(name, "copy", queue.next_sequence)
         if found.mode != "copy":

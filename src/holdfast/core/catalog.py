@@ -174,8 +174,13 @@ class Catalog:
             batch.deletes.append(("subscriptions", records.cursor_key(queue.queue_id, name)))
         batch.puts.pop(("queues", queue.name.encode()), None)
         for key in [key for key, producer in self.producers.items() if producer.address == queue.name]:
-            del self.producers[key]
-            batch.deletes.append(("producers", key))
+            self._forget_producer(key)
+        taken = [item for item in batch.appends if item[0] == queue.queue_id]
+        if taken:
+            batch.appends[:] = [item for item in batch.appends if item[0] != queue.queue_id]
+            batch.bytes_appended -= sum(len(value) for _, _, value in taken)
+        # What a commit in flight appends lies on disk when this batch is applied.
+        batch.retires += [(queue.queue_id, sequence) for sequence in range(queue.visible, queue.next_sequence)]
         self.work.busy.pop(queue, None)
         self.work.counted.pop(queue, None)
         for sequence in list(queue.cache):
@@ -194,7 +199,7 @@ class Catalog:
     def local_or_none(self, name: str) -> Queue | None:
         """As `local`; None also for what is no name, or at the bound on queues: the word came from afar."""
         try:
-            return self.local(name)
+            return self.local(name if name == DEAD_LETTERS else check_name(name))
         except ConfigError:
             return None
 
@@ -222,10 +227,14 @@ class Catalog:
             idle = [item for item in self.producers.values() if item.holder is None]
             if idle:
                 oldest = min(idle, key=lambda item: item.used_ms)
-                del self.producers[oldest.key]
-                self.work.batch.deletes.append(("producers", oldest.key))
+                self._forget_producer(oldest.key)
         self.producers[made.key] = made
         return made
+
+    def _forget_producer(self, key: bytes) -> None:
+        del self.producers[key]
+        self.work.batch.puts.pop(("producers", key), None)
+        self.work.batch.deletes.append(("producers", key))
 
     def put_producer(self, producer: Producer) -> None:
         producer.used_ms = self.clock.wall_ms

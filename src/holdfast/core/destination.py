@@ -37,6 +37,10 @@ class Destination:
         self.next_tick: float | None = None
         self.closing: dict[UUID, float] = {}
         """Old stores of names that came back with a new one, and when their gaps close."""
+        current = set(self.catalog.neighbour_stores.values())
+        for uuid, origin in self.catalog.origins.items():  # the grace begins anew, lest a restart keep gaps for ever
+            if current and uuid not in current and origin.gaps():
+                self.closing[uuid] = core.now + GRACE_S
         self._load_waiting()
 
     def _load_waiting(self) -> None:
@@ -91,7 +95,7 @@ class Destination:
             return False
         value, size = self._pack(arrival, message_format, late=verdict is Verdict.LATE)
         if not core.has_room(len(value), forwarding=True):
-            return False
+            return False if core.room_is_known else None
         if verdict is Verdict.WAIT:
             core.turn.keep_origin(origin)
             held = self.catalog.own(WAITING)
@@ -118,7 +122,7 @@ class Destination:
         else:
             origin.adopt(receipt)
             self.core.log(
-                "info", f"origin {origin.origin}: begins at {receipt}, as this node said before its disk was new"
+                "INFO", f"origin {origin.origin}: begins at {receipt}, as this node said before its disk was new"
             )
         self._changed(origin)
 

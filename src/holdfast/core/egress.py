@@ -8,6 +8,7 @@ held goes back to its old place.
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.performatives import Accepted, Modified, Received, Rejected, Released
 from holdfast.broker.cursor import READ_BYTES, READ_COUNT, Cursor
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 
 BROWSE_LIMIT: Final = 512
 """Entries that a reader by sequence is given in one turn."""
+
+
+def too_large(link: Sender, parts: tuple[Any, ...]) -> bool:
+    """Whether the peer said that it takes no delivery of that size (§2.7.3)."""
+    limit = link.message_bytes_max
+    return limit is not None and sum([len(part) for part in parts]) > limit
 
 
 class Egress:
@@ -66,6 +73,9 @@ class ConsumerLink(Egress):
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         core = self.core
         parts = annotate.for_consumer(value, sequence, delivery_count, core.clock.steady_ms)
+        if too_large(self.link, parts):
+            core.steal(self, f"sequence {sequence} is larger than this link takes", MESSAGE_SIZE_EXCEEDED)
+            return
         message_format = int.from_bytes(value[20:24], "big")
         self.link.send(parts, context=sequence, settled=self.presettled, message_format=message_format)
         if self.presettled:
@@ -104,6 +114,8 @@ class ConsumerLink(Egress):
             if not settled:
                 return
             state = self.default_outcome()
+        elif not settled and not isinstance(state, (Accepted, Rejected, Released, Modified)):
+            return  # a transaction's, which nobody offered: the delivery stays open (session.py)
         self.held -= len(contexts)
         if isinstance(state, Accepted):
             cursor.finish(contexts)
@@ -168,6 +180,9 @@ class ReaderLink(Egress):
             if self.end is not None and sequence >= self.end:
                 break
             parts = annotate.for_consumer(value, sequence, None, self.core.clock.steady_ms)
+            if too_large(link, parts):
+                self.core.steal(self, f"sequence {sequence} is larger than this link takes", MESSAGE_SIZE_EXCEEDED)
+                return
             message_format = int.from_bytes(value[20:24], "big")
             link.send(parts, context=sequence, settled=self.presettled, message_format=message_format)
             self.peer.touch()

@@ -6,7 +6,6 @@ another node leaves a tombstone in its transmission queue (CUSTODY, end to end 3
 
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.amqp.codec import encode
 from holdfast.amqp.performatives import Rejected
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
@@ -43,10 +42,9 @@ def reject(core: "NodeCore", cursor: Cursor, sequences: list[int], state: Reject
 
 
 def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> None:
-    item = entry.unpack(value)
     reason = reason[:REASON_CHARACTERS_MAX]
-    notes = bytes(item.annotations) + encode(REASON) + encode(reason) + encode(DEAD_FROM) + encode(place)
-    count = item.annotation_count + 4
+    item = entry.unpack(annotate.merge(value, {REASON: reason, DEAD_FROM: place}))
+    notes, count = item.annotations, item.annotation_count
     dead = entry.pack(
         flags=item.flags & entry.DURABLE,
         enqueued_ms=core.clock.wall_ms,
@@ -82,9 +80,20 @@ def purge(core: "NodeCore", queue: Queue) -> int:
     """Empties a queue but for what is in somebody's hands; in transmission, tombstones take the places."""
     gone = queue.purge()
     if queue.name.startswith("@"):
-        for _, value in gone:
-            tombstone(core, queue, value)
+        end_in_transit(core, [(queue, sequence, value) for sequence, value in gone])
     return len(gone)
+
+
+def end_in_transit(core: "NodeCore", gone: list[tuple[Queue, int, bytes]]) -> None:
+    """Tombstones for entries that leave with this batch; where it is refused, they are back in their places."""
+    if not gone:
+        return
+    places = {(queue.queue_id, sequence) for queue, sequence, _ in gone}
+    batch = core.work.batch
+    batch.retires[:] = [item for item in batch.retires if item not in places]
+    core.turn.moves += gone
+    for queue, _, value in gone:
+        tombstone(core, queue, value)
 
 
 def tombstone(core: "NodeCore", queue: Queue, value: bytes) -> None:

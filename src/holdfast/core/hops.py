@@ -17,8 +17,11 @@ from holdfast.amqp.message import split
 from holdfast.amqp.performatives import Accepted, Error, Released, Source, Target
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.broker import entry
+from holdfast.broker.address import NAME_BYTES_MAX
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
+from holdfast.core.egress import too_large
+from holdfast.core.endings import dead_letter, tombstone
 from holdfast.core.ingress import Ingress
 from holdfast.core.peer import Peer
 from holdfast.errors import RemoteProtocolError
@@ -43,6 +46,9 @@ TOMBSTONE: Final = Symbol("x-opt-holdfast-tombstone")
 
 RETRY_S: Final = 1.0
 """How long a sender waits before it tries again where the neighbour would not take a number."""
+
+ROOM_BYTES: Final = 256 * 1024
+"""Below that a node gives its neighbours no credit."""
 
 _DELIVERY_ANNOTATIONS: Final = Struct(">3sBII")
 
@@ -81,6 +87,8 @@ class CustodySender:
         self.in_doubt: dict[int, int] = {}
         """Number -> sequence under `epoch`, in ascending order."""
         self.retry_at: float | None = None
+        self.sent = 0
+        """The highest number of our own that this life has sent there."""
         queue.shared.attach(self)
 
     # ------------------------------------------------------------------------------------------------ link
@@ -150,8 +158,17 @@ class CustodySender:
         core = self.core
         head, notes = annotate.for_neighbour(item, core.clock.steady_ms)
         parts = (head, self._annotations(item), *notes, item.bare)
+        if too_large(link, parts):
+            self.number -= 1
+            dead_letter(core, value, f"larger than {self.neighbour.name!r} takes", str(self.destination))
+            self.queue.shared.shown.pop(sequence)
+            core.move_out(self.queue, sequence, value)
+            tombstone(core, self.queue, value)
+            return
         link.send(parts, context=self.number, message_format=item.message_format)
         self.in_doubt[self.number] = sequence
+        if item.identity.origin == core.store_uuid and item.identity.number > self.sent:
+            self.sent = item.identity.number
         peer.touch()
         if core.config.telemetry_messages:
             core.record_message("sent", self.queue, sequence, value, destination=self.destination)
@@ -244,9 +261,14 @@ class CustodyReceiver(Ingress):
 
     def refill(self) -> None:
         while self.parked and not self.failed and self._take(self.parked[0]):
-            self.parked.popleft()
-        if not self.parked and not self.failed and self.link.attached:
+            if self.parked:  # a number that fails takes all that are parked with it
+                self.parked.popleft()
+        if self.parked or self.failed or not self.link.attached:
+            return
+        if self.core.has_room(ROOM_BYTES, forwarding=True):
             self.top_up(self.core.config.limits.credit)
+        else:  # full: credit is withheld, nothing is sent back and forth
+            self.core.wait_for_room(self)
 
     def gone(self) -> None:
         self.fenced = True
@@ -282,13 +304,15 @@ class CustodyReceiver(Ingress):
             self.failed = True
             self.link.detach(closed=True, error=Error(Symbol(error.condition), error.description))
             self.peer.touch()
-            self.core.log("warning", f"neighbour {self.neighbour}: {error.description}")
+            self.core.log("WARNING", f"neighbour {self.neighbour}: {error.description}")
             return True
         if number <= self.taken:
             self.core.turn.arrived(self, delivery.delivery_id)
             return True
         taken = self.core.destination.take(arrival, message_format=delivery.message_format or 0)
         if taken is None:
+            if not self.core.room_is_known:
+                self.core.wait_for_room(self)
             return False
         if not taken:
             self.fail()
@@ -310,6 +334,7 @@ class CustodyReceiver(Ingress):
             or not isinstance(sequence, int)
             or not 0 < sequence < 2**63
             or not isinstance(to, str)
+            or len(to.encode("utf-8", "replace")) > NAME_BYTES_MAX
             or not isinstance(receipt, int)
             or not isinstance(trace, list)
             or len(trace) > entry.TRACE_MAX

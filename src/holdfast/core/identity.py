@@ -19,11 +19,15 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
     old = core.store_uuid
     core.store_uuid = core.store.mint()
     core.log(
-        "warning",
+        "WARNING",
         f"{destination} has {mark} of ours, we know of fewer: this store was restored; it is {core.store_uuid} now",
     )
-    core.record("loss", {"origin": str(old), "first": None, "last": mark, "reason": "this store was restored"})
     lives = core.identities_at_start
+    first = lives.get(destination, 1)
+    core.record("loss", {"origin": str(old), "first": first, "last": mark, "reason": "this store was restored"})
+    for neighbour in core.neighbours.values():
+        for sender in neighbour.senders.values():
+            sender.sent = 0
     for name, queue in core.catalog.transmissions():
         core.catalog.identities[name] = 1
         core.catalog.receipts[name] = 0
@@ -33,20 +37,46 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
             for sequence, value in found:
                 _rename(core, queue, name, sequence, value, old, lives.get(name, 1))
             first = found[-1][0] + 1
+        _rename_unseen(core, queue, name, old, lives.get(name, 1))
         queue.shared.prefetched.clear()
         core.catalog.put_identity(name)
     core.identities_at_start = {}
+    for neighbour in core.neighbours.values():
+        if neighbour.control is not None and neighbour.control.attached:
+            neighbour.control_attached()  # who we are now
+
+
+def _rename_unseen(core: "NodeCore", queue: Queue, destination: str, old: UUID, since: int) -> None:
+    """The same for what a commit in flight, or the turn gathered behind it, appends."""
+    if core.in_flight is not None:
+        for queue_id, sequence, value in core.in_flight.batch.appends:
+            if queue_id == queue.queue_id:
+                _rename(core, queue, destination, sequence, value, old, since)
+    gathered = core.work.batch.appends
+    for index, (queue_id, sequence, value) in enumerate(gathered):
+        if queue_id == queue.queue_id:
+            renamed = _renamed(core, destination, value, old, since)
+            if renamed is not None:
+                queue.uncache(sequence)
+                gathered[index] = (queue_id, sequence, renamed)
 
 
 def _rename(
     core: "NodeCore", queue: Queue, destination: str, sequence: int, value: bytes, old: UUID, since: int
 ) -> None:
-    """What was numbered in this life by a rolled-back counter, and never sent, is numbered anew."""
+    renamed = _renamed(core, destination, value, old, since)
+    if renamed is not None:
+        queue.uncache(sequence)
+        core.work.batch.appends.append((queue.queue_id, sequence, renamed))
+        core.turn.rewritten.add((queue, sequence))
+
+
+def _renamed(core: "NodeCore", destination: str, value: bytes, old: UUID, since: int) -> bytes | None:
+    """What was numbered in this life by a rolled-back counter, and never sent, is numbered anew; else None."""
     item = entry.unpack(value)
     if item.identity is None or item.identity.origin != old or item.identity.number < since:
-        return
-    queue.uncache(sequence)
-    renamed = entry.pack(
+        return None
+    return entry.pack(
         flags=item.flags,
         enqueued_ms=item.enqueued_ms,
         bare=item.bare,
@@ -58,5 +88,3 @@ def _rename(
         identity=core.next_identity(destination),
         to=item.to,
     )
-    core.work.batch.appends.append((queue.queue_id, sequence, renamed))
-    core.turn.rewritten.add((queue, sequence))

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 ACCEPTED: Final = Accepted()
 
+ENTRY_OVERHEAD: Final = 512
+"""Bytes that an entry may have beyond its payload: its fixed part, identity, address."""
+
 
 def rejection(condition: str, description: str) -> Rejected:
     return Rejected(Error(Symbol(condition), description))
@@ -54,7 +57,7 @@ class Ingress:
 
     def top_up(self, window: int) -> None:
         """Grants `window` where half of it is used up (CLIENTS 16); takes credit back where the window shrank."""
-        if not self.link.detached and self.link.credit <= window // 2 and self.link.credit != window:
+        if self.link.attached and self.link.credit <= window // 2 and self.link.credit != window:
             self.link.grant(window)
             self.peer.touch()
 
@@ -149,7 +152,10 @@ class ProducerLink(Ingress):
                 return False
             text = f"queue {queue.name!r} is full: {queue.messages} messages, {queue.bytes_held} bytes"
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
-        if not core.has_room(len(payload)):
+        if not core.has_room(len(payload) + ENTRY_OVERHEAD):
+            if not core.room_is_known:
+                core.wait_for_room(self)
+                return False
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, "the node's disk is full"))
         if producer is not None and not producer.admits(number, core.config.limits.ranges_max):
             text = f"producer {producer.name!r}: more than {core.config.limits.ranges_max} gaps in its numbers"

@@ -8,15 +8,17 @@ once it is on disk. An operation that is not known is 400, a name that is not kn
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, Sender
 from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Properties
-from holdfast.amqp.types import Int, Ulong
+from holdfast.amqp.performatives import Error, Properties
+from holdfast.amqp.types import Int, Symbol, Ulong
 from holdfast.broker.address import check_name
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
+from holdfast.core.catalog import WAITING
 from holdfast.core.config import QueueConfig
-from holdfast.core.egress import Egress
+from holdfast.core.egress import Egress, too_large
 from holdfast.core.endings import purge
 from holdfast.core.ingress import ACCEPTED, Ingress, rejection
 from holdfast.core.peer import Peer
@@ -138,6 +140,8 @@ def queue_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answ
 
 def queue_purge(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
     queue = _queue(core, name)
+    if name == WAITING:
+        raise Refused(409, f"queue {name!r} belongs to the node: SKIP closes the gaps that its messages wait for")
     if queue.named:
         raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
     return Answer(200, "OK", {"purged": Ulong(purge(core, queue))}, stored=True)
@@ -212,7 +216,7 @@ def subscription_open(core: "NodeCore", name: str, arguments: dict[str, Any]) ->
         elif start == "next":
             place = queue.next_sequence
         elif isinstance(start, int) and not isinstance(start, bool):
-            place = max(int(start), queue.head())
+            place = min(max(int(start), queue.head()), queue.next_sequence)
         else:
             raise Refused(400, f"start: found {start!r}, accepted is first, next or a sequence")
         cursor = queue.add_cursor(name, mode, place)
@@ -322,14 +326,20 @@ class ReplyLink(Egress):
 
     def credited(self) -> None:
         while self.waiting and not self.link.detached and self.link.credit > 0:
-            self.link.send(self.waiting.pop(0), context=None, settled=True)
+            payload = self.waiting.pop(0)
+            if too_large(self.link, (payload,)):
+                error = Error(Symbol(conditions.MESSAGE_SIZE_EXCEEDED), "the answer is larger than this link takes")
+                self.link.detach(closed=True, error=error)
+            else:
+                self.link.send(payload, context=None, settled=True)
             self.peer.touch()
         if self.link.drain and not self.link.detached:
             self.link.drained()
             self.peer.touch()
 
     def gone(self, unsettled: list[Any]) -> None:
-        self.core.reply_links.pop((self.peer, self.reply_to), None)
+        if self.core.reply_links.get((self.peer, self.reply_to)) is self:
+            del self.core.reply_links[self.peer, self.reply_to]
 
 
 class RequestLink(Ingress):

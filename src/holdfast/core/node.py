@@ -17,11 +17,11 @@ from holdfast.broker import entry
 from holdfast.broker.port import Batch
 from holdfast.broker.queue import Clock, Queue, Work
 from holdfast.core import attach, events, sessions
-from holdfast.core.catalog import Catalog, Tables
+from holdfast.core.catalog import STEADY_KEY, Catalog, Tables
 from holdfast.core.config import NodeConfig
 from holdfast.core.destination import GRACE_S, Destination
 from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
-from holdfast.core.endings import tombstone
+from holdfast.core.endings import end_in_transit
 from holdfast.core.hops import CustodyReceiver, CustodySender
 from holdfast.core.identity import renew
 from holdfast.core.ingress import Ingress, ProducerLink
@@ -34,8 +34,11 @@ from holdfast.core.undo import undo
 PUMP_LIMIT: Final = 1_024
 """Entries that one cursor hands out in one turn."""
 
-ROOM_OVERHEAD: Final = 400
-"""Bytes of the store that an entry takes beside its own, at most."""
+STEADY_EVERY_MS: Final = 1_000
+"""How far the stored steady time may lie behind, where anything is stored at all."""
+
+FORWARDING_BYTES: Final = 1024 * 1024
+"""What of the store's reserve forwarding may use, so that two full neighbours do not wait for each other for ever."""
 
 
 class NodeCore:
@@ -57,12 +60,14 @@ class NodeCore:
         self.clock = Clock(wall_ms, wall_ms)
         self.catalog = Catalog(config, store, clock=self.clock, work=self.work, new_uuid=self.new_uuid)
         self.steady_at_start_ms = self.clock.steady_ms
+        self._steady_stored_ms = 0
         self.identities_at_start = dict(self.catalog.identities)
         self.room_bytes = store.room_bytes()
         self.commands: list[events.Command] = []
         self.connections: dict[int, Peer] = {}
         self.touched: dict[Peer, None] = {}
         self.refills: dict[ProducerLink | CustodyReceiver, None] = {}
+        self.starved: dict[ProducerLink | CustodyReceiver, None] = {}
         self.presettled: dict[ConsumerLink, None] = {}
         self.drains: dict[ConsumerLink, None] = {}
         self._producers: dict[Queue, dict[ProducerLink, None]] = {}
@@ -228,7 +233,7 @@ class NodeCore:
 
     def drop(self, peer: Peer, reason: str) -> None:
         """Ends a connection at once; what was under way on it is lost, and goes again."""
-        self.log("info", f"{peer.name}: connection ended: {reason}")
+        self.log("INFO", f"{peer.name}: connection ended: {reason}")
         if self.connections.pop(peer.number, None) is not None:
             self.commands.append(events.CloseConnection(connection=peer.number, abort=True))
             self._told(peer, peer.amqp.transport_lost())
@@ -259,6 +264,8 @@ class NodeCore:
                 if link is not None:
                     link.credited()
             elif isinstance(event, amqp.LinkAttached):
+                if event.link.detached or peer.number not in self.connections:
+                    continue
                 if event.remote_initiated:
                     assert isinstance(event.link, (amqp.Receiver, amqp.Sender))
                     attach.answer(self, peer, event.link)
@@ -269,7 +276,7 @@ class NodeCore:
             elif isinstance(event, amqp.Opened):
                 self._opened(peer, event)
             elif isinstance(event, amqp.ProtocolFailed):
-                self.log("warning", f"{peer.name}: {event.error.condition}: {event.error.description}")
+                self.log("WARNING", f"{peer.name}: {event.error.condition}: {event.error.description}")
 
     def _opened(self, peer: Peer, event: amqp.Opened) -> None:
         name = str(event.open.container_id)
@@ -301,7 +308,7 @@ class NodeCore:
         link = event.link.context
         if event.error is not None and peer.neighbour is not None:
             self.log(
-                "warning", f"{peer.name}: link {event.link.name}: {event.error.condition}: {event.error.description}"
+                "WARNING", f"{peer.name}: link {event.link.name}: {event.error.condition}: {event.error.description}"
             )
         if link is None:
             return
@@ -311,6 +318,7 @@ class NodeCore:
             link.gone()
             if isinstance(link, (ProducerLink, CustodyReceiver)):
                 self.refills.pop(link, None)
+                self.starved.pop(link, None)
         else:
             link.gone(event.unsettled)
             if isinstance(link, ConsumerLink):
@@ -324,19 +332,21 @@ class NodeCore:
             gone.peer.egress.pop(gone, None)
             gone.gone([])
 
-    def steal(self, link: ProducerLink | ConsumerLink, reason: str) -> None:
-        """A newer link took its place (CUSTODY, "Producers")."""
+    def steal(
+        self, link: ProducerLink | ConsumerLink | ReaderLink, reason: str, condition: str = "amqp:link:stolen"
+    ) -> None:
+        """We end it: a newer link took its place (CUSTODY, "Producers"), or it cannot have what comes next."""
         handle = link.link
-        handle.detach(closed=True, error=Error(Symbol("amqp:link:stolen"), reason))
+        handle.detach(closed=True, error=Error(Symbol(condition), reason))
         link.peer.touch()
         handle.context = None
-        if isinstance(link, ConsumerLink):
-            link.peer.egress.pop(link, None)
         if isinstance(link, ProducerLink):
             link.gone()
             self.refills.pop(link, None)
-        else:
-            link.gone([])
+            return
+        link.peer.egress.pop(link, None)
+        link.gone([])
+        if isinstance(link, ConsumerLink):
             self.drains.pop(link, None)
 
     # ------------------------------------------------------------------------------------------------ who is where
@@ -393,9 +403,10 @@ class NodeCore:
         """The destination's word on what it finished of ours (CUSTODY, end to end 2)."""
         if origin != self.store_uuid or mark <= self.catalog.receipts.get(destination, 0):
             return
-        given = self.catalog.identities.get(destination, 1) - 1
+        neighbour = self.next_hop(destination)
+        sender = neighbour.senders.get(destination) if neighbour is not None else None
         first_of_this_life = self.identities_at_start.get(destination, 1)
-        if mark >= first_of_this_life and mark > given:
+        if mark >= first_of_this_life and mark > (sender.sent if sender is not None else 0):
             renew(self, destination, mark)
             return
         self.catalog.receipts[destination] = mark
@@ -408,30 +419,33 @@ class NodeCore:
             return
         self.catalog.put_neighbour(neighbour.name, store)
         if old is not None:
-            self.log("warning", f"neighbour {neighbour.name} has a new store {store}, was {old}")
+            self.log("WARNING", f"neighbour {neighbour.name} has a new store {store}, was {old}")
             self.destination.closing[old] = self.now + GRACE_S
 
     def lost(self, origin: UUID, ranges: list[tuple[int, int]], reason: str) -> None:
         for first, last in ranges:
             self.losses.append({"origin": str(origin), "first": first, "last": last, "reason": reason})
             self.record("loss", {"origin": str(origin), "first": first, "last": last, "reason": reason})
-            self.log("error", f"lost: origin {origin} numbers {first} to {last}: {reason}")
+            self.log("ERROR", f"lost: origin {origin} numbers {first} to {last}: {reason}")
         del self.losses[:-1_000]
 
     # ------------------------------------------------------------------------------------------------ entries
 
     def has_room(self, size: int, *, forwarding: bool = False) -> bool:
         """Whether the store surely takes one more entry of that size; forwarding may use a part of the reserve."""
-        need = size + size // 4 + ROOM_OVERHEAD
         room = self.room_bytes - self.work.batch.bytes_appended
         if self.in_flight is not None:
             room -= self.in_flight.batch.bytes_appended
-        return room - need > (-self.reserve_bytes if forwarding else 0)
+        return room + (FORWARDING_BYTES if forwarding else 0) >= size
 
     @property
-    def reserve_bytes(self) -> int:
-        """What of the store's reserve forwarding may use, so that two full neighbours do not wait for each other."""
-        return 1024 * 1024
+    def room_is_known(self) -> bool:
+        """Whether the store's word on its room is fresh: nothing was taken since that is not on disk yet."""
+        return self.in_flight is None and not self.work.batch.bytes_appended
+
+    def wait_for_room(self, link: ProducerLink | CustodyReceiver) -> None:
+        """The link holds back what it has until the next commit says how much room there is."""
+        self.starved[link] = None
 
     def move_out(self, queue: Queue, sequence: int, value: bytes) -> None:
         """The entry leaves with this batch, in which its copy elsewhere is."""
@@ -482,9 +496,7 @@ class NodeCore:
         for link in presettled:
             link.finish_presettled()
         expired, work.expired = work.expired, []
-        for queue, _, value in expired:
-            if queue.name.startswith("@"):
-                tombstone(self, queue, value)
+        end_in_transit(self, [item for item in expired if item[0].name.startswith("@")])
         refills, self.refills = self.refills, {}
         for refill in refills:
             refill.refill()
@@ -496,7 +508,8 @@ class NodeCore:
         """Hands the gathered turn over; True where it needed no disk and is done already."""
         turn, work = self.turn, self.work
         for producer in turn.producers:
-            self.catalog.put_producer(producer)
+            if self.catalog.producers.get(producer.key) is producer:
+                self.catalog.put_producer(producer)
         turn.visible = [(queue, queue.next_sequence) for queue in work.counted]
         turn.marks = self.catalog.put_counters()  # type: ignore[assignment]  # cursors, by the catalog's own word
         for queue, sequence, _ in turn.moves:
@@ -510,6 +523,9 @@ class NodeCore:
         if not turn.batch:
             self._complete(turn)
             return True
+        if self.clock.steady_ms >= self._steady_stored_ms + STEADY_EVERY_MS:  # it never goes back, over crashes too
+            self._steady_stored_ms = self.clock.steady_ms
+            turn.batch.puts["node", STEADY_KEY] = self.clock.steady_ms.to_bytes(8, "big")
         self.commit_number += 1
         self.in_flight = turn
         self.commands.append(events.Commit(number=self.commit_number, batch=turn.batch))
@@ -520,6 +536,8 @@ class NodeCore:
         assert turn is not None and event.number == self.commit_number
         self.in_flight = None
         self.room_bytes = event.room_bytes
+        self.refills.update(self.starved)
+        self.starved.clear()
         self._complete(turn)
 
     def _complete(self, turn: Turn) -> None:
@@ -551,8 +569,11 @@ class NodeCore:
         failed = self.in_flight
         assert failed is not None
         self.in_flight = None
+        self._hops_in_flight, self._hops_in_turn, self._marks_in_flight = {}, {}, {}
         self.room_bytes = min(event.room_bytes, 0)
-        self.log("error", "the disk is full: new messages are refused")
+        self.refills.update(self.starved)
+        self.starved.clear()
+        self.log("ERROR", "the disk is full: new messages are refused")
         gathering = self.turn
         retry = Batch()
         self.work.batch = retry
@@ -561,7 +582,10 @@ class NodeCore:
             undo(self, turn, retry)
         for turn in (failed, gathering):
             for link, deliveries in turn.arrivals.items():
-                link.refused(deliveries)
+                if isinstance(link, ProducerLink) and not link.queue.config.durable:
+                    link.stored(deliveries)
+                else:
+                    link.refused(deliveries)
             self.turn.answers += turn.answers
             self.turn.then += turn.then
 
@@ -595,6 +619,10 @@ class NodeCore:
         self.destination.tick(now)
         if now >= self.telemetry_at:
             self.telemetry_at = now + self.config.telemetry_interval_s
+            if self.in_flight is None:  # space may have come back while nothing was committed
+                self.room_bytes = self.store.room_bytes()
+                self.refills.update(self.starved)
+                self.starved.clear()
             measure(self)
 
     def _stop(self) -> None:

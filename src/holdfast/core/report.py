@@ -54,7 +54,7 @@ def measure(core: "NodeCore") -> None:
                 "oldest_s": None if oldest is None else max(0, core.clock.wall_ms - oldest) / 1000,
                 "in_total": queue.in_total,
                 "out_total": queue.out_total,
-                "in_per_s": round((queue.in_total - before_in) / interval_s, 3),
+                "in_per_s": round(max(0, queue.in_total - before_in) / interval_s, 3),  # a refused turn takes back
                 "out_per_s": round((queue.out_total - before_out) / interval_s, 3),
                 "next_sequence": queue.next_sequence,
             },

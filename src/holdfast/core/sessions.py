@@ -117,7 +117,7 @@ class Neighbour:
         if before is not self.state:
             fields = {"neighbour": self.name, "state": self.state.value, "previous": before.value, "reason": reason}
             self.core.record("session", fields)
-            level = "info" if State.ESTABLISHED in (before, self.state) else "debug"
+            level = "INFO" if State.ESTABLISHED in (before, self.state) else "DEBUG"
             self.core.log(level, f"neighbour {self.name}: {before.value} -> {self.state.value} {reason}".rstrip())
 
     # ------------------------------------------------------------------------------------------------ dialling
@@ -144,7 +144,7 @@ class Neighbour:
 
     def next_deadline(self) -> float | None:
         if self.peer is None:
-            return self.dial_at
+            return None if self.dialling else self.dial_at
         limit = self.hold_time_s if self.established else max(self.hold_time_s, OPENING_S)
         deadline = self.heard_at + limit
         if self.control is not None and self.control.attached:
@@ -303,7 +303,8 @@ class Neighbour:
         """A control message of the peer's. Unknown kinds are passed over: a newer neighbour may say more."""
         kind = fields.get("kind")
         if kind == "probe":
-            self.send({"kind": "echo", "number": fields.get("number")})
+            number = fields.get("number")
+            self.send({"kind": "echo", "number": number if isinstance(number, int) else None})
         elif kind == "echo":
             number = fields.get("number")
             sent = self.probe_sent.pop(number, None) if isinstance(number, int) else None
@@ -314,8 +315,12 @@ class Neighbour:
             for pair in marks[:RECEIPTS_MAX] if isinstance(marks, list) else []:
                 if isinstance(pair, list) and len(pair) == 3:
                     destination, origin, mark = pair
-                    if isinstance(destination, str) and isinstance(origin, UUID) and isinstance(mark, int):
+                    known = isinstance(destination, str) and self.core.next_hop(destination) is self
+                    if known and isinstance(origin, UUID) and isinstance(mark, int):
                         self.core.receipt(str(destination), origin, mark)
+            store = fields.get("store")
+            if kind == "hello" and isinstance(store, UUID):
+                self.core.neighbour_store(self, store)
             if kind == "hello":
                 self.heard_hello = True
                 self._maybe_established()
@@ -350,7 +355,7 @@ class ControlReceiver(Ingress):
         try:
             fields = Message.decode(delivery.payload).value
         except RemoteProtocolError as error:
-            self.core.log("warning", f"neighbour {self.neighbour.name}: control message: {error.description}")
+            self.core.log("WARNING", f"neighbour {self.neighbour.name}: control message: {error.description}")
             fields = None
         if isinstance(fields, dict) and self.neighbour.peer is self.peer:
             self.neighbour.hear(fields)

@@ -25,13 +25,22 @@ def undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
         if queue is not None:
             if (queue, sequence) not in turn.rewritten:
                 queue.undo(sequence, entry.size_of(value))
+            else:
+                queue.uncache(sequence)
+                kept = queue.value(sequence)
+                if kept is not None:
+                    queue.bytes_held += entry.size_of(kept) - entry.size_of(value)
             queue.touch_counters()
+    for cursor, _ in turn.marks:  # asked for again, or the cursor waits for it for ever
+        cursor.queue.touch_counters()
     moved = {(queue.queue_id, sequence) for queue, sequence, _ in turn.moves}
     for queue, sequence, value in turn.moves:
         queue.messages += 1
         queue.bytes_held += entry.size_of(value)
         heappush(queue.shared.returned, sequence)
+        queue.shared.counts.setdefault(sequence, 1)
         queue.touch_counters()
+        queue.touch()
     retry.retires += [item for item in batch.retires if item not in moved]
     retry.deletes += batch.deletes
     for (table, key), record in batch.puts.items():

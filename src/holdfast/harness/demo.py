@@ -206,18 +206,26 @@ class Demo:
         ]
         tasks = [asyncio.ensure_future(part) for part in work]
         drained = asyncio.create_task(self._drained(tasks))
-        ended = asyncio.create_task(ingest.wait())
+        watched = {drained, *(asyncio.create_task(self._lives(child)) for child in self._lasting(ingest))}
         try:
-            await asyncio.wait({drained, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if not drained.done():
-                raise ingest.failure(f"ended with {ended.result()} before the table was complete")
-            await drained
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            for task in watched:
+                if task.done():
+                    task.result()
         finally:
-            for task in (*tasks, drained, ended, sampling):
+            everything = (*tasks, *watched, sampling)
+            for task in everything:
                 task.cancel()
-            await asyncio.gather(*tasks, drained, ended, sampling, return_exceptions=True)
+            await asyncio.gather(*everything, return_exceptions=True)
         self.end_s = self._at_s()
         self.faults = [with_catch_up(fault, self.samples[fault.site], self._usual(fault.site)) for fault in self.faults]
+
+    def _lasting(self, ingest: Child) -> list[Child]:
+        """What must not end by itself: all but the senders, and lga's node, which is killed on purpose."""
+        return [ingest, *(node for name, node in self._nodes.items() if name != "lga")]
+
+    async def _lives(self, child: Child) -> None:
+        raise child.died(await child.wait(), " before the demo was over")
 
     async def _drained(self, parts: Sequence["asyncio.Future[None]"]) -> None:
         """All sent, all faults over, and nothing left anywhere but in the table."""

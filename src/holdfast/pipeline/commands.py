@@ -34,9 +34,7 @@ def ingest(args: argparse.Namespace) -> int:
         from holdfast.pipeline.ingest import check_pair
         from holdfast.pipeline.options import parse_options
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"package {error.name!r}: not found, accepted is `pip install 'holdfast[spark]'`"
-        ) from None
+        raise ConfigError(f"package {error.name!r}: not found, accepted is `pip install 'holdfast[spark]'`") from None
     job = _job(args)
     options = parse_options(job.options)
     check_pair(job.out, job.checkpoint)
@@ -121,9 +119,7 @@ def _with_prompted_password(url: str, password_file: str | None) -> str:
 
 def _on_signals(stop: threading.Event) -> dict[signal.Signals, Any]:
     """SIGTERM and SIGINT set `stop`; returns the handlers that were there."""
-    return {
-        number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)
-    }
+    return {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
 
 
 def _draw(progress: "Progress") -> None:

@@ -60,9 +60,7 @@ def default_checkpoint(out: Path) -> Path:
 def check_pair(out: Path, checkpoint: Path) -> None:
     """Raises ConfigError where `out` and `checkpoint` cannot have been written together."""
     if checkpoint == out or out in checkpoint.parents:
-        raise ConfigError(
-            f"--checkpoint: found {checkpoint} inside the table {out}, accepted is a place outside it"
-        )
+        raise ConfigError(f"--checkpoint: found {checkpoint} inside the table {out}, accepted is a place outside it")
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out: found {out}, which is no directory, accepted is a directory or a new name")
     written = max(SinkLog(out).batches(), default=-1)
@@ -81,9 +79,7 @@ def check_pair(out: Path, checkpoint: Path) -> None:
             "accepted is the table that was written with it, or a new table with a new checkpoint"
         )
     if written < 0 and planned < 0 and out.exists() and any(out.iterdir()):
-        raise ConfigError(
-            f"--out: found files in {out} that no ingest wrote, accepted is an empty or new directory"
-        )
+        raise ConfigError(f"--out: found files in {out} that no ingest wrote, accepted is an empty or new directory")
 
 
 class _Listener(StreamingQueryListener):

@@ -78,8 +78,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         bytes_max=_whole("maxBytesPerTrigger", given, 256 * MIB),
         rows_per_partition=_whole("rowsPerPartition", given, 50_000),
         rows_per_batch=_whole("rowsPerBatch", given, 2_000, highest=ROWS_PER_BATCH_MAX),
-        lease_s=_seconds("leaseSeconds", given, 60.0),
-        retry_s=_seconds("retrySeconds", given, 60.0),
+        lease_s=_seconds("leaseSeconds", given, 60.0, 1.0, 3_600.0),
+        retry_s=_seconds("retrySeconds", given, 60.0, 0.0, 86_400.0),
     )
 
 
@@ -106,9 +106,7 @@ def hidden(url: str) -> str:
 def _checked_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
-        raise ConfigError(
-            f"option 'url': found {hidden(url)!r}, accepted is amqp://HOST:PORT or amqps://HOST:PORT"
-        )
+        raise ConfigError(f"option 'url': found {hidden(url)!r}, accepted is amqp://HOST:PORT or amqps://HOST:PORT")
     return url
 
 
@@ -135,25 +133,18 @@ def _one_of(name: str, value: str, accepted: tuple[str, ...]) -> str:
 
 def _whole(name: str, given: Mapping[str, str], default: int, *, highest: int | None = None) -> int:
     text = given.get(name.lower(), str(default))
-    if (
-        not text.isascii()
-        or not text.isdigit()
-        or int(text) < 1
-        or (highest is not None and int(text) > highest)
-    ):
+    if not text.isascii() or not text.isdigit() or int(text) < 1 or (highest is not None and int(text) > highest):
         accepted = "a whole number from 1" + (f" to {highest}" if highest is not None else "")
         raise ConfigError(f"option {name!r}: found {text!r}, accepted is {accepted}")
     return int(text)
 
 
-def _seconds(name: str, given: Mapping[str, str], default: float) -> float:
+def _seconds(name: str, given: Mapping[str, str], default: float, least: float, most: float) -> float:
     text = given.get(name.lower(), str(default))
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0 < value <= 86_400:
-        raise ConfigError(
-            f"option {name!r}: found {text!r}, accepted is a number of seconds above 0, to a day"
-        )
+        value = least - 1
+    if not least <= value <= most:
+        raise ConfigError(f"option {name!r}: found {text!r}, accepted is {least:g} to {most:g} seconds")
     return value

@@ -37,9 +37,7 @@ rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
 """
 
-_FILE_MANAGER: Final = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
+_FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 def with_retries(master: str) -> str:

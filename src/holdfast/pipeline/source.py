@@ -124,9 +124,7 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
         if self.options.subscription is None:
             raise ConfigError("option 'subscription': not given, accepted is the name of this query's place")
         if self.options.checkpoint is None:
-            raise ConfigError(
-                "option 'checkpoint': not given, accepted is the same path as checkpointLocation"
-            )
+            raise ConfigError("option 'checkpoint': not given, accepted is the same path as checkpointLocation")
         sink = SinkLog(self.options.sink_path) if self.options.sink_path is not None else None
         self._subscription = self.options.subscription
         self._checkpoint = Checkpoint(self.options.checkpoint, self._subscription, sink)

@@ -1,0 +1,133 @@
+"""The client for programs without an event loop: its own loop in a thread, calls that wait.
+
+Rules of this file: the thread keeps the connection alive between calls; what is read comes over in batches, so
+that a message costs no switch between threads. One thread at a time may call; nothing starts before the first call,
+so an object may be made before a fork and used after it.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+from holdfast.amqp.message import Message
+from holdfast.client.connection import MANAGE_LIMIT_S, RETRY_S, Connection, connect
+from holdfast.client.outcomes import Outcome
+from holdfast.client.receiver import Lease
+from holdfast.client.sender import Sender
+from holdfast.client.url import Url, parse_url
+
+T = TypeVar("T")
+
+CREDIT: Final = 4_000
+BATCH_MAX: Final = 2_000
+JOIN_LIMIT_S: Final = 5.0
+
+
+class Entry(NamedTuple):
+    """One entry of a queue: its sequence, when it was enqueued (ms since the epoch), and the whole message."""
+
+    sequence: int
+    enqueued_ms: int
+    message: Message
+
+
+class BlockingConnection:
+    """A connection to the node at `url`; arguments and errors as `connect` has them. Close it, or use `with`."""
+
+    def __init__(self, url: str | Url, *, retry_s: float = RETRY_S, **options: Any) -> None:
+        self._url = parse_url(url) if isinstance(url, str) else url
+        self._options = {"retry_s": retry_s, **options}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._connection: Connection | None = None
+        self._senders: dict[tuple[str, str | None], Sender] = {}
+
+    def __repr__(self) -> str:
+        return f"<BlockingConnection to {self._url}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def manage(
+        self,
+        operation: str,
+        type: str,
+        name: str | None = None,
+        arguments: dict[str, Any] | None = None,
+        *,
+        limit_s: float = MANAGE_LIMIT_S,
+    ) -> dict[str, Any]:
+        """As `Connection.manage`."""
+        connection = self._connected()
+        return self._run(connection.manage(operation, type, name, arguments, limit_s=limit_s))
+
+    def send(self, address: str, message: Message | bytes | str, *, producer: str | None = None) -> Outcome:
+        """Sends one message and waits for its outcome; the sender is kept for the next one."""
+        key = (address, producer)
+        sender = self._senders.get(key)
+        if sender is None or sender.is_over():
+            sender = self._senders[key] = self._run(self._connected().sender(address, producer=producer))
+        return self._run(sender.send(message))
+
+    def read_range(
+        self,
+        queue: str,
+        start: int,
+        end: int,
+        subscription: str | None = None,
+        queue_uuid: str | None = None,
+        lease_epoch: int | None = None,
+    ) -> Iterator[list[Entry]]:
+        """The entries of `queue` with start <= sequence < end, in order, as lists; nothing is taken off.
+
+        With a subscription, its queue's UUID and its lease epoch, as OPEN answered them, the node refuses a
+        reader that was fenced: LinkError. After a break it goes on behind the last entry that came.
+        """
+        lease = None
+        if subscription is not None and queue_uuid is not None and lease_epoch is not None:
+            lease = Lease(subscription, queue_uuid, lease_epoch)
+        connection = self._connected()
+        receiver = self._run(
+            connection.receiver(queue, credit=CREDIT, start_sequence=start, end_sequence=end, lease=lease)
+        )
+        try:
+            while batch := self._run(receiver.batch(count_max=BATCH_MAX)):
+                yield [Entry(item.sequence, item.enqueued_ms, item.message) for item in batch]
+        finally:
+            self._run(receiver.close())
+
+    def close(self) -> None:
+        """Ends the connection as `Connection.close` does, then the thread."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        try:
+            if self._connection is not None:
+                self._run(self._connection.close())
+        finally:
+            self._loop = self._thread = self._connection = None
+            self._senders.clear()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(JOIN_LIMIT_S)
+            if not thread.is_alive():
+                loop.close()
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._run(connect(self._url, **self._options))
+        return self._connection
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=loop.run_forever, name="holdfast-client", daemon=True)
+            self._thread.start()
+        return asyncio.run_coroutine_threadsafe(work, loop).result()

@@ -1,0 +1,123 @@
+"""What `receive`, `status` and the like print.
+
+Rules of this file: pure; the names of `receive --json` are other programs' too: add, never change.
+"""
+
+import base64
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+from holdfast.amqp.message import Message
+from holdfast.amqp.types import MISSING, Described, Timestamp
+from holdfast.client.receiver import Delivery
+from holdfast.units import KIB, iso8601
+
+
+def plain(value: Any) -> Any:
+    """An AMQP value as JSON has it: bytes as text or base64, times in ISO 8601, UUIDs as text."""
+    if isinstance(value, Timestamp):
+        return iso8601(int(value))
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _text(bytes(value)) or base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {str(plain(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, Described):
+        return plain(value.value)
+    if isinstance(value, Iterable):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def as_json(delivery: Delivery) -> str:
+    """One line: the whole message (the operator's contract, `receive --json`)."""
+    message = delivery.message
+    properties = message.properties
+    annotations = message.message_annotations or {}
+    told: dict[str, Any] = {
+        "sequence": delivery.sequence or None,
+        "message_id": plain(properties.message_id) if properties else None,
+        "to": plain(properties.to) if properties else None,
+        "subject": properties.subject if properties else None,
+        "content_type": plain(properties.content_type) if properties else None,
+        "created": plain(_time(properties.creation_time)) if properties else None,
+        "enqueued": iso8601(delivery.enqueued_ms) if delivery.enqueued_ms else None,
+        "delivery_count": message.header.delivery_count if message.header else 0,
+        "properties": plain(message.application_properties or {}),
+        "annotations": {str(key): plain(value) for key, value in annotations.items()},
+    }
+    told.update(_body(message))
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def body_bytes(message: Message) -> bytes:
+    """What `receive` prints of a message: its bytes or text; any other value as JSON."""
+    if message.data is not None or isinstance(message.value, str | bytes):
+        return message.body_bytes()
+    if message.sequences is not None:
+        return json.dumps(plain(message.sequences), ensure_ascii=False).encode()
+    if message.value is MISSING or message.value is None:
+        return b""
+    return json.dumps(plain(message.value), ensure_ascii=False).encode()
+
+
+def _body(message: Message) -> dict[str, Any]:
+    if message.data is not None or isinstance(message.value, bytes):
+        content = message.body_bytes()
+        text = _text(content)
+        return {"body_base64": base64.b64encode(content).decode()} if text is None else {"body": text}
+    if message.sequences is not None:
+        return {"body": plain(message.sequences)}
+    return {"body": None if message.value is MISSING else plain(message.value)}
+
+
+def _text(content: bytes) -> str | None:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _time(value: int | None) -> Timestamp | None:
+    return None if value is None else Timestamp(value)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns as wide as they need, numbers to the right; None is shown as a dash."""
+    taken = list(rows)
+    cells = [[_cell(value) for value in row] for row in taken]
+    right = [all(isinstance(value, int | float | None) for value in column) for column in zip(*taken, strict=True)]
+    lines = []
+    widths = [max(len(row[index]) for row in (list(header), *cells)) for index in range(len(header))]
+    for row in (list(header), *cells):
+        padded = [
+            cell.rjust(width) if index < len(right) and right[index] else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return str(value)
+
+
+def size(count: int | None) -> str:
+    """Bytes for people: 512 B, 1.5 KiB, 20.0 MiB."""
+    if count is None:
+        return "-"
+    amount, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < KIB:
+            break
+        amount, unit = amount / KIB, larger
+    return f"{int(amount)} B" if unit == "B" else f"{amount:.1f} {unit}"

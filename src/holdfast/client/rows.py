@@ -1,0 +1,208 @@
+"""What `holdfast send` sends: lines, CSV rows, JSON lines of a file, or generated bodies, a batch at a time.
+
+Rules of this file: streams, so memory holds one batch and one row; blocking reads, made for a thread. A batch ends
+where the next read might wait, so a pipe's lines go out as they come.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from holdfast.errors import ConfigError
+from holdfast.units import MIB
+
+READ_BYTES: Final = 256 * 1024
+LINE_BYTES_MAX: Final = 64 * MIB
+BATCH_ROWS: Final = 1000
+
+JSON_TYPE: Final = "application/json"
+
+
+class Row(NamedTuple):
+    """A message to be: `properties` are application properties, `subject` None unless a column gives it."""
+
+    body: bytes
+    subject: str | None = None
+    properties: dict[str, str] | None = None
+    content_type: str | None = None
+
+
+class _Paused(NamedTuple):
+    """The next read might wait: hand over what there is."""
+
+
+_PAUSED: Final = _Paused()
+
+
+class Source:
+    """Rows of `file` ("-" is standard input), `batch` by `batch`. Raises ConfigError with file and line."""
+
+    def __init__(self, file: str, form: str, subject_from: str | None) -> None:
+        self.name = "standard input" if file == "-" else file
+        self.bytes_read = 0
+        self.size: int | None = None
+        try:
+            # Of our own, and raw: a thread that waits in a read must not hold the lock of sys.stdin at exit.
+            self._file = io.FileIO(0 if file == "-" else file, closefd=file != "-")
+            if file != "-" and Path(file).is_file():
+                self.size = Path(file).stat().st_size
+        except OSError as error:
+            raise ConfigError(f"{self.name}: {error.strerror}, accepted is a file that can be read") from None
+        self._subject_from = subject_from
+        self._items: Iterator[Row | _Paused] = {"lines": self._lines, "csv": self._csv, "json": self._json}[form]()
+
+    def batch(self) -> list[Row] | None:
+        """The next rows, None at the end; may wait for input."""
+        rows: list[Row] = []
+        for item in self._items:
+            if isinstance(item, Row):
+                rows.append(item)
+                if len(rows) >= BATCH_ROWS:
+                    return rows
+            elif rows:
+                return rows
+        return rows or None
+
+    def _raw_lines(self) -> Iterator[bytes | _Paused]:
+        """Lines with their ends; `_PAUSED` before each read."""
+        pending: list[bytes] = []
+        held = 0
+        while True:
+            yield _PAUSED
+            chunk = self._file.read(READ_BYTES)
+            if not chunk:
+                break
+            self.bytes_read += len(chunk)
+            lines = list(io.BytesIO(chunk))  # at line feeds alone; bytes.splitlines takes carriage returns too
+            if pending:
+                pending.append(lines[0])
+                if len(lines) > 1 or lines[0].endswith(b"\n"):
+                    lines[0] = b"".join(pending)
+                    pending, held = [], 0
+                else:
+                    held += len(lines[0])
+                    self._check_length(held)
+                    continue
+            if not lines[-1].endswith(b"\n"):
+                last = lines.pop()
+                pending, held = [last], len(last)
+            yield from lines
+        if pending:
+            yield b"".join(pending)
+
+    def _check_length(self, size: int) -> None:
+        if size > LINE_BYTES_MAX:
+            raise ConfigError(f"{self.name}: found a line above {LINE_BYTES_MAX} bytes, accepted is at most that")
+
+    def _lines(self) -> Iterator[Row | _Paused]:
+        for line in self._raw_lines():
+            if isinstance(line, _Paused):
+                yield line
+            else:
+                yield Row(line[:-1] if line.endswith(b"\n") else line)
+
+    def _json(self) -> Iterator[Row | _Paused]:
+        number = 0
+        for line in self._raw_lines():
+            if isinstance(line, _Paused):
+                yield line
+                continue
+            number += 1
+            body = line.strip()
+            if not body:
+                continue
+            try:
+                value = json.loads(body)
+            except ValueError as error:
+                raise ConfigError(
+                    f"{self.name}, line {number}: found no JSON ({error}), accepted is a value on each line"
+                ) from None
+            yield Row(body, self._subject(value, number), None, JSON_TYPE)
+
+    def _csv(self) -> Iterator[Row | _Paused]:
+        # csv asks for lines one by one; the pauses met on the way are handed on after the row.
+        paused = False
+
+        def texts() -> Iterator[str]:
+            nonlocal paused
+            first = True
+            for line in self._raw_lines():
+                if isinstance(line, _Paused):
+                    paused = True
+                    continue
+                text = line.decode("utf-8-sig" if first else "utf-8")
+                first = False
+                yield text
+
+        reader = csv.reader(texts(), strict=True)
+        header: list[str] | None = None
+        try:
+            for fields in reader:
+                if header is None:
+                    header = self._header(fields)
+                elif fields:
+                    yield self._row(header, fields, reader.line_num)
+                if paused:
+                    paused = False
+                    yield _PAUSED
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self.name}, line {reader.line_num}: {error}, accepted is CSV in UTF-8") from None
+
+    def _header(self, header: list[str]) -> list[str]:
+        twice = {name for name in header if header.count(name) > 1}
+        if twice:
+            raise ConfigError(f"{self.name}: found column {min(twice)!r} twice, accepted is each name once")
+        if self._subject_from is not None and self._subject_from not in header:
+            raise ConfigError(
+                f"--subject-from: found {self._subject_from!r}, accepted is a column of {self.name}: "
+                f"{', '.join(header)}"
+            )
+        return header
+
+    def _row(self, header: list[str], fields: list[str], line: int) -> Row:
+        if len(fields) != len(header):
+            raise ConfigError(
+                f"{self.name}, line {line}: found {len(fields)} fields, accepted is {len(header)} as in the header"
+            )
+        row = dict(zip(header, fields, strict=True))
+        body = json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
+        return Row(body, None if self._subject_from is None else row[self._subject_from], row, JSON_TYPE)
+
+    def _subject(self, value: object, line: int) -> str | None:
+        key = self._subject_from
+        if key is None:
+            return None
+        if not isinstance(value, dict) or key not in value:
+            raise ConfigError(f"{self.name}, line {line}: found no key {key!r}, accepted is a JSON object with it")
+        found = value[key]
+        return found if isinstance(found, str) else json.dumps(found)
+
+
+class Generated:
+    """`count` bodies of `size` bytes each, told apart by the number at their start."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self.bytes_read = 0
+        self.size = count * max(1, size)
+        self._left = count
+        self._count = count
+        self._body_bytes = size
+        self._filler = (b"holdfast " * (size // 9 + 1))[:size]
+
+    def batch(self) -> list[Row] | None:
+        """The next rows, None at the end."""
+        take = min(BATCH_ROWS, self._left)
+        if not take:
+            return None
+        first = self._count - self._left + 1
+        self._left -= take
+        size, filler = self._body_bytes, self._filler
+        rows = []
+        for number in range(first, first + take):
+            mark = b"%012d " % number
+            rows.append(Row((mark + filler[len(mark) :])[:size]))
+        self.bytes_read += take * max(1, size)
+        return rows

@@ -1,0 +1,150 @@
+"""Logging in, both roles (§5.3, RFC 4505, RFC 4616)."""
+
+import pytest
+
+from amqp.joined import NOW, client, of, performatives, pump, server
+from holdfast.amqp import codec
+from holdfast.amqp.connection import Connection, Opened, ProtocolFailed
+from holdfast.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_FRAME_SIZE_MAX, SASL_HEADER, frame
+from holdfast.amqp.performatives import (
+    Open,
+    SaslChallenge,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslResponse,
+)
+
+
+def users(mechanism: str, user: str | None, password: str | None) -> bool:
+    """Anonymous may enter, and jfk with its password."""
+    return mechanism == "ANONYMOUS" or (user, password) == ("jfk", "pässword")
+
+
+def nobody(mechanism: str, user: str | None, password: str | None) -> bool:
+    """Only users."""
+    return mechanism == "PLAIN" and users(mechanism, user, password)
+
+
+def sasl(*values: object) -> bytes:
+    return b"".join(frame(0, codec.encode(value), SASL_FRAME) for value in values)
+
+
+def answers(side: Connection) -> list[object]:
+    return [value for _, value, _ in performatives(b"".join(side.take_output(NOW)))]
+
+
+@pytest.mark.parametrize("response", [None, b"", b"anonymous", b"\0anonymous", b"a" * 400])
+def test_every_form_of_the_anonymous_response(response: bytes | None) -> None:
+    """CLIENTS 3."""
+    side = server(sasl_required=True)
+    events = side.receive(
+        SASL_HEADER + sasl(SaslInit("ANONYMOUS", response, "host")) + AMQP_HEADER + frame(0, codec.encode(Open("c"))),
+        NOW,
+    )
+    assert of(Opened, events)
+    said = answers(side)
+    assert said[:2] == [SaslMechanisms(("ANONYMOUS",)), SaslOutcome(0)] and isinstance(said[2], Open)
+    assert side.authenticated_user is None
+
+
+def test_mechanisms_come_before_the_client_speaks() -> None:
+    """CLIENTS 4."""
+    side = server(authenticate=users)
+    side.receive(SASL_HEADER, NOW)
+    assert answers(side) == [SaslMechanisms(("ANONYMOUS", "PLAIN"))]
+
+
+@pytest.mark.parametrize(
+    ("response", "enters"),
+    [
+        (b"\0jfk\0p\xc3\xa4ssword", True),
+        (b"boss\0jfk\0p\xc3\xa4ssword", True),
+        (b"\0jfk\0wrong", False),
+        (b"\0jfk", False),
+        (b"\0jfk\0a\0b", False),
+        (b"\0\0", False),
+        (b"\0\xff\0\xff", False),
+        (b"", False),
+    ],
+)
+def test_plain(response: bytes, enters: bool) -> None:
+    side = server(authenticate=nobody)
+    events = side.receive(SASL_HEADER + sasl(SaslInit("PLAIN", response)), NOW)
+    assert answers(side)[-1] == SaslOutcome(0 if enters else 1)
+    assert side.closed is not enters and bool(of(ProtocolFailed, events)) is not enters
+    assert side.authenticated_user == ("jfk" if enters else None)
+
+
+def test_plain_without_initial_response_is_asked_for() -> None:
+    side = server(authenticate=users)
+    side.receive(SASL_HEADER + sasl(SaslInit("PLAIN")), NOW)
+    assert answers(side)[-1] == SaslChallenge(b"")
+    side.receive(sasl(SaslResponse(b"\0jfk\0p\xc3\xa4ssword")), NOW)
+    assert answers(side) == [SaslOutcome(0)] and side.authenticated_user == "jfk"
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "EXTERNAL", "anonymous"])
+def test_an_unknown_mechanism_gets_an_outcome(mechanism: str) -> None:
+    side = server()
+    side.receive(SASL_HEADER + sasl(SaslInit(mechanism, b"\0a\0b")), NOW)
+    assert answers(side)[-1] == SaslOutcome(1) and side.closed
+
+
+@pytest.mark.parametrize("frames", [SaslResponse(b""), SaslOutcome(0), Open("c")])
+def test_a_frame_out_of_place_ends_the_transport(frames: object) -> None:
+    side = server()
+    events = side.receive(SASL_HEADER + sasl(frames), NOW)
+    assert of(ProtocolFailed, events) and side.closed
+
+
+def test_the_bound_on_sasl_frames() -> None:
+    def sized(size: int) -> bytes:
+        empty = len(sasl(SaslInit("ANONYMOUS", b"x" * 300)))
+        return sasl(SaslInit("ANONYMOUS", b"x" * (300 + size - empty)))
+
+    fits, over = server(), server()
+    fits.receive(SASL_HEADER + sized(SASL_FRAME_SIZE_MAX), NOW)
+    assert answers(fits)[-1] == SaslOutcome(0)
+    over.receive(SASL_HEADER + sized(SASL_FRAME_SIZE_MAX + 1), NOW)
+    assert over.closed and SaslOutcome(0) not in answers(over)
+
+
+def test_a_plain_header_is_taken_as_anonymous_unless_a_login_is_required() -> None:
+    """CLIENTS 1."""
+    easy, strict = server(authenticate=users), server(sasl_required=True)
+    easy.receive(AMQP_HEADER, NOW)
+    assert easy.take_output(NOW) == [AMQP_HEADER]
+    strict.receive(AMQP_HEADER, NOW)
+    assert strict.take_output(NOW) == [SASL_HEADER] and strict.closed
+
+
+@pytest.mark.parametrize("change", [{"authenticate": nobody}, {"mechanisms": ("PLAIN",), "authenticate": users}])
+def test_a_plain_header_where_anonymous_may_not_enter(change: dict[str, object]) -> None:
+    side = server(**change)
+    side.receive(AMQP_HEADER, NOW)
+    assert side.take_output(NOW) == [SASL_HEADER] and side.closed
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_a_client_logs_in(cut: int) -> None:
+    here = client(mechanism="PLAIN", user="jfk", password="pässword", hostname="hub")
+    there = server(authenticate=users, sasl_required=True)
+    mine, theirs = pump(here, there, cut=cut)
+    assert of(Opened, mine) and of(Opened, theirs) and there.authenticated_user == "jfk"
+
+
+@pytest.mark.parametrize(("mechanism", "reason"), [("PLAIN", "refused"), ("ANONYMOUS", "not among")])
+def test_a_client_is_refused(mechanism: str, reason: str) -> None:
+    here = client(mechanism=mechanism, user="jfk", password="wrong")
+    there = server(authenticate=users, sasl_required=True, mechanisms=("PLAIN",))
+    mine, theirs = pump(here, there)
+    (failed,) = of(ProtocolFailed, mine)
+    assert failed.error.condition == "amqp:unauthorized-access" and reason in failed.error.description
+    assert here.closed and there.closed and of(ProtocolFailed, theirs)
+
+
+def test_a_client_takes_no_challenge() -> None:
+    here = client(mechanism="PLAIN", user="a", password="b")
+    events = here.receive(SASL_HEADER + sasl(SaslMechanisms(("PLAIN",)), SaslChallenge(b"?")), NOW)
+    assert of(ProtocolFailed, events) and here.closed

@@ -1,0 +1,44 @@
+"""The small tables' records come back as they were."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.broker import records
+from holdfast.broker.ranges import RangeSet
+from holdfast.errors import StorageError
+
+u64 = st.integers(0, 2**64 - 1)
+ranges = st.lists(st.tuples(st.integers(0, 99), st.integers(100, 999)), max_size=5).map(RangeSet)
+
+
+@given(st.booleans(), u64, u64, u64, ranges)
+def test_cursor(taking: bool, floor: int, mark: int, epoch: int, finished: RangeSet) -> None:
+    record = records.CursorRecord(taking, floor, mark, epoch, finished)
+    assert records.unpack_cursor(records.pack_cursor(record)) == record
+
+
+@given(u64, u64, st.floats(0, 1e9), ranges, ranges)
+def test_origin(mark: int, passed: int, waited: float, finished: RangeSet, ended: RangeSet) -> None:
+    record = records.OriginRecord(mark, passed, waited, finished, ended)
+    assert records.unpack_origin(records.pack_origin(record)) == record
+
+
+@given(u64, u64, ranges)
+def test_producer(epoch: int, used: int, stored: RangeSet) -> None:
+    assert records.unpack_producer(records.pack_producer(epoch, used, stored)) == (epoch, used, stored)
+
+
+@given(st.binary(min_size=16, max_size=16), u64)
+def test_hop(epoch: bytes, last: int) -> None:
+    assert records.unpack_hop(records.pack_hop(epoch, last)) == (epoch, last)
+
+
+@given(st.integers(0, 2**32 - 1), st.text(max_size=20))
+def test_cursor_key(queue_id: int, name: str) -> None:
+    assert records.split_cursor_key(records.cursor_key(queue_id, name)) == (queue_id, name)
+
+
+def test_a_record_that_is_none() -> None:
+    with pytest.raises(StorageError, match="cannot be read"):
+        records.unpack_map(b"\xd1\x00")

@@ -1,0 +1,22 @@
+"""A broker and a connection for each test; nothing outlives it."""
+
+from collections.abc import AsyncIterator
+from random import Random
+
+import pytest
+from client.fake_broker import FakeBroker
+
+from holdfast.client import Connection, connect
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[FakeBroker]:
+    async with FakeBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+async def connection(broker: FakeBroker) -> AsyncIterator[Connection]:
+    connection = await connect(broker.url, retry_s=10, rng=Random(1))
+    yield connection
+    await connection.abort()

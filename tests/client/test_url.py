@@ -1,0 +1,50 @@
+"""URLs: what is accepted, and that a password is never shown."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.client.url import parse_url
+from holdfast.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "tls", "user", "password"),
+    [
+        ("amqp://host", "host", 5672, False, None, None),
+        ("amqps://host", "host", 5671, True, None, None),
+        ("amqp://host:1/", "host", 1, False, None, None),
+        ("amqp://[::1]:5673", "::1", 5673, False, None, None),
+        ("amqp://a%40b:p%3Aw%2F@host", "host", 5672, False, "a@b", "p:w/"),
+        ("amqp://user@host", "host", 5672, False, "user", None),
+        ("amqp://user:@host", "host", 5672, False, "user", ""),
+    ],
+)
+def test_accepted(
+    text: str, host: str, port: int, tls: bool, user: str | None, password: str | None
+) -> None:
+    url = parse_url(text)
+    assert (url.host, url.port, url.tls, url.user, url.password) == (host, port, tls, user, password)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "host", "http://host", "amqp://", "amqp://host:0", "amqp://host:99999", "amqp://host:x", "amqp://host/queue",
+        "amqp://host?x=1", "amqp://:secret@host", "amqp://a%00:b@host",
+    ],
+)  # fmt: skip
+def test_refused_in_one_line_that_says_what_is_accepted(text: str) -> None:
+    with pytest.raises(ConfigError, match="accepted is") as caught:
+        parse_url(text)
+    assert "\n" not in str(caught.value) and "secret" not in str(caught.value)
+
+
+@given(st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=8))
+def test_a_password_is_in_no_text(password: str) -> None:
+    url = parse_url(f"amqp://user:{password}@h:1")
+    assert url.password == password
+    assert password not in repr(url) and password not in str(url)
+    with pytest.raises(ConfigError) as caught:
+        parse_url(f"amqp://user:{password}@h:1/queue")
+    assert password not in str(caught.value)

@@ -1,0 +1,505 @@
+"""Consumers, bounds, producers and subscriptions at one node, over AMQP (CUSTODY, "Producers", "Readers")."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Accepted, Header, Modified, Rejected, Released
+from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.core.config import Limits, QueueConfig
+from support.rig import Client, Node, Rig
+
+
+def world(*queues: QueueConfig, **fields: Any) -> tuple[Rig, Node, Client]:
+    rig = Rig()
+    node = rig.node("hub", queues=queues, **fields)
+    return rig, node, rig.client(node)
+
+
+def fill(rig: Rig, client: Client, count: int, address: str = "work", first: int = 1) -> None:
+    link = client.sender(address)
+    rig.settle()
+    for number in range(first, first + count):
+        client.send(link, str(number))
+    rig.settle()
+
+
+def names(first: int, last: int) -> list[str]:
+    return [str(number) for number in range(first, last + 1)]
+
+
+def test_competing_consumers_share_and_a_lost_ones_come_back_in_order() -> None:
+    rig, node, client = world()
+    one, two = rig.client(node), rig.client(node)
+    one.receiver("work", credit=3)
+    rig.settle()
+    fill(rig, client, 6)
+    assert one.bodies() == names(1, 3)
+    one.close_transport()
+    rig.settle()
+    two.receiver("work")
+    rig.settle()
+    assert two.bodies() == names(1, 6)
+    headers = [message.header for message in two.messages()]
+    assert [(header.first_acquirer, header.delivery_count) for header in headers] == [(False, 1)] * 3 + [(True, 0)] * 3
+    two.accept()
+    rig.settle()
+    assert node.queue("work").messages == 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "again", "count"),
+    [
+        (Released(), True, 0),
+        (Modified(delivery_failed=True), True, 1),
+        (Modified(delivery_failed=False), True, 0),
+        (Modified(delivery_failed=True, undeliverable_here=True), False, 1),
+        (Rejected(), False, 0),
+        (Accepted(), False, 0),
+    ],
+)
+def test_outcomes(outcome: object, again: bool, count: int) -> None:
+    rig, node, client = world()
+    fill(rig, client, 1)
+    client.receiver("work")
+    rig.settle()
+    client.accept(outcome)
+    rig.settle()
+    assert client.bodies() == (["1"] if again else [])
+    if again:
+        header = client.messages()[0].header
+        assert header is not None and header.delivery_count == count and not header.first_acquirer
+    stays = again or isinstance(outcome, Modified)
+    assert node.bodies("work") == (["1"] if stays else [])
+    if isinstance(outcome, Rejected):
+        assert node.bodies("$dead-letters") == ["1"]
+    if stays and not again:
+        other = rig.client(node)
+        other.receiver("work")
+        rig.settle()
+        assert other.bodies() == ["1"]
+
+
+def test_annotations_of_modified_are_kept_and_bounded() -> None:
+    rig, _, client = world()
+    fill(rig, client, 1)
+    client.receiver("work")
+    rig.settle()
+    for turn in range(60):
+        client.accept(Modified(message_annotations={Symbol(f"x-{turn}-{key}"): 1 for key in range(900)}))
+        rig.settle()
+    notes = client.messages()[0].message_annotations
+    assert "x-0-899" in notes and len(notes) <= 1_002
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_redelivery_is_marked_after_a_restart(clean: bool) -> None:
+    rig, node, client = world()
+    fill(rig, client, 4)
+    client.receiver("work", credit=2)
+    rig.settle()
+    if clean:
+        from holdfast.core.events import Stopping
+
+        node.handle(Stopping())
+        rig.settle()
+        assert node.stopped
+    node.crash()
+    node.start()
+    rig.settle()
+    again = rig.client(node)
+    again.receiver("work")
+    rig.settle()
+    assert again.bodies() == names(1, 4)
+    first = [message.header.first_acquirer for message in again.messages()]
+    assert first[:2] == [False, False]
+    assert first[2:] == ([True, True] if clean else first[2:])
+
+
+def test_a_drain_is_answered() -> None:
+    rig, _, client = world()
+    fill(rig, client, 2)
+    link = client.receiver("work", credit=0)
+    link.grant(10, drain=True)
+    rig.settle()
+    assert client.bodies() == names(1, 2)
+    assert link.credit == 0
+
+
+@pytest.mark.parametrize("bound", [{"messages_max": 3}, {"bytes_max": 3 * 9}])
+def test_block_parks_and_resumes(bound: dict[str, int]) -> None:
+    rig, node, client = world(QueueConfig(name="work", **bound))
+    link = client.sender("work")
+    rig.settle()
+    while link.credit and len(link.unsettled) < 5:
+        client.send(link, str(len(link.unsettled) + 1))
+    sent = len(link.unsettled)
+    rig.settle()
+    assert 1 <= node.queue("work").messages == min(3, sent)
+    assert link.credit == (0 if sent >= 3 else 1)
+    taker = rig.client(node)
+    taker.receiver("work")
+    rig.settle()
+    while taker.accept():
+        rig.settle()
+    assert not link.unsettled and link.credit > 0
+    assert node.queue("work").messages == node.queue("work").bytes_held == 0
+
+
+def test_refuse_rejects() -> None:
+    rig, node, client = world(QueueConfig(name="work", messages_max=2, when_full="refuse"))
+    fill(rig, client, 4)
+    kinds = [(body, type(state).__name__) for body, state in sorted(client.outcomes, key=lambda pair: pair[0])]
+    assert kinds == [("1", "Accepted"), ("2", "Accepted"), ("3", "Rejected"), ("4", "Rejected")]
+    refused = [state.error.condition for _, state in client.outcomes if isinstance(state, Rejected)]
+    assert refused == ["amqp:resource-limit-exceeded"] * 2
+    assert node.bodies("work") == names(1, 2)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_full_disk_refuses_and_loses_nothing(both: bool) -> None:
+    rig, node, client = world()
+    fill(rig, client, 2)
+    taker = rig.client(node)
+    taker.receiver("work", credit=1)
+    rig.settle()
+    node.refuse, node.hold_commits = 1, True
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "3")
+    rig.settle()
+    if both:
+        client.send(link, "4")
+        rig.settle()
+    node.hold_commits = False
+    rig.settle()
+    refused = {body: state for body, state in client.outcomes if isinstance(state, Rejected)}
+    assert set(refused) == ({"3", "4"} if both else {"3"})
+    assert {state.error.condition for state in refused.values()} == {"amqp:resource-limit-exceeded"}
+    client.send(link, "5")
+    rig.settle()
+    assert node.bodies("work") == ["1", "2", "5"]
+    taker.receiver("work")
+    rig.settle()
+    assert taker.bodies() == ["1", "2", "5"]
+    node.crash()
+    node.start()
+    assert node.bodies("work") == ["1", "2", "5"] and node.queue("work").messages == 3
+
+
+def test_a_volatile_queue_heeds_no_disk() -> None:
+    rig, node, client = world(QueueConfig(name="quick", durable=False))
+    node.unwatched.add("quick")
+    fill(rig, client, 3, "quick")
+    assert {type(state) for _, state in client.outcomes} == {Accepted}
+    assert not any(node.store.read(node.queue("quick").queue_id, 0, count_max=9, bytes_max=9))
+    client.receiver("quick")
+    rig.settle()
+    assert client.bodies() == names(1, 3)
+
+
+def test_time_to_live() -> None:
+    rig, node, client = world()
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "short", header=Header(ttl=1000))
+    client.send(link, "long", header=Header(ttl=60_000))
+    rig.settle()
+    rig.pass_time(2)
+    client.receiver("work")
+    rig.settle()
+    assert client.bodies() == ["long"]
+    assert 50_000 < client.messages()[0].header.ttl <= 58_000
+    assert node.queue("work").expired_total == 1
+
+
+def test_clock_jump() -> None:
+    """The wall clock jumps; times to live do not."""
+    rig, _, client = world()
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "1", header=Header(ttl=10_000))
+    rig.settle()
+    rig.wall_ms += 86_400_000
+    client.send(link, "2", header=Header(ttl=10_000))
+    rig.settle()
+    rig.wall_ms -= 3 * 86_400_000
+    client.receiver("work")
+    rig.settle()
+    assert client.bodies() == ["1", "2"]
+
+
+def test_told_annotations_stand_once() -> None:
+    rig, _, client = world()
+    link = client.sender("work")
+    rig.settle()
+    notes = {Symbol("x-opt-sequence-number"): Ulong(77), Symbol("x-opt-holdfast-late"): True, Symbol("mine"): 1}
+    client.send(link, "1", message_annotations=notes)
+    client.receiver("work")
+    rig.settle()
+    told = client.messages()[0].message_annotations
+    assert set(told) == {"x-opt-sequence-number", "x-opt-enqueued-time", "mine"} and told["x-opt-sequence-number"] == 1
+
+
+# ------------------------------------------------------------------------------------------------ producers
+
+
+def producer(rig: Rig, client: Client, name: str = "p", address: str = "work") -> tuple[Any, dict[str, Any]]:
+    link = client.sender(address, properties={Symbol("holdfast:producer"): name})
+    rig.settle()
+    return link, {str(key): value for key, value in (link.remote_attach.properties or {}).items()}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_producer_crash(restart: bool) -> None:
+    rig, node, client = world()
+    link, _ = producer(rig, client)
+    for number in (1, 2, 3, 3, 5):
+        client.send(link, str(number), number=number)
+    rig.settle()
+    client.close_transport()
+    if restart:
+        node.crash()
+        node.start()
+    client = rig.client(node)
+    link, told = producer(rig, client)
+    assert (told["holdfast:last-number"], told["holdfast:missing"]) == (5, [[4, 4]])
+    assert told["holdfast:producer-epoch"] == 2
+    for number in (4, 5, 6):
+        client.send(link, str(number), number=number)
+    rig.settle()
+    assert len(client.outcomes) == 3
+    assert node.bodies("work") == ["1", "2", "3", "5", "4", "6"]
+
+
+def test_refused_then_retried() -> None:
+    rig, node, client = world()
+    link, _ = producer(rig, client)
+    node.refuse = 1
+    client.send(link, "5", number=5)
+    rig.settle()
+    client.send(link, "6", number=6)
+    rig.settle()
+    client.send(link, "5", number=5)
+    rig.settle()
+    assert [type(state).__name__ for _, state in client.outcomes] == ["Rejected", "Accepted", "Accepted"]
+    assert node.bodies("work") == ["6", "5"]
+
+
+def test_a_stolen_link_is_told_and_brings_nothing_more() -> None:
+    rig, node, client = world()
+    link, _ = producer(rig, client)
+    other = rig.client(node)
+    producer(rig, other)
+    assert client.detached[0].error.condition == "amqp:link:stolen" and link.detached
+
+
+def test_a_producer_attaches_while_its_queue_is_busy() -> None:
+    rig, node, client = world()
+    node.hold_commits = True
+    plain = client.sender("work")
+    rig.settle()
+    node.hold_commits = False
+    rig.settle()
+    node.hold_commits = True
+    client.send(plain, "1")
+    client.sender("work", properties={Symbol("holdfast:producer"): "p"})
+    client.receiver("work")
+    rig.settle()
+    node.hold_commits = False
+    rig.settle()
+    assert client.bodies() == ["1"]
+
+
+def test_gaps_of_a_producer_are_bounded() -> None:
+    rig, _, client = world(limits=Limits(ranges_max=2))
+    link, _ = producer(rig, client)
+    for number in (2, 4, 6, 3):
+        client.send(link, str(number), number=number)
+    rig.settle()
+    assert sorted(body for body, state in client.outcomes if isinstance(state, Accepted)) == ["2", "3", "4"]
+
+
+def test_a_producers_name_and_address_fit_a_key() -> None:
+    rig, _ = Rig(), None
+    hub = rig.pair(jfk={})[0]
+    rig.settle()
+    client = rig.client(hub)
+    link = client.sender("q" * 196 + "@hub", properties={Symbol("holdfast:producer"): "p" * 150})
+    rig.settle()
+    assert link.attached and not link.refused
+    refused = client.sender("work", properties={Symbol("holdfast:producer"): "p" * 151})
+    rig.settle()
+    assert refused.refused
+
+
+# ------------------------------------------------------------------------------------------------ readers
+
+
+def open_subscription(client: Client, mode: str = "take", name: str = "sub", **more: Any) -> dict[str, Any]:
+    status, body, text = client.manage("OPEN", "subscription", name, queue="work", mode=mode, **more)
+    assert status in (200, 201), text
+    return body
+
+
+def held(body: dict[str, Any]) -> dict[str, Any]:
+    return {"queue": "work", "queue_uuid": body["queue_uuid"], "lease_epoch": body["lease_epoch"]}
+
+
+def test_one_cursor() -> None:
+    """A taking subscription reads alone, by sequence; consumers are refused meanwhile, and may come after."""
+    rig, node, client = world()
+    fill(rig, client, 5)
+    body = open_subscription(client)
+    assert (body["head"], body["tail"], body["advanced"]) == (1, 6, 1)
+    refused = client.receiver("work")
+    rig.settle()
+    assert refused.refused
+    assert client.detached[-1].error.condition == "amqp:resource-locked"
+    for _ in range(2):  # replayable until it advances
+        link = client.reader("work", 1, 4)
+        rig.settle()
+        assert client.bodies(link) == names(1, 3) and link.detached
+    for sequence, advanced in ((4, 4), (2, 4), (4, 4)):
+        answer = client.manage("ADVANCE", "subscription", "sub", sequence=sequence, **held(body))[1]
+        assert answer["advanced"] == advanced
+    rig.settle()
+    assert node.bodies("work") == names(4, 5)
+    assert client.manage("ADVANCE", "subscription", "sub", sequence=99, **held(body))[0] == 400
+    assert client.manage("DELETE", "subscription", "sub", queue="work")[0] == 200
+    client.deliveries.clear()
+    client.receiver("work")
+    rig.settle()
+    assert client.bodies() == names(4, 5)
+
+
+def test_copies_and_consumers_both() -> None:
+    rig, node, client = world()
+    fill(rig, client, 3)
+    body = open_subscription(client, "copy")
+    link = client.receiver("work")
+    rig.settle()
+    assert client.accept(link=link) == names(1, 3)
+    rig.settle()
+    assert node.bodies("work") == names(1, 3)
+    node.crash()
+    node.start()
+    client = rig.client(node)
+    link = client.receiver("work")
+    rig.settle()
+    assert client.bodies(link) == []
+    body = open_subscription(client, "copy")
+    assert body["lease_epoch"] == 2
+    client.manage("ADVANCE", "subscription", "sub", sequence=3, **held(body))
+    rig.settle()
+    assert node.bodies("work") == ["3"]
+    assert client.manage("DELETE", "subscription", "sub", queue="work")[0] == 200
+    assert node.bodies("work") == [] and node.queue("work").messages == 0
+
+
+def test_what_a_removed_copy_still_needed_does_not_come_back() -> None:
+    rig, node, client = world()
+    fill(rig, client, 3)
+    open_subscription(client, "copy")
+    link = client.receiver("work")
+    rig.settle()
+    client.accept(link=link)
+    rig.settle()
+    client.manage("DELETE", "subscription", "sub", queue="work")
+    node.crash()
+    node.start()
+    client = rig.client(node)
+    client.receiver("work")
+    rig.settle()
+    assert client.bodies() == [] and node.queue("work").messages == 0
+
+
+def test_recreated_queue() -> None:
+    rig, node, client = world()
+    fill(rig, client, 3)
+    body = open_subscription(client)
+    assert client.manage("DELETE", "queue", "work")[0] == 409
+    client.manage("DELETE", "subscription", "sub", queue="work")
+    for link in list(node.core.producers_of(node.queue("work"))):
+        link.link.detach()
+    client.close_transport()
+    rig.settle()
+    client = rig.client(node)
+    assert client.manage("DELETE", "queue", "work")[0] == 200
+    fill(rig, client, 1)
+    again = open_subscription(client)
+    assert again["queue_uuid"] != body["queue_uuid"]
+    status, _, text = client.manage("ADVANCE", "subscription", "sub", sequence=2, **held(body))
+    assert status == 412 and "made anew" in text
+    filters = {"s": Described(Symbol("holdfast:subscription:list"), ["sub", body["queue_uuid"], Ulong(1)])}
+    refused = client.reader("work", 1, 2, filters=filters)
+    rig.settle()
+    assert refused.refused and node.core.readers_of(node.queue("work")) == {}
+
+
+def test_a_newer_lease_fences_the_older() -> None:
+    _, _, client = world()
+    first = open_subscription(client)
+    open_subscription(client)
+    for operation in ("ADVANCE", "PEEK"):
+        status, _, text = client.manage(operation, "subscription", "sub", sequence=0, start=0, **held(first))
+        assert status == 409 and "newer holder" in text
+
+
+def test_a_browser_moves_nothing_and_goes_on() -> None:
+    rig, node, client = world()
+    fill(rig, client, 2)
+    link = client.receiver("work", source={"distribution_mode": Symbol("copy")})
+    rig.settle()
+    fill(rig, client, 1, first=3)
+    assert client.bodies(link) == names(1, 3) and node.bodies("work") == names(1, 3)
+
+
+def test_a_durable_subscription_by_link() -> None:
+    rig, node, client = world()
+    source = {"durable": 2, "expiry_policy": Symbol("never")}
+    client.receiver("work", name="sub", source=source)
+    rig.settle()
+    client.close_transport()
+    other = rig.client(node)
+    fill(rig, other, 2)
+    node.crash()
+    node.start()
+    client = rig.client(node)
+    client.receiver("work", name="sub", source=source)
+    rig.settle()
+    assert client.accept() == names(1, 2)
+    rig.settle()
+    assert node.bodies("work") == names(1, 2)  # the queue's own consumers have not had them
+
+
+@pytest.mark.parametrize("reading", [False, True])
+def test_a_message_larger_than_a_link_takes_ends_that_link_alone(reading: bool) -> None:
+    rig, node, client = world()
+    fill(rig, client, 1)
+    small = rig.client(node)
+    link = small.reader("work", 1, max_message_size=4) if reading else small.receiver("work", max_message_size=4)
+    rig.settle()
+    assert small.detached[0].error.condition == "amqp:link:message-size-exceeded" and link.detached
+    client.receiver("work")
+    rig.settle()
+    assert client.bodies() == ["1"]
+    assert Message.decode(client.deliveries[0].payload).data == [b"1"]
+
+
+def test_steady_time_never_goes_back_over_a_crash() -> None:
+    rig, node, client = world()
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "1", header=Header(ttl=10_000))
+    rig.settle()
+    node.crash()
+    rig.now += 1
+    rig.wall_ms -= 86_400_000
+    node.start()
+    rig.run(11)
+    client = rig.client(node)
+    client.receiver("work")
+    rig.settle()
+    assert client.bodies() == []

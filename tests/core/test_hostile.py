@@ -1,0 +1,101 @@
+"""Whatever a peer sends, NodeCore.handle raises nothing, and the node serves on."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.amqp.codec import encode
+from holdfast.amqp.types import Symbol, Ulong
+from holdfast.core.management import OPERATIONS
+from support.rig import Rig
+
+scalars = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=12) | st.binary(max_size=12)
+    | st.floats() | st.uuids() | st.integers(0, 2**64 - 1).map(Ulong)
+)  # fmt: skip
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=2)
+)
+KEYS = (
+    "queue", "queue_uuid", "lease_epoch", "start", "sequence", "mode", "lease_s", "messages_max", "bytes_max",
+    "when_full", "order", "order_wait_s", "durable", "origin", "other",
+)  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(sorted(OPERATIONS)),
+            st.sampled_from(["work", "sub", "", "$waiting", "@x"]) | st.text(max_size=9),
+            st.dictionaries(st.sampled_from(KEYS), values | st.just("work"), max_size=5),
+        ),
+        max_size=6,
+    )
+)
+def test_management(requests: list[tuple[tuple[str, str], str, dict[str, object]]]) -> None:
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    for (kind, operation), name, arguments in requests:
+        status, _, text = client.manage(operation, kind.removeprefix("holdfast:"), name, **arguments)
+        assert status in (200, 201, 400, 404, 409, 412) and text
+    assert client.manage("STATUS", "node")[0] == 200
+
+
+@settings(max_examples=100)
+@given(st.lists(st.binary(max_size=60) | values.map(lambda value: b"\x00\x53\x72" + encode(value)), max_size=5))
+def test_payloads(payloads: list[bytes]) -> None:
+    rig = Rig()
+    rig.pair()
+    rig.run(3)
+    for node in rig.nodes.values():
+        client = rig.client(node)
+        for address in ("work", "work@hub", "$management"):
+            link = client.sender(address)
+            rig.settle()
+            for payload in payloads:
+                if link.sendable:
+                    link.send(payload, context=None)
+            rig.settle()
+        client.receiver("work")
+        rig.settle()
+
+
+@settings(max_examples=100)
+@given(st.dictionaries(st.sampled_from(["holdfast:producer", "holdfast:epoch"]).map(Symbol), values), st.text())
+def test_attaches(properties: dict[Symbol, object], address: str) -> None:
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    client.sender(address, properties=properties)
+    client.receiver(address, properties=properties)
+    client.sender("work", properties=properties)
+    rig.settle()
+
+
+@pytest.mark.parametrize("what", ["probe", "echo", "marks", "hello", "else"])
+@pytest.mark.parametrize("value", [None, -1, 2**63 - 1, "x" * 1000, [[1, 2, 3]], [["x" * 900, None, 1]], {"a": 1}])
+def test_control_messages(what: str, value: object) -> None:
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(3)
+    neighbour = jfk.core.neighbours["hub"]
+    neighbour.send({"kind": what, "number": value, "marks": value, "store": value})
+    hub.due = jfk.due = True
+    rig.run(3)
+    assert neighbour.established and hub.core.neighbours["jfk"].established
+
+
+def test_no_spin_while_a_dial_is_out() -> None:
+    rig = Rig()
+    jfk, _ = rig.pair()
+    rig.connect = lambda: None  # type: ignore[method-assign]  # the dial hangs
+    jfk.end_turn()
+    from holdfast.core import events
+
+    jfk.handle(events.TimerFired())
+    rig.pass_time(30)
+    jfk.handle(events.TimerFired())
+    jfk.end_turn()
+    assert jfk.core.next_deadline() > rig.now

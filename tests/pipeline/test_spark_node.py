@@ -1,0 +1,320 @@
+"""From a real node into a table: exact rows through kills of the driver and of the node, and every refusal.
+
+Kills come at places of a seeded choice in the checkpoint's life, to the driver alone or with its JVM and workers.
+"""
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from holdfast.client import Message, Properties, connect
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.pipeline.bus import Lease, Position
+from holdfast.pipeline.checkpoint import batches_in
+from holdfast.pipeline.ingest import IngestJob, Progress, default_checkpoint, run_ingest
+from holdfast.pipeline.node_bus import NodeBus
+from holdfast.pipeline.options import parse_options
+from holdfast.pipeline.tables import read_arrow
+from support.process import NodeProcess, run_holdfast
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+StartNode = Callable[..., Awaitable[NodeProcess]]
+LIMIT_S = 60.0
+QUEUE = "flights"
+
+
+async def send(url: str, first: int, last: int) -> None:
+    """Messages `first` to `last`; each is its number, in the id, a property and the body."""
+    async with await connect(url, retry_s=LIMIT_S) as connection:
+        sender = await connection.sender(QUEUE)
+        for number in range(first, last + 1):
+            message = Message(
+                properties=Properties(message_id=f"m-{number}", subject="EWR", content_type="text/plain"),
+                application_properties={"number": number, "late": number % 2 == 0},
+                data=[str(number).encode()],
+            )
+            await sender.submit(message)
+        await sender.close()
+
+
+def job(tmp_path: Path, url: str, *, rows_max: int = 1_000, available_now: bool = True) -> IngestJob:
+    out = tmp_path / "table"
+    options = {
+        "url": url,
+        "address": QUEUE,
+        "subscription": "s",
+        "maxRowsPerTrigger": str(rows_max),
+        "rowsPerPartition": "400",
+        "retrySeconds": str(LIMIT_S),
+    }
+    return IngestJob(
+        options=options,
+        out=out,
+        checkpoint=default_checkpoint(out),
+        available_now=available_now,
+        trigger_s=0.1,
+    )
+
+
+async def run(
+    spark: "SparkSession",
+    job: IngestJob,
+    stop: threading.Event | None = None,
+    tell: Callable[[Progress], None] = lambda progress: None,
+) -> Progress:
+    return await asyncio.wait_for(asyncio.to_thread(run_ingest, spark, job, stop or threading.Event(), tell), LIMIT_S)
+
+
+def place(job: IngestJob) -> Position:
+    bus = NodeBus(parse_options(job.options))
+    try:
+        return bus.place()
+    finally:
+        bus.close()
+
+
+def bodies(out: Path) -> list[int]:
+    """The numbers in the table by sequence, as the bodies tell them."""
+    table = read_arrow(out, ["sequence", "body"]).sort_by("sequence")
+    sequences = table.column("sequence").to_pylist()
+    assert len(sequences) == len(set(sequences)), "an entry is there twice"
+    return [int(body) for body in table.column("body").to_pylist()]
+
+
+async def until(holds: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
+    """Waits for a change in files or processes that nothing announces."""
+    try:
+        async with asyncio.timeout(limit_s):
+            while not holds():  # noqa: ASYNC110  # files and /proc announce nothing
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"not within {limit_s:g} s: {what}") from None
+
+
+async def test_every_message_with_all_its_columns(spark: "SparkSession", tmp_path: Path, start_node: StartNode) -> None:
+    node = await start_node("hub")
+    await send(node.url, 1, 2_500)
+    ingest = job(tmp_path, node.url)
+    progress = await run(spark, ingest)
+    assert progress.rows == 2_500
+    rows = read_arrow(ingest.out).sort_by("sequence").to_pylist()
+    assert [row["sequence"] for row in rows] == list(range(1, 2_501))
+    for number, row in enumerate(rows, start=1):
+        assert row["body"] == str(number).encode()
+        assert (row["message_id"], row["subject"]) == (f"m-{number}", "EWR")
+        assert (row["address"], row["content_type"]) == (QUEUE, "text/plain")
+        late = "true" if number % 2 == 0 else "false"
+        assert dict(row["application_properties"]) == {"number": str(number), "late": late}
+        assert dict(row["annotations"])["x-opt-sequence-number"] == str(number)
+        assert row["enqueued"] is not None
+    assert place(ingest)[1:4] == (2_501, 2_501, 2_501)
+    await send(node.url, 2_501, 2_600)
+    await run(spark, ingest)
+    assert bodies(ingest.out) == list(range(1, 2_601))
+
+
+async def test_the_batch_reader_leaves_everything(spark: "SparkSession", tmp_path: Path, start_node: StartNode) -> None:
+    node = await start_node("hub")
+    await send(node.url, 1, 900)
+    reader = spark.read.format("holdfast").option("url", node.url).option("address", QUEUE)
+    rows = reader.option("rowsPerPartition", "400").load()
+    assert await asyncio.to_thread(rows.count) == 900
+    bus = NodeBus(parse_options({"url": node.url, "address": QUEUE}))
+    assert bus.bounds()[1:4] == (1, 1, 901)
+    bus.close()
+
+
+async def test_through_a_crash_of_the_node(spark: "SparkSession", tmp_path: Path, start_node: StartNode) -> None:
+    node = await start_node("hub")
+    await send(node.url, 1, 1_500)
+    ingest = job(tmp_path, node.url, rows_max=300, available_now=False)
+    stop, begun = threading.Event(), threading.Event()
+    running = asyncio.create_task(run(spark, ingest, stop, lambda progress: begun.set()))
+    await asyncio.to_thread(begun.wait, LIMIT_S)
+    await node.kill()
+    await node.restart(same_port=True)
+    await send(node.url, 1_501, 2_000)
+    await until(lambda: running.done() or place(ingest).advanced == 2_001, "everything released")
+    stop.set()
+    await running
+    assert bodies(ingest.out) == list(range(1, 2_001))
+
+
+async def test_a_successor_fences_the_query(spark: "SparkSession", tmp_path: Path, start_node: StartNode) -> None:
+    node = await start_node("hub")
+    await send(node.url, 1, 500)
+    ingest = job(tmp_path, node.url, available_now=False)
+    begun = threading.Event()
+    running = asyncio.create_task(run(spark, ingest, tell=lambda progress: begun.set()))
+    await asyncio.to_thread(begun.wait, LIMIT_S)
+    bus = NodeBus(parse_options(ingest.options))
+    await asyncio.to_thread(bus.open, "first", "take", 10.0)
+    with pytest.raises(HoldfastError, match="taken over") as caught:
+        await running
+    assert "\n" not in str(caught.value)
+    bus.close()
+
+
+def test_errors_of_the_node_name_the_queue(tmp_path: Path) -> None:
+    bus = NodeBus(parse_options({**job(tmp_path, "amqp://127.0.0.1:1").options, "retrySeconds": "0"}))
+    with pytest.raises(HoldfastError, match=QUEUE):
+        bus.place()
+    bus.close()
+
+
+async def test_a_fenced_lease_reads_and_advances_nothing(tmp_path: Path, start_node: StartNode) -> None:
+    node = await start_node("hub")
+    await send(node.url, 1, 10)
+    bus = NodeBus(parse_options(job(tmp_path, node.url).options))
+    old = await asyncio.to_thread(bus.open, "first", "take", 10.0)
+    lease = Lease("s", old.queue_uuid, old.lease_epoch)
+    assert [entry.sequence for entry in bus.entries(3, 6, lease)] == [3, 4, 5]
+    bus.open("first", "take", 10.0)
+    for call in (lambda: list(bus.entries(3, 6, lease)), lambda: bus.advance(lease, 5)):
+        with pytest.raises(HoldfastError, match="taken over"):
+            call()
+    assert bus.place().advanced == 1
+    bus.close()
+
+
+async def test_a_queue_made_anew_is_refused(spark: "SparkSession", tmp_path: Path, start_node: StartNode) -> None:
+    node = await start_node("hub")
+    await send(node.url, 1, 100)
+    ingest = job(tmp_path, node.url)
+    await run(spark, ingest)
+    async with await connect(node.url) as connection:
+        await connection.manage("DELETE", "holdfast:subscription", "s", {"queue": QUEUE})
+        await connection.manage("DELETE", "holdfast:queue", QUEUE)
+    await send(node.url, 1, 100)
+    with pytest.raises(ConfigError, match="made anew"):
+        await run(spark, ingest)
+
+
+async def test_an_older_checkpoint_is_refused(spark: "SparkSession", tmp_path: Path, start_node: StartNode) -> None:
+    node = await start_node("hub")
+    await send(node.url, 1, 100)
+    ingest = job(tmp_path, node.url)
+    await run(spark, ingest)
+    shutil.copytree(ingest.checkpoint, tmp_path / "old checkpoint")
+    shutil.copytree(ingest.out, tmp_path / "old table")
+    await send(node.url, 101, 200)
+    await run(spark, ingest)
+    for directory, old in ((ingest.checkpoint, "old checkpoint"), (ingest.out, "old table")):
+        shutil.rmtree(directory)
+        shutil.move(tmp_path / old, directory)
+    with pytest.raises(ConfigError, match="older than the subscription"):
+        await run(spark, ingest)
+
+
+# ------------------------------------------------------------------------------------------- the command
+
+
+def members(session: int) -> list[int]:
+    """Live processes of a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+async def start_ingest(tmp_path: Path, url: str, *more: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "holdfast", "pipeline", "ingest", QUEUE, "--url", url, "--out",
+        str(tmp_path / "table"), "--master", "local[2]", "--max-rows", "200", "--trigger-s", "0.1", *more,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def reached(process: asyncio.subprocess.Process, log: Path, batch: int) -> bool:
+    return max(batches_in(log), default=-1) >= batch or process.returncode is not None
+
+
+def gone(session: int) -> bool:
+    return not members(session)
+
+
+def kill_session(session: int) -> None:
+    for pid in members(session):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+async def test_killed_or_stopped_at_random_moments_the_table_is_exact(tmp_path: Path, start_node: StartNode) -> None:
+    node = await start_node("hub")
+    out = tmp_path / "table"
+    checkpoint = default_checkpoint(out)
+    choose = random.Random(7)
+    sent = 0
+    for how in ("kill all", "kill the driver", "stop"):
+        await send(node.url, sent + 1, sent + 2_000)
+        sent += 2_000
+        process = await start_ingest(tmp_path, node.url)
+        try:
+            log = choose.choice([checkpoint / "offsets", checkpoint / "commits", out / "_spark_metadata"])
+            target = max(batches_in(checkpoint / "offsets"), default=-1) + choose.randint(1, 6)
+            await until(partial(reached, process, log, target), f"batch {target} in {log}")
+            assert process.returncode is None, await process.communicate()
+            if how == "kill all":
+                kill_session(process.pid)
+            elif how == "kill the driver":
+                process.kill()  # its JVM may still commit
+            else:
+                process.send_signal(signal.SIGTERM)
+            _, stderr = await asyncio.wait_for(process.communicate(), LIMIT_S)
+            if how == "stop":
+                assert process.returncode == 0, stderr.decode()
+                told = json.loads(stderr.decode().splitlines()[-1])
+                assert set(told) == {"rows", "batches", "seconds", "advanced"}
+                assert members(process.pid) == []
+            await until(partial(gone, process.pid), "nothing left of the driver")
+        finally:
+            kill_session(process.pid)
+            await process.wait()
+        if (out / "_spark_metadata").exists():
+            numbers = bodies(out)
+            assert numbers == list(range(1, len(numbers) + 1))
+    ended = await run_holdfast(
+        "pipeline", "ingest", QUEUE, "--url", node.url, "--out", str(out), "--master", "local[2]",
+        "--available-now", limit_s=LIMIT_S,
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    told = json.loads(ended.stderr.splitlines()[-1])
+    assert told["advanced"] == sent + 1
+    assert bodies(out) == list(range(1, sent + 1))
+
+
+async def test_a_table_without_its_checkpoint_is_refused_before_spark(tmp_path: Path) -> None:
+    (tmp_path / "table" / "_spark_metadata").mkdir(parents=True)
+    (tmp_path / "table" / "_spark_metadata" / "0").write_text("v1\n")
+    ended = await run_holdfast(
+        "pipeline", "ingest", QUEUE, "--out", str(tmp_path / "table"), "--available-now", limit_s=LIMIT_S
+    )
+    assert ended.code == 2
+    assert ended.stderr.count("\n") == 1
+    assert "Spark would skip" in ended.stderr

@@ -1,0 +1,564 @@
+"""Nodes and clients joined in memory: virtual time, wires that can be cut at any byte, disks that refuse.
+
+Rules of this file: no socket, no clock, no sleep; everything follows from the seed and the order of calls. Every run
+checks the invariant "store, then settle": no accepted disposition leaves a node before the bare message that it
+answers has been committed there (docs/ARCHITECTURE.md, "How a core is driven").
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from holdfast.amqp.connection import (
+    Connection,
+    CreditChanged,
+    Delivery,
+    LinkAttached,
+    LinkDetached,
+    Outcomes,
+    Receiver,
+    Sender,
+    Settings,
+)
+from holdfast.amqp.message import Message, split
+from holdfast.amqp.performatives import (
+    Accepted,
+    Attach,
+    Disposition,
+    Properties,
+    Source,
+    Target,
+    Transfer,
+    decode_composite,
+)
+from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.broker.port import Batch
+from holdfast.core import events
+from holdfast.core.config import NeighbourConfig, NodeConfig
+from holdfast.core.node import NodeCore
+from holdfast.errors import StorageFull
+from holdfast.storage.memory import MemoryStore
+from holdfast.telemetry.records import validate
+from holdfast.units import iso8601
+
+WALL_MS = 1_700_000_000_000
+LEVELS = logging.getLevelNamesMapping()
+
+
+class Tap:
+    """Cuts one direction of a connection into AMQP frames; protocol headers and SASL are passed over."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> Iterable[tuple[int, Any, bytes]]:
+        """(channel, performative, payload) of each frame that is whole now."""
+        self._data += data
+        while len(self._data) >= 8:
+            if self._data[:4] == b"AMQP":
+                del self._data[:8]
+                continue
+            size = int.from_bytes(self._data[:4], "big")
+            if len(self._data) < size:
+                return
+            frame = bytes(self._data[:size])
+            del self._data[:size]
+            if frame[5] == 0 and size > 8:
+                performative, used = decode_composite(frame[8:])
+                yield int.from_bytes(frame[6:8], "big"), performative, frame[8 + used :]
+
+
+class Watch:
+    """Holds one connection of a node to "store, then settle"."""
+
+    def __init__(self, node: "Node") -> None:
+        self.node = node
+        self.heard, self.said = Tap(), Tap()
+        self.targets: dict[tuple[int, int], str] = {}
+        self.waiting: dict[tuple[int, int], bytes] = {}
+        self.parts: dict[tuple[int, int], tuple[int, bytes]] = {}
+
+    def hear(self, data: bytes) -> None:
+        for channel, performative, payload in self.heard.feed(data):
+            if isinstance(performative, Attach) and not performative.role:
+                address = getattr(performative.target, "address", None)
+                self.targets[channel, performative.handle] = str(address)
+            elif isinstance(performative, Transfer):
+                place = channel, performative.handle
+                number, before = self.parts.pop(place, (performative.delivery_id, b""))
+                if performative.more:
+                    self.parts[place] = number, before + payload
+                elif self.targets[place] not in self.node.unwatched:
+                    self.waiting[channel, number] = before + payload
+
+    def say(self, data: bytes) -> None:
+        for channel, performative, _ in self.said.feed(data):
+            if not isinstance(performative, Disposition) or not performative.role:
+                continue
+            last = performative.first if performative.last is None else performative.last
+            for number in range(performative.first, last + 1):
+                payload = self.waiting.pop((channel, number), None)
+                if payload is not None and isinstance(performative.state, Accepted):
+                    sections = split(payload)
+                    told = sections.delivery_annotations or {}
+                    assert (
+                        Symbol("x-opt-holdfast-tombstone") in told or payload[sections.bare :] in self.node.ever_stored
+                    ), f"{self.node.name} accepted what it has not stored: {payload!r}"
+
+
+class Node:
+    """A NodeCore with its store; `start` and `crash` as often as wanted. `refuse`: commits left to refuse."""
+
+    def __init__(self, rig: "Rig", config: NodeConfig) -> None:
+        self.rig = rig
+        self.config = config
+        self.name = config.name
+        self.store = MemoryStore(mint_from=rig.uuid)
+        self.core: NodeCore | None = None
+        self.pending: events.Commit | None = None
+        self.hold_commits = False
+        self.refuse = 0
+        self.ends: dict[int, End] = {}
+        self.logs: list[str] = []
+        self.records: list[tuple[str, dict[str, Any]]] = []
+        self.ever_stored: set[bytes] = set()
+        self.given: dict[int, bytes] = {}
+        """By identity's number: what this store gave one (with one destination alone)."""
+        self.unwatched = {"$management", "$holdfast/control"}
+        self.stopped = False
+        self.due = False
+        self.lives = 0
+
+    def start(self) -> None:
+        assert self.core is None
+        self.lives += 1
+        self.stopped = False
+        self.core = NodeCore(
+            self.config, self.store, rng=Random(self.rig.random.random()), wall_ms=self.rig.wall_ms, now=self.rig.now
+        )
+        self.due = True
+
+    def crash(self) -> None:
+        """Everything but the store is gone; who was connected hears of it."""
+        self.core = None
+        self.pending = None
+        for end in list(self.ends.values()):
+            end.wire.cut()
+        self.ends.clear()
+
+    def handle(self, event: events.Event) -> None:
+        if self.core is None:
+            return
+        self.due = self.due or not isinstance(event, events.TurnEnded)
+        for command in self.core.handle(event, self.rig.now):
+            if isinstance(command, events.SendBytes):
+                end = self.ends.get(command.connection)
+                if end is not None:
+                    data = b"".join(command.chunks)
+                    end.watch.say(data)
+                    end.wire.write(end, data)
+            elif isinstance(command, events.CloseConnection):
+                end = self.ends.get(command.connection)
+                if end is not None:
+                    end.wire.closing(end, abort=command.abort)
+            elif isinstance(command, events.Connect):
+                self.rig.dials.append((self, command.neighbour))
+            elif isinstance(command, events.Commit):
+                assert self.pending is None, "one commit at a time"
+                self.pending = command
+            elif isinstance(command, events.Log):
+                assert command.level in LEVELS, command
+                self.logs.append(command.text)
+            elif isinstance(command, events.Record):
+                line = {"v": 1, "kind": command.kind, "t": iso8601(self.rig.wall_ms), "node": self.name, "uptime_s": 1}
+                written = {key: value for key, value in command.fields.items() if value is not None}
+                validate(line | json.loads(json.dumps(written)))
+                self.records.append((command.kind, command.fields))
+            else:
+                self.stopped = True
+
+    def end_turn(self) -> None:
+        self.due = False
+        self.handle(events.TurnEnded(wall_ms=self.rig.wall_ms))
+
+    def finish_commit(self) -> None:
+        """The disk answers the commit under way."""
+        commit, self.pending = self.pending, None
+        assert commit is not None
+        try:
+            if self.refuse and commit.batch.appends:
+                self.refuse -= 1
+                raise StorageFull("told to refuse")
+            self.store.commit(commit.batch)
+        except StorageFull:
+            self.handle(events.CommitRefused(number=commit.number, room_bytes=0))
+            return
+        self.remember(commit.batch)
+        self.handle(events.Committed(number=commit.number, room_bytes=self.store.room_bytes()))
+
+    def remember(self, batch: Batch) -> None:
+        from holdfast.broker import entry
+
+        for _, _, value in batch.appends:
+            item = entry.unpack(value)
+            self.ever_stored.add(bytes(item.bare))
+            if item.identity is not None and item.identity.origin == self.store.uuid:
+                self.given[item.identity.number] = bytes(item.bare)
+
+    def queue(self, name: str) -> Any:
+        assert self.core is not None
+        return self.core.catalog.queues[name]
+
+    def bodies(self, name: str) -> list[str]:
+        """What is stored in the queue, by sequence."""
+        from holdfast.broker import entry
+
+        queue = self.queue(name)
+        found = queue.read(0, count_max=10**6, bytes_max=2**40)
+        return [Message.decode(bytes(entry.unpack(value).bare)).body_bytes().decode() for _, value in found]
+
+
+class End:
+    """One end of a wire: a node's connection, or a client."""
+
+    def __init__(self, wire: "Wire", node: Node | None, number: int, client: "Client | None") -> None:
+        self.wire = wire
+        self.node = node
+        self.number = number
+        self.client = client
+        self.inbox = bytearray()
+        self.alive = True
+        self.eof = False
+        if node is not None:
+            self.watch = Watch(node)
+
+    def receive(self, data: bytes) -> None:
+        if self.node is not None:
+            self.watch.hear(data)
+            self.node.handle(events.BytesReceived(connection=self.number, data=data))
+        elif self.client is not None:
+            self.client.receive(data)
+
+    def lose(self, reason: str) -> None:
+        if not self.alive:
+            return
+        self.alive = False
+        if self.node is not None and self.node.ends.pop(self.number, None) is not None:
+            self.node.handle(events.ConnectionLost(connection=self.number, reason=reason))
+        elif self.client is not None:
+            self.client.lost()
+
+
+class Wire:
+    """Bytes both ways, in order. `silent`: whatever is written vanishes, and nobody is told."""
+
+    def __init__(self) -> None:
+        self.ends: list[End] = []
+        self.silent = False
+
+    def other(self, end: End) -> End:
+        return self.ends[1] if end is self.ends[0] else self.ends[0]
+
+    def write(self, end: End, data: bytes) -> None:
+        other = self.other(end)
+        if other.alive and not self.silent:
+            other.inbox += data
+
+    def closing(self, end: End, *, abort: bool) -> None:
+        other = self.other(end)
+        if abort:
+            other.inbox.clear()
+        if not self.silent:
+            other.eof = True
+        end.lose("closed by us")
+
+    def cut(self, *, silent: bool = False) -> None:
+        """What is under way vanishes."""
+        for end in self.ends:
+            end.inbox.clear()
+        self.silent = True
+        if not silent:
+            for end in self.ends:
+                end.lose("cut")
+
+    @property
+    def dead(self) -> bool:
+        return not any(end.alive for end in self.ends)
+
+
+class Client:
+    """An AMQP client in memory. Deliveries and outcomes are kept in the order in which they came."""
+
+    def __init__(self, rig: "Rig", **settings: Any) -> None:
+        self.rig = rig
+        self.amqp = Connection(Settings(**{"container_id": "client"} | settings), server=False, now=rig.now)
+        self.session = self.amqp.begin()
+        self.end: End | None = None
+        self.deliveries: list[Delivery] = []
+        self.outcomes: list[tuple[Any, Any]] = []
+        self.detached: list[LinkDetached] = []
+        self.over = False
+        self._requests = 0
+        self._management: tuple[Sender, Receiver] | None = None
+
+    def receive(self, data: bytes) -> None:
+        for event in self.amqp.receive(data, self.rig.now):
+            if isinstance(event, Delivery):
+                self.deliveries.append(event)
+            elif isinstance(event, Outcomes):
+                self.outcomes += [(context, event.state) for context in event.contexts]
+            elif isinstance(event, LinkDetached):
+                self.detached.append(event)
+            else:
+                assert not isinstance(event, LinkAttached) or not event.remote_initiated
+                assert not isinstance(event, CreditChanged) or event.link.credit >= 0
+
+    def lost(self) -> None:
+        self.over = True
+        self.receive(b"")
+        for event in self.amqp.transport_lost():
+            if isinstance(event, LinkDetached):
+                self.detached.append(event)
+
+    def close_transport(self) -> None:
+        assert self.end is not None
+        self.end.wire.cut()
+
+    def flush(self) -> None:
+        data = b"".join(self.amqp.take_output(self.rig.now))
+        if data and self.end is not None and self.end.alive:
+            self.end.wire.write(self.end, data)
+
+    # ------------------------------------------------------------------------------------------------ links
+
+    def sender(self, address: str, *, name: str | None = None, **options: Any) -> Sender:
+        self._requests += 1
+        return self.session.attach_sender(
+            name or f"s{self._requests}", Source(), Target(address=address), **options
+        )
+
+    def receiver(self, address: str, *, name: str | None = None, credit: int = 1000, **options: Any) -> Receiver:
+        self._requests += 1
+        fields = options.pop("source", {})
+        receiver = self.session.attach_receiver(
+            name or f"r{self._requests}", Source(address=address, **fields), Target(address="here"), **options
+        )
+        if credit:
+            receiver.grant(credit)
+        return receiver
+
+    def reader(self, address: str, first: int, last: int | None = None, **options: Any) -> Receiver:
+        """A reader of `[first, last)` by sequence."""
+        filters = {Symbol("start"): Described(Symbol("holdfast:start-sequence:ulong"), Ulong(first))}
+        if last is not None:
+            filters[Symbol("end")] = Described(Symbol("holdfast:end-sequence:ulong"), Ulong(last))
+        filters |= options.pop("filters", {})
+        source = {"filter": filters, "distribution_mode": Symbol("copy")}
+        return self.receiver(address, source=source, snd_settle_mode=1, **options)
+
+    def send(self, link: Sender, body: str, *, number: int | None = None, context: Any = None, **parts: Any) -> None:
+        message = Message(data=[body.encode()], **parts)
+        if number is not None:
+            message.message_annotations = {Symbol("x-opt-holdfast-number"): Ulong(number)}
+        link.send(message.encode(), context=body if context is None else context)
+
+    def bodies(self, link: Receiver | None = None) -> list[str]:
+        return [
+            Message.decode(item.payload).body_bytes().decode()
+            for item in self.deliveries
+            if (link is None or item.link is link) and item.link.name != "replies"
+        ]
+
+    def messages(self, link: Receiver | None = None) -> list[Message]:
+        return [Message.decode(item.payload) for item in self.deliveries if link is None or item.link is link]
+
+    def accept(self, outcome: Any = None, *, count: int | None = None, link: Receiver | None = None) -> list[str]:
+        """Settles the oldest deliveries; returns their bodies."""
+        mine = [item for item in self.deliveries if link is None or item.link is link][:count]
+        for item in mine:
+            if not item.settled:
+                item.link.settle(item.delivery_id, item.delivery_id, Accepted() if outcome is None else outcome)
+        self.deliveries = [item for item in self.deliveries if item not in mine]
+        return [Message.decode(item.payload).body_bytes().decode() for item in mine]
+
+    def manage(self, operation: str, kind: str, name: str = "", **arguments: Any) -> tuple[int, dict[str, Any], str]:
+        """(statusCode, body, statusDescription) of one request."""
+        if self._management is None:
+            replies = self.session.attach_receiver("replies", Source(address="$management"), Target(address="replies"))
+            replies.grant(1000)
+            self._management = self.sender("$management"), replies
+            self.rig.settle()
+        self._requests += 1
+        request = Message(
+            properties=Properties(message_id=f"m{self._requests}", reply_to="replies"),
+            application_properties={"operation": operation, "type": f"holdfast:{kind}", "name": name},
+            value=arguments,
+        )
+        self._management[0].send(request.encode(), context=None, settled=True)
+        self.rig.settle()
+        found = [item for item in self.deliveries if item.link.name == "replies"]
+        self.deliveries = [item for item in self.deliveries if item.link.name != "replies"]
+        answer = Message.decode(found[-1].payload)
+        assert answer.properties is not None and answer.properties.correlation_id == f"m{self._requests}"
+        told = answer.application_properties or {}
+        body = {str(key): value for key, value in answer.value.items()}
+        return int(told["statusCode"]), body, told["statusDescription"]
+
+
+class Rig:
+    """The world. `settle` runs it until nothing moves; `run` lets virtual time pass; `step` takes one random step."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.random = Random(seed)
+        self.now = 1000.0
+        self.wall_ms = WALL_MS
+        self.nodes: dict[str, Node] = {}
+        self.wires: list[Wire] = []
+        self.clients: list[Client] = []
+        self.dials: list[tuple[Node, str]] = []
+        self.next_number = 1
+        self.refuse_dials = False
+
+    def uuid(self) -> UUID:
+        return UUID(int=self.random.getrandbits(128), version=4)
+
+    # ------------------------------------------------------------------------------------------------ building
+
+    def node(self, name: str, *, start: bool = True, **fields: Any) -> Node:
+        fields.setdefault("create_queues", True)
+        node = self.nodes[name] = Node(self, NodeConfig(name=name, **fields))
+        if start:
+            node.start()
+        return node
+
+    def pair(self, *, start: bool = True, jfk: dict[str, Any] | None = None, **hub: Any) -> tuple[Node, Node]:
+        """jfk dials hub."""
+        to_hub = NeighbourConfig(name="hub", remote="127.0.0.1:1")
+        return (
+            self.node("jfk", start=start, neighbours=(to_hub,), **(jfk or {})),
+            self.node("hub", start=start, neighbours=(NeighbourConfig(name="jfk"),), **hub),
+        )
+
+    def _number(self) -> int:
+        self.next_number += 1
+        return self.next_number
+
+    def _join(self, wire: Wire, node: Node, *, neighbour: str | None, loopback: bool = True) -> End:
+        end = End(wire, node, self._number(), None)
+        wire.ends.append(end)
+        node.ends[end.number] = end
+        return end
+
+    def client(self, node: Node, *, loopback: bool = True, **settings: Any) -> Client:
+        """A client, connected."""
+        client = Client(self, **settings)
+        wire = Wire()
+        end = self._join(wire, node, neighbour=None)
+        client.end = End(wire, None, 0, client)
+        wire.ends.append(client.end)
+        self.wires.append(wire)
+        self.clients.append(client)
+        node.handle(events.ConnectionOpened(connection=end.number, peer="client", loopback=loopback))
+        return client
+
+    def connect(self) -> None:
+        """Answers the dials under way."""
+        dials, self.dials = self.dials, []
+        for node, name in dials:
+            if node.core is None:
+                continue
+            other = self.nodes.get(name)
+            if other is None or other.core is None or other.stopped or self.refuse_dials:
+                node.handle(events.ConnectFailed(neighbour=name, reason="nobody there"))
+                continue
+            wire = Wire()
+            ours, theirs = self._join(wire, node, neighbour=name), self._join(wire, other, neighbour=None)
+            self.wires.append(wire)
+            node.handle(
+                events.ConnectionOpened(connection=ours.number, peer=name, loopback=True, neighbour=name)
+            )
+            other.handle(events.ConnectionOpened(connection=theirs.number, peer=node.name, loopback=True))
+
+    def between(self, one: str, two: str) -> list[Wire]:
+        """Wires that are up between two nodes."""
+        return [
+            wire
+            for wire in self.wires
+            if not wire.dead and {end.node.name if end.node else "" for end in wire.ends} == {one, two}
+        ]
+
+    # ------------------------------------------------------------------------------------------------ running
+
+    def _moves(self) -> list[Callable[[], None]]:
+        """Everything that could happen now."""
+        moves: list[Callable[[], None]] = []
+        for client in self.clients:
+            client.flush()
+        self.wires = [wire for wire in self.wires if not wire.dead]
+        for wire in self.wires:
+            for end in wire.ends:
+                if end.alive and end.inbox:
+                    moves.append(lambda end=end: self._deliver(end))
+                elif end.alive and end.eof:
+                    moves.append(lambda end=end: end.lose("closed by the peer"))
+        for node in self.nodes.values():
+            if node.core is None:
+                continue
+            if node.due:
+                moves.append(node.end_turn)
+            if node.pending is not None and not node.hold_commits:
+                moves.append(node.finish_commit)
+            deadline = node.core.next_deadline()
+            if deadline is not None and deadline <= self.now and not node.due:
+                moves.append(lambda node=node: node.handle(events.TimerFired()))
+        if self.dials:
+            moves.append(self.connect)
+        return moves
+
+    def _deliver(self, end: End, size: int | None = None) -> None:
+        data = bytes(end.inbox[:size])
+        del end.inbox[:size]
+        if data:
+            end.receive(data)
+
+    def settle(self, limit: int = 20_000) -> None:
+        """Until nothing moves at this moment."""
+        for _ in range(limit):
+            moves = self._moves()
+            if not moves:
+                return
+            moves[0]()
+        raise AssertionError("the nodes do not come to rest")
+
+    def run(self, seconds: float) -> None:
+        """Virtual time passes, by deadlines."""
+        until = self.now + seconds
+        while True:
+            self.settle()
+            deadlines = [node.core.next_deadline() for node in self.nodes.values() if node.core is not None]
+            known = [at for at in deadlines if at is not None]
+            at = min([until, *(max(at, self.now + 1e-6) for at in known)])
+            self.pass_time(at - self.now)
+            if at >= until:
+                self.settle()
+                return
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.wall_ms += int(seconds * 1000)
+
+    def step(self) -> bool:
+        """One of the moves, a delivery perhaps cut into pieces; False where nothing moves."""
+        moves = self._moves()
+        if not moves:
+            return False
+        busy = [end for wire in self.wires for end in wire.ends if end.alive and end.inbox]
+        if busy and self.random.random() < 0.4:
+            end = self.random.choice(busy)
+            self._deliver(end, self.random.randint(1, len(end.inbox)))
+        else:
+            self.random.choice(moves)()
+        return True
