@@ -24,11 +24,19 @@ def client(**changes: Any) -> Connection:
     return Connection(Settings(container_id="c", **changes), server=False, now=NOW)
 
 
-def pump(
-    first: Connection, second: Connection, *, cut: int = 0, now: float = NOW
-) -> tuple[list[ConnEvent], list[ConnEvent]]:
+def hear(side: Connection, data: bytes, now: float = NOW) -> list[Any]:
+    """What the bytes mean to that side; each test knows which events it expects."""
+    return list(side.receive(data, now))
+
+
+def tick(side: Connection, now: float) -> list[Any]:
+    """What the passing of time means to that side."""
+    return list(side.tick(now))
+
+
+def pump(first: Connection, second: Connection, *, cut: int = 0, now: float = NOW) -> tuple[list[Any], list[Any]]:
     """Carry bytes both ways until none are left; `cut` bytes at a time (0: all at once). Events of each side."""
-    events: tuple[list[ConnEvent], list[ConnEvent]] = ([], [])
+    events: tuple[list[Any], list[Any]] = ([], [])
     for _ in range(10_000):
         there, back = b"".join(first.take_output(now)), b"".join(second.take_output(now))
         if not there and not back:
@@ -53,7 +61,7 @@ class Pair:
         self.server_events: list[ConnEvent] = []
         self.pump()
 
-    def pump(self, *, cut: int = 0) -> tuple[list[ConnEvent], list[ConnEvent]]:
+    def pump(self, *, cut: int = 0) -> tuple[list[Any], list[Any]]:
         """New events of client and server."""
         mine, theirs = pump(self.client, self.server, cut=cut)
         self.client_events += mine

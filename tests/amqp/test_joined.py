@@ -154,8 +154,10 @@ def react(events: list[ConnEvent], choices: st.DataObject) -> None:
             event.link.settle(event.delivery_id, event.delivery_id, Accepted())
         elif isinstance(event, Outcomes):
             event.link.settle(event.first, event.last, event.state)
-    senders = {event.link for event in events if isinstance(getattr(event, "link", None), Sender)}
-    for link in sorted(senders, key=id):
+    links = dict.fromkeys(getattr(event, "link", None) for event in events)
+    for link in links:
+        if not isinstance(link, Sender):
+            continue
         for _ in range(min(link.credit, 2)):
             link.send(bytes(choices.draw(st.sampled_from([0, 5, 1000]))), context=object())
         link.drained()
@@ -190,7 +192,7 @@ def well_formed(side: Connection) -> None:
         live += len(session._live)
         assert session.window_out >= 0
         for link in session._live:
-            assert link.credit >= 0 and not link.over
+            assert isinstance(link, Sender | Receiver) and link.credit >= 0 and not link.over
             if isinstance(link, Sender):
                 assert all(session.unsettled_out[number] is link for number in link.unsettled)
         assert sum(len(link.unsettled) for link in session._live if isinstance(link, Sender)) == len(

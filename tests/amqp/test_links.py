@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from amqp.joined import NOW, Pair, of, performatives, said, server, wire
+from amqp.joined import NOW, Pair, hear, of, performatives, said, server, wire
 from holdfast.amqp.connection import (
     Connection,
     CreditChanged,
@@ -35,7 +35,7 @@ from holdfast.errors import LocalProtocolError
 
 def begun(**changes: Any) -> Connection:
     side = server(**changes)
-    side.receive(AMQP_HEADER + wire(Open("c"), Begin(None, 0, 100, 100)), NOW)
+    hear(side, AMQP_HEADER + wire(Open("c"), Begin(None, 0, 100, 100)), NOW)
     side.take_output(NOW)
     return side
 
@@ -45,7 +45,7 @@ def attached(side: Connection, *, handle: int = 0, name: str = "l", **changes: A
     attach = Attach(name, handle, False, source=Source("here"), target=Target("q"), initial_delivery_count=5)
     for field, value in changes.items():
         setattr(attach, field, value)
-    (event,) = side.receive(wire(attach), NOW)
+    (event,) = hear(side, wire(attach), NOW)
     assert isinstance(event, LinkAttached)
     event.link.accept()
     assert isinstance(event.link, Receiver)
@@ -59,7 +59,7 @@ def test_an_attach_is_echoed(snd: int, rcv: int) -> None:
     side = begun()
     source = Source("q", filter={"f": "x"}, default_outcome=Modified(True), outcomes=("amqp:accepted:list",))
     attach = Attach("l", 7, True, snd, rcv, source, Target("me"))
-    (event,) = side.receive(wire(attach), NOW)
+    (event,) = hear(side, wire(attach), NOW)
     event.link.accept()
     (answer,) = said(side)
     assert (answer.name, answer.handle, answer.role) == ("l", 0, False)
@@ -78,13 +78,13 @@ def test_a_receivers_answer_names_the_largest_message() -> None:
 def test_a_refusal_has_a_null_terminus_and_then_a_detach(role: bool) -> None:
     """CLIENTS 15."""
     side = begun()
-    (event,) = side.receive(wire(Attach("l", 0, role, source=Source("q"), target=Target("q"))), NOW)
+    (event,) = hear(side, wire(Attach("l", 0, role, source=Source("q"), target=Target("q"))), NOW)
     event.link.refuse("amqp:not-found", "no q here")
     answer, detach = said(side)
     assert (answer.target if not role else answer.source) is None
     assert (answer.source if not role else answer.target) is not None
     assert detach == Detach(0, True, Error("amqp:not-found", "no q here"))
-    assert [type(event) for event in side.receive(wire(Detach(0, True)), NOW)] == [LinkDetached]
+    assert [type(event) for event in hear(side, wire(Detach(0, True)), NOW)] == [LinkDetached]
 
 
 @pytest.mark.parametrize("kind", ["attach_sender", "attach_receiver"])
@@ -104,7 +104,7 @@ def test_a_detach_is_answered_in_kind(closed: bool) -> None:
     side = begun()
     link = attached(side)
     side.take_output(NOW)
-    (event,) = side.receive(wire(Detach(0, closed, Error("a:b"))), NOW)
+    (event,) = hear(side, wire(Detach(0, closed, Error("a:b"))), NOW)
     assert event == LinkDetached(link, closed, Error("a:b"), [])
     assert said(side) == [Detach(0, closed)]
 
@@ -122,7 +122,7 @@ def test_a_detach_that_crosses_ours() -> None:
 
 def test_attach_and_detach_in_one_flight_are_answered_in_order() -> None:
     side = begun()
-    events = side.receive(wire(Attach("l", 0, True, source=Source("q")), Detach(0, True)), NOW)
+    events = hear(side, wire(Attach("l", 0, True, source=Source("q")), Detach(0, True)), NOW)
     assert [type(event) for event in events] == [LinkAttached, LinkDetached]
     events[0].link.accept()
     assert [type(value) for value in said(side)] == [Attach, Detach]
@@ -137,13 +137,13 @@ def test_name_and_handle_are_free_again_at_once() -> None:
     for _ in range(3):
         link = attached(side)
         assert link.handle == 0
-        side.receive(wire(Detach(0, True)), NOW)
+        hear(side, wire(Detach(0, True)), NOW)
 
 
 def test_one_name_in_both_directions() -> None:
     side = begun()
     attached(side)
-    (event,) = side.receive(wire(Attach("l", 1, True, source=Source("q"))), NOW)
+    (event,) = hear(side, wire(Attach("l", 1, True, source=Source("q"))), NOW)
     assert isinstance(event, LinkAttached) and isinstance(event.link, Sender)
 
 
@@ -151,7 +151,7 @@ def test_a_second_link_of_that_name_takes_the_firsts_place() -> None:
     side = begun()
     first = attached(side)
     side.take_output(NOW)
-    events = side.receive(wire(Attach("l", 1, False, target=Target("q"), initial_delivery_count=0)), NOW)
+    events = hear(side, wire(Attach("l", 1, False, target=Target("q"), initial_delivery_count=0)), NOW)
     assert [type(event) for event in events] == [LinkDetached, LinkAttached]
     assert events[0].link is first and events[0].error.condition == "amqp:link:stolen"
 
@@ -167,28 +167,28 @@ def test_the_bound_on_links() -> None:
     side = begun(links_max=1)
     attached(side)
     side.take_output(NOW)
-    assert side.receive(wire(Attach("m", 1, True, source=Source("q"))), NOW) == []
+    assert hear(side, wire(Attach("m", 1, True, source=Source("q"))), NOW) == []
     answer, detach = said(side)
     assert answer.source is None and detach.error.condition == "amqp:resource-limit-exceeded"
-    assert side.receive(wire(Detach(1, True), Detach(0, True)), NOW)
+    assert hear(side, wire(Detach(1, True), Detach(0, True)), NOW)
     attached(side, name="n")
 
 
 def test_a_peer_without_handles_for_our_answers() -> None:
     side = server()
-    side.receive(AMQP_HEADER + wire(Open("c"), Begin(None, 0, 9, 9, handle_max=0)), NOW)
+    hear(side, AMQP_HEADER + wire(Open("c"), Begin(None, 0, 9, 9, handle_max=0)), NOW)
     attached(side)
-    events = side.receive(wire(Attach("m", 1, True, source=Source("q"))), NOW)
+    events = hear(side, wire(Attach("m", 1, True, source=Source("q"))), NOW)
     assert events[-1].error.condition == "amqp:resource-limit-exceeded" and isinstance(events[-1], SessionEnded)
 
 
 @pytest.mark.parametrize(("name_bytes", "kinds"), [(300, [Attach, Detach]), (500, [End])])
 def test_an_answer_larger_than_the_peers_frames(name_bytes: int, kinds: list[type]) -> None:
     side = server()
-    side.receive(AMQP_HEADER + wire(Open("c", max_frame_size=512), Begin(None, 0, 9, 9)), NOW)
+    hear(side, AMQP_HEADER + wire(Open("c", max_frame_size=512), Begin(None, 0, 9, 9)), NOW)
     side.take_output(NOW)
     attach = Attach("n" * name_bytes, 0, True, source=Source("q" * 1000))
-    (event,) = side.receive(wire(attach), NOW)
+    (event,) = hear(side, wire(attach), NOW)
     event.link.accept()
     values = said(side)
     assert [type(value) for value in values] == kinds
@@ -209,12 +209,12 @@ def test_what_ends_the_session_alone(value: Any, condition: str) -> None:
     side = begun()
     attached(side)
     side.take_output(NOW)
-    events = side.receive(wire(value), NOW)
+    events = hear(side, wire(value), NOW)
     assert [type(event) for event in events] == [LinkDetached, SessionEnded]
     assert events[-1].error.condition == condition and not side.closed
     assert said(side)[0].error.condition == condition
-    assert side.receive(wire(Flow(0, 9, 0, 9, 9, 0, 1), End()), NOW) == []
-    assert of(SessionEnded, events) and side.receive(wire(Begin(None, 0, 9, 9)), NOW)
+    assert hear(side, wire(Flow(0, 9, 0, 9, 9, 0, 1), End()), NOW) == []
+    assert of(SessionEnded, events) and hear(side, wire(Begin(None, 0, 9, 9)), NOW)
 
 
 # ------------------------------------------------------------------------------------------------- credit
@@ -223,7 +223,7 @@ def test_what_ends_the_session_alone(value: Any, condition: str) -> None:
 def test_a_flow_sets_credit_absolutely() -> None:
     """CLIENTS 12."""
     side = begun()
-    (event,) = side.receive(wire(Attach("l", 0, True, source=Source("q"))), NOW)
+    (event,) = hear(side, wire(Attach("l", 0, True, source=Source("q"))), NOW)
     link = event.link
     link.accept()
     for flow_count, flow_credit, sent, expected in [
@@ -232,7 +232,7 @@ def test_a_flow_sets_credit_absolutely() -> None:
     ]:  # fmt: skip
         for _ in range(sent):
             link.send(b"", context=None)
-        (event,) = side.receive(wire(Flow(None, 100, 0, 100, 0, flow_count, flow_credit)), NOW)
+        (event,) = hear(side, wire(Flow(None, 100, 0, 100, 0, flow_count, flow_credit)), NOW)
         assert event == CreditChanged(link) and link.credit == expected
 
 
@@ -256,9 +256,9 @@ def test_credit_granted_before_the_answer() -> None:
     attach, changed = pair.pump()[1][-2:]
     assert isinstance(attach, LinkAttached) and isinstance(changed, CreditChanged)
     sender = changed.link
-    assert sender.credit == 0 and not sender.sendable
+    assert (sender.credit, sender.sendable) == (0, False)
     sender.accept(initial_delivery_count=99)
-    assert sender.credit == 7 and sender.sendable
+    assert (sender.credit, sender.sendable) == (7, True)
     for _ in range(7):
         sender.send(b"x", context=None)
     assert len(of(Delivery, pair.pump()[0])) == 7 and mine.credit == 0
@@ -282,7 +282,7 @@ def test_a_transfer_without_credit_detaches_the_link() -> None:
     link = attached(side)
     link.grant(1)
     side.take_output(NOW)
-    events = side.receive(wire(Transfer(0, 0, b"0"), Transfer(0, 1, b"1"), Transfer(0, 2, b"2")), NOW)
+    events = hear(side, wire(Transfer(0, 0, b"0"), Transfer(0, 1, b"1"), Transfer(0, 2, b"2")), NOW)
     assert [type(event) for event in events] == [Delivery, LinkDetached]
     assert said(side)[-1].error.condition == "amqp:link:transfer-limit-exceeded"
     link.settle(0, 2, None)
@@ -295,15 +295,15 @@ def test_credit_taken_back_may_have_been_used() -> None:
     link = attached(side)
     link.grant(2)
     link.grant(0)
-    events = side.receive(wire(Transfer(0, 0, b"0"), Transfer(0, 1, b"1")), NOW)
+    events = hear(side, wire(Transfer(0, 0, b"0"), Transfer(0, 1, b"1")), NOW)
     assert len(of(Delivery, events)) == 2
-    assert of(LinkDetached, side.receive(wire(Transfer(0, 2, b"2")), NOW))
+    assert of(LinkDetached, hear(side, wire(Transfer(0, 2, b"2")), NOW))
 
 
 def test_a_transfer_before_our_answer_is_refused_in_order() -> None:
     side = begun()
     attach = Attach("l", 0, False, target=Target("q"), initial_delivery_count=0)
-    events = side.receive(wire(attach, Transfer(0, 0, b"0")), NOW)
+    events = hear(side, wire(attach, Transfer(0, 0, b"0")), NOW)
     assert [type(event) for event in events] == [LinkAttached, LinkDetached]
     events[0].link.accept()
     assert [type(value) for value in said(side)] == [Attach, Detach]
@@ -319,9 +319,9 @@ def test_drain_is_answered_with_the_count_moved_on() -> None:
     theirs.drained()
     theirs.drained()
     data = b"".join(pair.server.take_output(NOW))
-    transfer, flow = [value for _, value, _ in performatives(data)]
+    _, flow = [value for _, value, _ in performatives(data)]
     assert (flow.delivery_count, flow.link_credit, flow.drain, flow.echo) == (10, 0, True, False)
-    events = pair.client.receive(data, NOW)
+    events = hear(pair.client, data, NOW)
     assert [type(event) for event in events] == [Delivery, Drained] and mine.credit == 0
     mine.grant(3)
     pair.pump()
@@ -331,10 +331,10 @@ def test_drain_is_answered_with_the_count_moved_on() -> None:
 def test_a_drain_without_credit_is_answered_by_itself() -> None:
     """CLIENTS 24."""
     side = begun()
-    (event,) = side.receive(wire(Attach("l", 0, True, source=Source("q"))), NOW)
+    (event,) = hear(side, wire(Attach("l", 0, True, source=Source("q"))), NOW)
     event.link.accept()
     side.take_output(NOW)
-    assert side.receive(wire(Flow(0, 9, 0, 9, 0, 0, 0, drain=True)), NOW) == [CreditChanged(event.link)]
+    assert hear(side, wire(Flow(0, 9, 0, 9, 0, 0, 0, drain=True)), NOW) == [CreditChanged(event.link)]
     (flow,) = said(side)
     assert flow.drain and flow.link_credit == 0 and flow.delivery_count == 0
 
@@ -343,11 +343,11 @@ def test_a_drain_without_credit_is_answered_by_itself() -> None:
 def test_an_echo_is_answered_once_without_echo(handle: int | None) -> None:
     """CLIENTS 25."""
     side = begun()
-    (event,) = side.receive(wire(Attach("l", 0, True, source=Source("q"))), NOW)
+    (event,) = hear(side, wire(Attach("l", 0, True, source=Source("q"))), NOW)
     event.link.accept()
     side.take_output(NOW)
     credit = None if handle is None else 5
-    side.receive(wire(Flow(0, 9, 0, 9, handle, None if handle is None else 0, credit, echo=True)), NOW)
+    hear(side, wire(Flow(0, 9, 0, 9, handle, None if handle is None else 0, credit, echo=True)), NOW)
     (flow,) = said(side)
     assert not flow.echo and flow.handle == handle and flow.link_credit == credit
     assert flow.next_incoming_id == 0
@@ -357,7 +357,7 @@ def test_a_receiver_echoes_too() -> None:
     side = begun()
     attached(side).grant(4)
     side.take_output(NOW)
-    side.receive(wire(Flow(0, 9, 0, 9, 0, 5, 4, echo=True)), NOW)
+    hear(side, wire(Flow(0, 9, 0, 9, 0, 5, 4, echo=True)), NOW)
     (flow,) = said(side)
     assert (flow.handle, flow.delivery_count, flow.link_credit, flow.echo) == (0, 5, 4, False)
 

@@ -18,13 +18,14 @@ HEADERS = st.builds(
     Header, st.booleans(), st.integers(0, 255), st.none() | st.integers(0, 2**32 - 1), st.booleans(),
     st.integers(0, 2**32 - 1),
 )  # fmt: skip
+TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
 KEYS = st.text(st.characters(codec="ascii"), min_size=1, max_size=10).map(Symbol)
 ANNOTATIONS = st.dictionaries(KEYS, st.text(st.characters(codec="utf-8"), max_size=300), max_size=4)
 MESSAGES = st.builds(
     Message, header=st.none() | HEADERS, delivery_annotations=st.none() | ANNOTATIONS,
     message_annotations=st.none() | ANNOTATIONS,
     properties=st.none() | st.builds(Properties, message_id=st.none() | st.uuids() | st.binary() | st.just("5")),
-    application_properties=st.none() | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), st.booleans()),
+    application_properties=st.none() | st.dictionaries(TEXT, st.booleans()),
     data=st.none() | st.lists(st.binary(max_size=300), min_size=1, max_size=3), footer=st.none() | ANNOTATIONS,
 )  # fmt: skip
 
@@ -76,7 +77,8 @@ def test_the_shapes_of_a_head(raw: bytes, parts: Sections) -> None:
     "raw",
     [
         "ff", "00", "0053", "005370", "005370c0020150", "005370c1020140", "00537240", "005372c1ff00",
-        "0053704500537045", "005372c10100005371c10100", "005379a00161", "005370c00606414142424242", "a10161", "00537041",
+        "0053704500537045", "005372c10100005371c10100", "005379a00161", "005370c00606414142424242", "a10161",
+        "00537041",
         "005372a00161", "005370c002014100a3",
     ],
 )  # fmt: skip

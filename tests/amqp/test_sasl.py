@@ -2,7 +2,7 @@
 
 import pytest
 
-from amqp.joined import NOW, client, of, performatives, pump, server
+from amqp.joined import NOW, client, hear, of, performatives, pump, server
 from holdfast.amqp import codec
 from holdfast.amqp.connection import Connection, Opened, ProtocolFailed
 from holdfast.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_FRAME_SIZE_MAX, SASL_HEADER, frame
@@ -38,7 +38,8 @@ def answers(side: Connection) -> list[object]:
 def test_every_form_of_the_anonymous_response(response: bytes | None) -> None:
     """CLIENTS 3."""
     side = server(sasl_required=True)
-    events = side.receive(
+    events = hear(
+        side,
         SASL_HEADER + sasl(SaslInit("ANONYMOUS", response, "host")) + AMQP_HEADER + frame(0, codec.encode(Open("c"))),
         NOW,
     )
@@ -51,7 +52,7 @@ def test_every_form_of_the_anonymous_response(response: bytes | None) -> None:
 def test_mechanisms_come_before_the_client_speaks() -> None:
     """CLIENTS 4."""
     side = server(authenticate=users)
-    side.receive(SASL_HEADER, NOW)
+    hear(side, SASL_HEADER, NOW)
     assert answers(side) == [SaslMechanisms(("ANONYMOUS", "PLAIN"))]
 
 
@@ -70,7 +71,7 @@ def test_mechanisms_come_before_the_client_speaks() -> None:
 )
 def test_plain(response: bytes, enters: bool) -> None:
     side = server(authenticate=nobody)
-    events = side.receive(SASL_HEADER + sasl(SaslInit("PLAIN", response)), NOW)
+    events = hear(side, SASL_HEADER + sasl(SaslInit("PLAIN", response)), NOW)
     assert answers(side)[-1] == SaslOutcome(0 if enters else 1)
     assert side.closed is not enters and bool(of(ProtocolFailed, events)) is not enters
     assert side.authenticated_user == ("jfk" if enters else None)
@@ -78,23 +79,23 @@ def test_plain(response: bytes, enters: bool) -> None:
 
 def test_plain_without_initial_response_is_asked_for() -> None:
     side = server(authenticate=users)
-    side.receive(SASL_HEADER + sasl(SaslInit("PLAIN")), NOW)
+    hear(side, SASL_HEADER + sasl(SaslInit("PLAIN")), NOW)
     assert answers(side)[-1] == SaslChallenge(b"")
-    side.receive(sasl(SaslResponse(b"\0jfk\0p\xc3\xa4ssword")), NOW)
+    hear(side, sasl(SaslResponse(b"\0jfk\0p\xc3\xa4ssword")), NOW)
     assert answers(side) == [SaslOutcome(0)] and side.authenticated_user == "jfk"
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "EXTERNAL", "anonymous"])
 def test_an_unknown_mechanism_gets_an_outcome(mechanism: str) -> None:
     side = server()
-    side.receive(SASL_HEADER + sasl(SaslInit(mechanism, b"\0a\0b")), NOW)
+    hear(side, SASL_HEADER + sasl(SaslInit(mechanism, b"\0a\0b")), NOW)
     assert answers(side)[-1] == SaslOutcome(1) and side.closed
 
 
 @pytest.mark.parametrize("frames", [SaslResponse(b""), SaslOutcome(0), Open("c")])
 def test_a_frame_out_of_place_ends_the_transport(frames: object) -> None:
     side = server()
-    events = side.receive(SASL_HEADER + sasl(frames), NOW)
+    events = hear(side, SASL_HEADER + sasl(frames), NOW)
     assert of(ProtocolFailed, events) and side.closed
 
 
@@ -104,25 +105,25 @@ def test_the_bound_on_sasl_frames() -> None:
         return sasl(SaslInit("ANONYMOUS", b"x" * (300 + size - empty)))
 
     fits, over = server(), server()
-    fits.receive(SASL_HEADER + sized(SASL_FRAME_SIZE_MAX), NOW)
+    hear(fits, SASL_HEADER + sized(SASL_FRAME_SIZE_MAX), NOW)
     assert answers(fits)[-1] == SaslOutcome(0)
-    over.receive(SASL_HEADER + sized(SASL_FRAME_SIZE_MAX + 1), NOW)
+    hear(over, SASL_HEADER + sized(SASL_FRAME_SIZE_MAX + 1), NOW)
     assert over.closed and SaslOutcome(0) not in answers(over)
 
 
 def test_a_plain_header_is_taken_as_anonymous_unless_a_login_is_required() -> None:
     """CLIENTS 1."""
     easy, strict = server(authenticate=users), server(sasl_required=True)
-    easy.receive(AMQP_HEADER, NOW)
+    hear(easy, AMQP_HEADER, NOW)
     assert easy.take_output(NOW) == [AMQP_HEADER]
-    strict.receive(AMQP_HEADER, NOW)
+    hear(strict, AMQP_HEADER, NOW)
     assert strict.take_output(NOW) == [SASL_HEADER] and strict.closed
 
 
 @pytest.mark.parametrize("change", [{"authenticate": nobody}, {"mechanisms": ("PLAIN",), "authenticate": users}])
 def test_a_plain_header_where_anonymous_may_not_enter(change: dict[str, object]) -> None:
     side = server(**change)
-    side.receive(AMQP_HEADER, NOW)
+    hear(side, AMQP_HEADER, NOW)
     assert side.take_output(NOW) == [SASL_HEADER] and side.closed
 
 
@@ -146,5 +147,5 @@ def test_a_client_is_refused(mechanism: str, reason: str) -> None:
 
 def test_a_client_takes_no_challenge() -> None:
     here = client(mechanism="PLAIN", user="a", password="b")
-    events = here.receive(SASL_HEADER + sasl(SaslMechanisms(("PLAIN",)), SaslChallenge(b"?")), NOW)
+    events = hear(here, SASL_HEADER + sasl(SaslMechanisms(("PLAIN",)), SaslChallenge(b"?")), NOW)
     assert of(ProtocolFailed, events) and here.closed

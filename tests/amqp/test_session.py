@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from amqp.joined import NOW, Pair, of, performatives, said, server, wire
+from amqp.joined import NOW, Pair, hear, of, performatives, said, server, wire
 from holdfast.amqp.connection import (
     Connection,
     CreditChanged,
@@ -45,9 +45,9 @@ LAST = 2**32 - 1
 def receiving(credit: int = 100, **changes: Any) -> tuple[Connection, Receiver]:
     """A server with one accepted link of the peer's, credit granted, output taken."""
     side = server(**changes)
-    side.receive(AMQP_HEADER + wire(Open("c"), Begin(None, 0, 1000, 1000)), NOW)
+    hear(side, AMQP_HEADER + wire(Open("c"), Begin(None, 0, 1000, 1000)), NOW)
     attach = Attach("l", 0, False, source=Source(), target=Target("q"), initial_delivery_count=0)
-    (event,) = of(LinkAttached, side.receive(wire(attach), NOW))
+    (event,) = of(LinkAttached, hear(side, wire(attach), NOW))
     event.link.accept()
     event.link.grant(credit)
     side.take_output(NOW)
@@ -59,10 +59,10 @@ def sending(
 ) -> tuple[Connection, Sender]:
     """A server with one accepted link to the peer, with the peer's credit, output taken."""
     side = server(**changes)
-    side.receive(AMQP_HEADER + wire(Open("c", max_frame_size=frame_size), Begin(None, 0, window, 1000)), NOW)
-    (event,) = side.receive(wire(Attach("l", 0, True, source=source or Source("q"), target=Target())), NOW)
+    hear(side, AMQP_HEADER + wire(Open("c", max_frame_size=frame_size), Begin(None, 0, window, 1000)), NOW)
+    (event,) = hear(side, wire(Attach("l", 0, True, source=source or Source("q"), target=Target())), NOW)
     event.link.accept()
-    side.receive(wire(flow(side, window, credit)), NOW)
+    hear(side, wire(flow(side, window, credit)), NOW)
     side.take_output(NOW)
     return side, event.link
 
@@ -82,7 +82,7 @@ def sent(side: Connection) -> list[tuple[Any, bytes]]:
 
 def test_a_delivery_in_one_frame() -> None:
     side, link = receiving()
-    (event,) = side.receive(wire((Transfer(0, 7, b"tag", 5, True), b"payload")), NOW)
+    (event,) = hear(side, wire((Transfer(0, 7, b"tag", 5, True), b"payload")), NOW)
     assert event == Delivery(link, 7, b"tag", 5, True, b"payload", None, None)
     assert type(event) is Delivery
 
@@ -95,17 +95,17 @@ def test_a_delivery_in_many_frames(step: int) -> None:
     frames: list[Any] = [(Transfer(0, 7, b"tag", 0, more=True), b"")]
     frames += [(Transfer(0, more=True), payload[at : at + step]) for at in range(0, 200, step)]
     frames += [Transfer(0)]
-    assert side.receive(wire(*frames), NOW) == [Delivery(link, 7, b"tag", 0, False, payload, None, None)]
+    assert hear(side, wire(*frames), NOW) == [Delivery(link, 7, b"tag", 0, False, payload, None, None)]
     assert link.credit == 99
 
 
 def test_deliveries_of_two_links_interleave() -> None:
     side, _ = receiving()
     attach = Attach("m", 1, False, target=Target("q"), initial_delivery_count=0)
-    (event,) = side.receive(wire(attach), NOW)
+    (event,) = hear(side, wire(attach), NOW)
     event.link.accept()
     event.link.grant(5)
-    events = side.receive(
+    events = hear(side,
         wire(
             (Transfer(0, 0, b"0", more=True), b"a"), (Transfer(1, 1, b"0", more=True), b"x"), (Transfer(0), b"b"),
             (Transfer(1, 1, settled=True), b"y"),
@@ -129,8 +129,8 @@ def test_deliveries_of_two_links_interleave() -> None:
 def test_an_aborted_delivery_never_happened(frames: list[Any]) -> None:
     """CLIENTS 28."""
     side, link = receiving(credit=2)
-    assert side.receive(wire(*frames), NOW) == [] and said(side) == []
-    (event,) = side.receive(wire((Transfer(0, 1, b"0"), b"c")), NOW)
+    assert hear(side, wire(*frames), NOW) == [] and said(side) == []
+    (event,) = hear(side, wire((Transfer(0, 1, b"0"), b"c")), NOW)
     assert (event.delivery_id, event.payload) == (1, b"c") and link.attached
 
 
@@ -146,14 +146,14 @@ def test_an_aborted_delivery_never_happened(frames: list[Any]) -> None:
 )
 def test_a_delivery_that_is_not_well_formed_detaches_its_link(frames: list[Any]) -> None:
     side, _ = receiving()
-    (event,) = side.receive(wire(*frames), NOW)
+    (event,) = hear(side, wire(*frames), NOW)
     assert isinstance(event, LinkDetached) and said(side) == [Detach(0, True, event.error)]
-    assert side.receive(wire((Transfer(0, 9, b"9"), b"late"), Detach(0, True)), NOW) == []
+    assert hear(side, wire((Transfer(0, 9, b"9"), b"late"), Detach(0, True)), NOW) == []
 
 
 def test_a_delivery_id_in_use_ends_the_session() -> None:
     side, _ = receiving()
-    events = side.receive(wire(Transfer(0, 1, b"1"), Transfer(0, 1, b"2")), NOW)
+    events = hear(side, wire(Transfer(0, 1, b"1"), Transfer(0, 1, b"2")), NOW)
     assert [type(event) for event in events] == [Delivery, LinkDetached, SessionEnded]
 
 
@@ -167,7 +167,7 @@ def test_the_bound_on_messages(size: int, fits: bool, step: int) -> None:
     frames += [(Transfer(0, more=True), part) for part in parts[1:]]
     if len(parts) > 1:
         frames.append(Transfer(0))
-    events = side.receive(wire(*frames), NOW)
+    events = hear(side, wire(*frames), NOW)
     if fits:
         assert [event.payload for event in events] == [payload]
     else:
@@ -176,17 +176,17 @@ def test_the_bound_on_messages(size: int, fits: bool, step: int) -> None:
 
 def test_the_bound_on_unsettled_deliveries() -> None:
     side, link = receiving(unsettled_max=2)
-    events = side.receive(wire(Transfer(0, 0, b"0"), Transfer(0, 1, b"1")), NOW)
+    events = hear(side, wire(Transfer(0, 0, b"0"), Transfer(0, 1, b"1")), NOW)
     link.settle(0, 0, Accepted())
-    events += side.receive(wire(Transfer(0, 2, b"2"), Transfer(0, 3, b"3", settled=True)), NOW)
+    events += hear(side, wire(Transfer(0, 2, b"2"), Transfer(0, 3, b"3", settled=True)), NOW)
     assert len(of(Delivery, events)) == 4
-    events = side.receive(wire(Transfer(0, 4, b"4")), NOW)
+    events = hear(side, wire(Transfer(0, 4, b"4")), NOW)
     assert events[-1].error.condition == "amqp:resource-limit-exceeded"
 
 
 def test_our_window_is_topped_up_at_half_and_holds() -> None:
     side, _ = receiving(incoming_window=10)
-    events = side.receive(wire(*[Transfer(0, n, b"%d" % n) for n in range(5)]), NOW)
+    events = hear(side, wire(*[Transfer(0, n, b"%d" % n) for n in range(5)]), NOW)
     (topped,) = said(side)
     assert (topped.incoming_window, topped.next_incoming_id, topped.handle) == (10, 5, None)
     assert len(events) == 5
@@ -194,12 +194,12 @@ def test_our_window_is_topped_up_at_half_and_holds() -> None:
 
 def test_settling_in_ranges_leaves_other_links_alone() -> None:
     side, first = receiving()
-    (event,) = side.receive(wire(Attach("m", 1, False, target=Target("q"), initial_delivery_count=0)), NOW)
+    (event,) = hear(side, wire(Attach("m", 1, False, target=Target("q"), initial_delivery_count=0)), NOW)
     second = event.link
     second.accept()
     second.grant(10)
     side.take_output(NOW)
-    side.receive(wire(*[Transfer(n in (3, 4), n, b"%d" % n) for n in range(8)]), NOW)
+    hear(side, wire(*[Transfer(n in (3, 4), n, b"%d" % n) for n in range(8)]), NOW)
     first.settle(1, 1, Released())
     first.settle(0, 7, Accepted())
     first.settle(0, 7, Accepted())
@@ -230,11 +230,11 @@ def test_every_outcome_arrives(outcome: Any) -> None:
 
 def test_the_peer_settles_its_own() -> None:
     side, link = receiving()
-    side.receive(wire(*[Transfer(0, n, b"%d" % n) for n in range(4)]), NOW)
-    assert side.receive(wire(Disposition(False, 1, 2, True)), NOW) == [ReceiverSettled(link, 1, 2)]
+    hear(side, wire(*[Transfer(0, n, b"%d" % n) for n in range(4)]), NOW)
+    assert hear(side, wire(Disposition(False, 1, 2, True)), NOW) == [ReceiverSettled(link, 1, 2)]
     link.settle(0, 3, Accepted())
     assert said(side) == [Disposition(True, 0, 3, True, Accepted())]
-    assert side.receive(wire(Disposition(False, 0, 3, True), Disposition(False, 0, 3, False)), NOW) == []
+    assert hear(side, wire(Disposition(False, 0, 3, True), Disposition(False, 0, 3, False)), NOW) == []
 
 
 # -------------------------------------------------------------------------------------------------- sending
@@ -264,8 +264,8 @@ def test_the_peers_window_stops_frames_and_a_flow_lets_them_go() -> None:
     assert len(sent(side)) == 3 and not link.sendable and link.credit == 99
     link.send(b"later", context=2)
     assert sent(side) == []
-    assert side.receive(wire(flow(side, 0)), NOW) == [] and sent(side) == []
-    events = side.receive(wire(flow(side, 2)), NOW)
+    assert hear(side, wire(flow(side, 0)), NOW) == [] and sent(side) == []
+    events = hear(side, wire(flow(side, 2)), NOW)
     assert [(value.more, part) for value, part in sent(side)] == [(False, b"later")]
     assert events == [CreditChanged(link)] and link.sendable
 
@@ -274,7 +274,7 @@ def test_a_window_that_shuts_within_a_delivery() -> None:
     side, link = sending(window=2, frame_size=512)
     link.send(b"x" * 1300, context=1)
     assert [value.more for value, _ in sent(side)] == [True, True]
-    assert side.receive(wire(flow(side, 5)), NOW) == [CreditChanged(link)]
+    assert hear(side, wire(flow(side, 5)), NOW) == [CreditChanged(link)]
     ((value, _),) = sent(side)
     assert value == Transfer(0)
 
@@ -283,7 +283,7 @@ def test_a_flow_without_next_incoming_id_counts_from_the_start() -> None:
     """CLIENTS 10."""
     side, link = sending(window=10)
     link.send(b"", context=1)
-    side.receive(wire(Flow(None, 10, 0, 10)), NOW)
+    hear(side, wire(Flow(None, 10, 0, 10)), NOW)
     assert side.sessions[0].window_out == 9
 
 
@@ -291,29 +291,29 @@ def test_a_drain_is_answered_after_what_waits() -> None:
     side, link = sending(window=1, credit=5)
     link.send(b"1", context=1)
     link.send(b"2", context=2)
-    side.receive(wire(Flow(0, 1, 0, 9, 0, 0, 5, drain=True)), NOW)
+    hear(side, wire(Flow(0, 1, 0, 9, 0, 0, 5, drain=True)), NOW)
     link.drained()
     assert [type(value) for value, _ in sent(side)] == [Transfer]
-    side.receive(wire(flow(side, 9)), NOW)
+    hear(side, wire(flow(side, 9)), NOW)
     transfer, answer = [value for value, _ in sent(side)]
     assert isinstance(transfer, Transfer) and (answer.delivery_count, answer.link_credit, answer.drain) == (5, 0, True)
 
 
 def test_what_waits_of_a_lost_link_leaves_no_hole_in_the_ids() -> None:
     side, first = sending(window=1)
-    (event,) = side.receive(wire(Attach("m", 1, True, source=Source("q"), target=Target())), NOW)
+    (event,) = hear(side, wire(Attach("m", 1, True, source=Source("q"), target=Target())), NOW)
     second = event.link
     second.accept()
-    side.receive(wire(Flow(0, 1, 0, 9, 1, 0, 9)), NOW)
+    hear(side, wire(Flow(0, 1, 0, 9, 1, 0, 9)), NOW)
     side.take_output(NOW)
     for number, link in enumerate((first, first, second, first, second)):
         link.send(b"%d" % number, context=number)
-    (gone,) = side.receive(wire(Detach(0, True)), NOW)
+    (gone,) = hear(side, wire(Detach(0, True)), NOW)
     assert gone.unsettled == [0, 1, 3]
     side.take_output(NOW)
-    side.receive(wire(flow(side, 9)), NOW)
+    hear(side, wire(flow(side, 9)), NOW)
     assert [(value.delivery_id, part) for value, part in sent(side)] == [(1, b"2"), (2, b"4")]
-    (event,) = side.receive(wire(Disposition(True, 0, 9, True, Accepted())), NOW)
+    (event,) = hear(side, wire(Disposition(True, 0, 9, True, Accepted())), NOW)
     assert event == Outcomes(second, [2, 4], Accepted(), True, 1, 2)
     assert second.send(b"5", context=5) == 3
 
@@ -355,8 +355,8 @@ def test_dispositions(disposition: Disposition, expected: tuple[Any, ...]) -> No
     """CLIENTS 19, 20."""
     side, link = sending()
     three(side, link)
-    assert side.receive(wire(disposition), NOW) == [Outcomes(link, *expected)]
-    assert of(Outcomes, side.receive(wire(disposition), NOW)) == []
+    assert hear(side, wire(disposition), NOW) == [Outcomes(link, *expected)]
+    assert of(Outcomes, hear(side, wire(disposition), NOW)) == []
 
 
 @pytest.mark.parametrize(
@@ -366,13 +366,13 @@ def test_dispositions(disposition: Disposition, expected: tuple[Any, ...]) -> No
 def test_dispositions_that_change_nothing(disposition: Disposition) -> None:
     side, link = sending()
     three(side, link)
-    assert side.receive(wire(disposition), NOW) == [] and len(link.unsettled) == 3
+    assert hear(side, wire(disposition), NOW) == [] and len(link.unsettled) == 3
 
 
 def test_a_backward_range_ends_the_session() -> None:
     side, link = sending()
     three(side, link)
-    events = side.receive(wire(Disposition(True, 2, 0, True, Accepted())), NOW)
+    events = hear(side, wire(Disposition(True, 2, 0, True, Accepted())), NOW)
     assert events[0].unsettled == [0, 1, 2] and isinstance(events[-1], SessionEnded)
 
 
@@ -380,7 +380,7 @@ def test_settled_without_a_state_means_the_sources_default() -> None:
     """CLIENTS 20."""
     side, link = sending(source=Source("q", default_outcome=Modified(delivery_failed=True)))
     three(side, link)
-    (event,) = side.receive(wire(Disposition(True, 0, 2, True)), NOW)
+    (event,) = hear(side, wire(Disposition(True, 0, 2, True)), NOW)
     assert event.state == Modified(delivery_failed=True)
 
 
@@ -388,10 +388,10 @@ def test_mode_second_waits_for_our_settlement() -> None:
     """CLIENTS 18."""
     side, link = sending()
     three(side, link)
-    (event,) = side.receive(wire(Disposition(True, 0, 2, False, Accepted())), NOW)
+    (event,) = hear(side, wire(Disposition(True, 0, 2, False, Accepted())), NOW)
     link.settle(event.first, event.last, event.state)
     assert said(side) == [Disposition(False, 0, 2, True, Accepted())]
-    (gone,) = side.receive(wire(Detach(0, True)), NOW)
+    (gone,) = hear(side, wire(Detach(0, True)), NOW)
     assert gone.unsettled == []
 
 
@@ -399,22 +399,20 @@ def test_a_transactions_state_is_not_the_end() -> None:
     side, link = sending()
     three(side, link)
     state = TransactionalState(b"t", Accepted())
-    assert side.receive(wire(Disposition(True, 0, 1, False, state)), NOW) == [
-        Outcomes(link, [0, 1], state, False, 0, 1)
-    ]
+    assert hear(side, wire(Disposition(True, 0, 1, False, state)), NOW) == [Outcomes(link, [0, 1], state, False, 0, 1)]
     link.settle(0, 1, Accepted())
     assert list(link.unsettled.values()) == [2]
 
 
 def test_outcomes_are_grouped_by_link_in_runs() -> None:
     side, first = sending()
-    (event,) = side.receive(wire(Attach("m", 1, True, source=Source("q"), target=Target())), NOW)
+    (event,) = hear(side, wire(Attach("m", 1, True, source=Source("q"), target=Target())), NOW)
     second = event.link
     second.accept()
-    side.receive(wire(Flow(0, 1000, 0, 9, 1, 0, 9)), NOW)
+    hear(side, wire(Flow(0, 1000, 0, 9, 1, 0, 9)), NOW)
     for number, link in enumerate((first, first, second, first)):
         link.send(b"", context=number)
-    assert side.receive(wire(Disposition(True, 0, 3, True, Accepted())), NOW) == [
+    assert hear(side, wire(Disposition(True, 0, 3, True, Accepted())), NOW) == [
         Outcomes(first, [0, 1], Accepted(), True, 0, 1),
         Outcomes(second, [2], Accepted(), True, 2, 2),
         Outcomes(first, [3], Accepted(), True, 3, 3),
@@ -424,7 +422,7 @@ def test_outcomes_are_grouped_by_link_in_runs() -> None:
 def test_a_huge_range_costs_no_more_than_what_is_unsettled() -> None:
     side, link = sending()
     three(side, link)
-    (event,) = side.receive(wire(Disposition(True, 0, 2**31 - 1, True, Accepted())), NOW)
+    (event,) = hear(side, wire(Disposition(True, 0, 2**31 - 1, True, Accepted())), NOW)
     assert event.contexts == [0, 1, 2]
 
 
@@ -455,6 +453,6 @@ def test_all_ids_wrap(start: int) -> None:
 def test_a_session_ended_by_the_peer_hands_contexts_back() -> None:
     side, link = sending()
     three(side, link)
-    events = side.receive(wire(End(Error("a:b"))), NOW)
+    events = hear(side, wire(End(Error("a:b"))), NOW)
     assert events == [LinkDetached(link, False, Error("a:b"), [0, 1, 2]), SessionEnded(events[1].session, Error("a:b"))]
     assert said(side) == [End()] and link.credit == 0 and not link.sendable

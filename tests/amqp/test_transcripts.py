@@ -1,9 +1,9 @@
 """Golden transcripts: what known clients send, byte for byte, and what we answer.
 
-The numbers in the titles are habits of clients that brokers get wrong. A transcript is lines of hexadecimal: `>` the client speaks,
-`<` we answer (nothing, if it is empty), `!` seconds pass, `#` says what the next line holds; a line that begins
-with blanks goes on with the one before. The user behind the server is
-always the same (`Habits`), so the bytes are all there is. Each is also run with its bytes cut one by one.
+The numbers in the titles are habits of clients that brokers get wrong. A transcript is lines of hexadecimal: `>`
+the client speaks, `<` we answer (nothing, if it is empty), `!` seconds pass, `#` says what the next line holds; a
+line that begins with blanks goes on with the one before. The user behind the server is always the same (`Habits`),
+so the bytes are all there is. Each is also run with its bytes cut one by one.
 """
 
 import pytest

@@ -65,7 +65,7 @@ def test_outcomes(outcome: object, again: bool, count: int) -> None:
     client.receiver("work")
     rig.settle()
     client.accept(outcome)
-    rig.settle()
+    rig.run(0.1)  # a retirement alone waits a moment for a commit to share
     assert client.bodies() == (["1"] if again else [])
     if again:
         header = client.messages()[0].header
@@ -503,3 +503,16 @@ def test_steady_time_never_goes_back_over_a_crash() -> None:
     client.receiver("work")
     rig.settle()
     assert client.bodies() == []
+
+
+def test_a_retirement_alone_waits_for_a_commit_to_share() -> None:
+    rig, node, client = world()
+    fill(rig, client, 2)
+    client.receiver("work")
+    rig.settle()
+    commits = node.core.commit_number
+    client.accept(count=1)
+    rig.settle()
+    assert node.core.commit_number == commits and node.bodies("work") == ["1", "2"]
+    rig.run(0.1)
+    assert node.core.commit_number == commits + 1 and node.bodies("work") == ["2"]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Self
 
 import proton
-from proton import Condition, Data, Delivery, Endpoint, Link, Message
+from proton import Data, Delivery, Link, Message
 from proton.reactor import LinkOption
 from proton.utils import BlockingConnection
 
@@ -31,8 +31,9 @@ def sections(payload: bytes) -> list[tuple[int | str, bytes]]:
         size = data.decode(payload)
         data.rewind()
         data.next()
-        described = data.get_py_described()
-        descriptor = described.descriptor
+        data.enter()
+        data.next()
+        descriptor = data.get_object()
         code = str(descriptor) if isinstance(descriptor, str) else int(descriptor)
         found.append((code, payload[:size]))
         payload = payload[size:]
@@ -59,7 +60,9 @@ class Arrival(NamedTuple):
 
     @property
     def body(self) -> Any:
-        return self.message.body
+        """Text, number or list; Proton's view of a binary does not outlive its message, so that is copied."""
+        message = self.message
+        return bytes(message.body) if isinstance(message.body, memoryview) else message.body
 
     def settle(self, state: int | None = None) -> None:
         if state is not None:
@@ -235,11 +238,3 @@ class ByNumber(proton.reactor.Filter):
     def __init__(self, start: int) -> None:
         name = proton.symbol("holdfast:start-sequence:ulong")
         super().__init__({name: proton.Described(name, proton.ulong(start))})
-
-
-def condition_of(link: Any) -> Condition | None:
-    return link.remote_condition
-
-
-def is_closed(endpoint: Any) -> bool:
-    return bool(endpoint.state & Endpoint.REMOTE_CLOSED)

@@ -70,7 +70,7 @@ VALUES: dict[str, Any] = {
     "list-empty": [],
     "list": [ulong(1), None, [True, "deep", [b"deeper"]]],
     "map-empty": {},
-    "map": {"a": int32(1), ulong(2): {symbol("s"): [1, 2]}, b"bytes": None},
+    "map": {"a": int32(1), ulong(2): {symbol("s"): [1, 2]}, True: None},
     "described": Described(symbol("example:thing:list"), [1, "two"]),
     "described-number": Described(ulong(0x1234_5678_9ABC), {"k": "v"}),
     "array": Array(UNDESCRIBED, Data.INT, 1, 2, 3),
@@ -151,7 +151,8 @@ def test_data_of_any_size(client: Client, address: str, size: int) -> None:
     sent = Message(body=body, inferred=True, id="m").encode()
     arrival = through(client, address, sent)
     assert bare(arrival.payload) == bare(sent)
-    assert bytes(arrival.body) == body
+    message = arrival.message
+    assert bytes(message.body) == body
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -242,10 +243,11 @@ def test_jms_message_type_stays_a_byte(client: Client, address: str, kind: int) 
 
 def test_annotations_of_any_type(client: Client, address: str) -> None:
     message = Message(body="x")
-    message.annotations = {symbol(f"x-opt-{name}"): value for name, value in VALUES.items() if "array" not in name}
+    message.annotations = {symbol(f"x-opt-{name}"): value for name, value in VALUES.items() if not name.startswith(("array", "list"))}
     found = through(client, address, message.encode()).message.annotations
-    for key, value in message.annotations.items():
-        assert (type(found[key]), found[key]) == (type(value), value), key
+    assert {key: repr(found[key]) for key in message.annotations} == {
+        key: repr(value) for key, value in message.annotations.items()
+    }
 
 
 def test_consumers_are_told_sequence_and_time(client: Client, address: str) -> None:

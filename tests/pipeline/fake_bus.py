@@ -7,7 +7,7 @@ The source's readers, the test and Spark's workers each open the file for themse
 import contextlib
 import sqlite3
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -138,7 +138,7 @@ class FakeBus:
         self.connection.execute("commit")
         return self._position().advanced
 
-    def entries(self, start: int, end: int, lease: Lease | None) -> Iterator[Entry]:
+    def entries(self, start: int, end: int, lease: Lease | None) -> Generator[Entry, None, None]:
         if lease is not None:
             self._check(lease)
         rows = self.connection.execute(

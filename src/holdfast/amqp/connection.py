@@ -34,6 +34,7 @@ from holdfast.amqp.frames import (
     SASL_FRAME,
     SASL_FRAME_SIZE_MAX,
     SASL_HEADER,
+    bad_frame,
     bounded,
     frame,
 )
@@ -282,10 +283,11 @@ class Connection:
         head = FRAME_HEAD.unpack_from
         limit = self.settings.max_frame_size
         remote = self._remote
+        parse, transfer_code = fast.parse_transfer, fast.TRANSFER
         while size - at >= 8:
             frame_size, words, kind, channel = head(buf, at)
             if frame_size > limit or words < 2 or frame_size < words * 4 or kind != AMQP_FRAME:
-                raise _bad_frame(frame_size, words, kind, limit)
+                raise bad_frame(frame_size, words, kind, limit)
             end = at + frame_size
             if end > size:
                 self._wanted_bytes = frame_size
@@ -295,8 +297,8 @@ class Connection:
             session = remote.get(channel)
             if session is not None and not session.end_sent:
                 code = buf[body : body + 3]
-                if code == fast.TRANSFER:
-                    transfer = fast.parse_transfer(buf, body + 3, end) or plain_transfer(buf, body, end)
+                if code == transfer_code:
+                    transfer = parse(buf, body + 3, end) or plain_transfer(buf, body, end)
                     session.on_transfer(transfer, buf, end, events)
                     continue
                 if code == fast.DISPOSITION:
@@ -320,7 +322,7 @@ class Connection:
             return 0
         frame_size, words, kind, _ = FRAME_HEAD.unpack_from(buf, at)
         if frame_size > limit or words < 2 or frame_size < words * 4 or kind != SASL_FRAME:
-            raise _bad_frame(frame_size, words, kind, limit)
+            raise bad_frame(frame_size, words, kind, limit)
         if at + frame_size > size:
             self._wanted_bytes = frame_size
             return 0
@@ -596,10 +598,3 @@ _HANDLERS: Final[dict[type[Any], Any]] = {
     Open: Connection._on_open, Begin: Connection._on_begin, Attach: Connection._on_attach,
     Detach: Connection._on_detach, End: Connection._on_end, Close: Connection._on_close,
 }  # fmt: skip
-
-
-def _bad_frame(size: int, words: int, kind: int, limit: int) -> RemoteProtocolError:
-    return RemoteProtocolError(
-        conditions.FRAMING_ERROR,
-        f"a frame of {size} bytes, data offset {words}, type {kind}; accepted are {limit} bytes at most",
-    )

@@ -7,8 +7,9 @@ Rules of this file: bytes only, no state. A frame is size (4 bytes, itself inclu
 import struct
 from typing import Final
 
-from holdfast.amqp import codec
+from holdfast.amqp import codec, conditions
 from holdfast.amqp.performatives import Error, Rejected
+from holdfast.errors import RemoteProtocolError
 
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
@@ -60,3 +61,11 @@ def bounded(performative: object, body_bytes_max: int) -> bytes:
     finally:
         error.info, error.description = info, description or None
     return body
+
+
+def bad_frame(size: int, words: int, kind: int, limit: int) -> RemoteProtocolError:
+    """The fault of a frame head; `words` is its data offset, `limit` what is accepted here in bytes."""
+    return RemoteProtocolError(
+        conditions.FRAMING_ERROR,
+        f"a frame of {size} bytes, data offset {words}, type {kind}; accepted are {limit} bytes at most",
+    )

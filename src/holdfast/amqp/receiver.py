@@ -132,8 +132,9 @@ class Receiver(Link):
                 if end - at > self._size_max:
                     raise self._too_large()
                 if not settled:
-                    owners = self.session.unsettled_in
-                    if delivery_id in owners or len(owners) >= self.session.connection.settings.unsettled_max:
+                    session = self.session
+                    owners = session.unsettled_in
+                    if delivery_id in owners or len(owners) >= session.unsettled_max:
                         self._refuse_id(delivery_id)
                     owners[delivery_id] = self
                 events.append(
@@ -173,7 +174,7 @@ class Receiver(Link):
         self._partial = None
         if not partial.settled:
             owners = self.session.unsettled_in
-            if partial.delivery_id in owners or len(owners) >= self.session.connection.settings.unsettled_max:
+            if partial.delivery_id in owners or len(owners) >= self.session.unsettled_max:
                 self._refuse_id(partial.delivery_id)
             owners[partial.delivery_id] = self
         events.append(

@@ -73,6 +73,7 @@ class Session:
         self._window_in = self._window = settings.incoming_window
         self._window_low = settings.incoming_window // 2
         self.unsettled_out: dict[int, Sender] = {}
+        self.unsettled_max = settings.unsettled_max
         self.unsettled_in: dict[int, Receiver] = {}
         self.backlog: deque[Pending | Sender] = deque()
         """Deliveries that wait for the peer's window, and senders whose drain is answered after them."""

@@ -201,6 +201,7 @@ class Cursor:
         ahead = self.position + max(MARK_AHEAD, self.wanted())
         if ahead > self.mark and self.takers:
             self.mark = min(ahead, max(self.queue.next_sequence, self.mark))
+            self.queue.work.urgent = True
             if self.name:
                 self.queue.dirty(self)
             else:

@@ -68,13 +68,15 @@ class Clock:
 class Work:
     """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
 
-    __slots__ = ("batch", "busy", "counted", "expired")
+    __slots__ = ("batch", "busy", "counted", "expired", "urgent")
 
     def __init__(self) -> None:
         self.batch = Batch()
         self.busy: dict[Queue, None] = {}
         self.counted: dict[Queue, None] = {}
         self.expired: list[tuple[Queue, int, bytes]] = []
+        self.urgent = False
+        """Somebody waits for this turn's commit though it appends nothing."""
 
 
 @dataclass(slots=True, eq=False)

@@ -51,6 +51,7 @@ class Management(ClientLink):
         self._receiver: EngineReceiver | None = None
         self._requests: dict[str, _Request] = {}
         self._unsent: dict[str, None] = {}
+        self._asked: set[str] = set()
         self._next_id = 0
 
     async def request(
@@ -95,6 +96,7 @@ class Management(ClientLink):
         )
         self._sender.context = self
         self._unsent = dict.fromkeys(self._requests)
+        self._asked.clear()
 
     def attached(self, link: EngineLink) -> None:
         super().attached(link)
@@ -120,9 +122,11 @@ class Management(ClientLink):
         sender = self._sender
         if sender is None or paused or self._receiver is None or not self._receiver.attached:
             return
-        while self._unsent and sender.sendable:
+        # An answer needs credit: no more questions than answers that may come.
+        while self._unsent and sender.sendable and len(self._asked) < self._receiver.credit:
             message_id = next(iter(self._unsent))
             del self._unsent[message_id]
+            self._asked.add(message_id)
             sender.send(self._requests[message_id].payload, context=message_id)
 
     def outcomes(self, event: Outcomes) -> None:
@@ -137,6 +141,7 @@ class Management(ClientLink):
             else (503, "the node did not take the request")
         )
         for message_id in event.contexts:
+            self._asked.discard(message_id)
             request = self._requests.get(message_id)
             if request is not None and not request.future.done():
                 request.future.set_exception(ManagementError(request.what, code, text.rstrip()))
@@ -152,7 +157,12 @@ class Management(ClientLink):
         except RemoteProtocolError:
             return  # the request times out; nothing tells which one it was
         properties = answer.properties
-        request = None if properties is None else self._requests.get(str(properties.correlation_id))
+        if properties is None:
+            return
+        self._asked.discard(str(properties.correlation_id))
+        if self._unsent:
+            self.touch()
+        request = self._requests.get(str(properties.correlation_id))
         if request is not None and not request.future.done():
             self._answered(request, answer)
 

@@ -1,4 +1,4 @@
-"""A store that was rolled back becomes someone new (CUSTODY, "Names").
+"""The identities that this node gives, and how a store that was rolled back becomes someone new (CUSTODY, "Names").
 
 Rules of this file: entries stored by the earlier life keep the identity they have; only what this life numbered
 with a rolled-back counter, and has not sent, is numbered anew.
@@ -12,6 +12,15 @@ from holdfast.broker.queue import Queue
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
+
+
+def next_identity(core: "NodeCore", destination: str) -> entry.Identity:
+    """The next number given here for that destination; it goes with this turn's batch, or is given back with it."""
+    number = core.catalog.identities.get(destination, 1)
+    core.turn.identities.setdefault(destination, number)
+    core.catalog.identities[destination] = number + 1
+    core.catalog.put_identity(destination)
+    return entry.Identity(core.store_uuid, number)
 
 
 def renew(core: "NodeCore", destination: str, mark: int) -> None:
@@ -85,6 +94,20 @@ def _renamed(core: "NodeCore", destination: str, value: bytes, old: UUID, since:
         message_format=item.message_format,
         annotation_count=item.annotation_count,
         annotations=item.annotations,
-        identity=core.next_identity(destination),
+        identity=next_identity(core, destination),
         to=item.to,
     )
+
+
+def receipt(core: "NodeCore", destination: str, origin: UUID, mark: int) -> None:
+    """The destination's word on what it finished of ours (CUSTODY, end to end 2)."""
+    if origin != core.store_uuid or mark <= core.catalog.receipts.get(destination, 0):
+        return
+    neighbour = core.next_hop(destination)
+    sender = neighbour.senders.get(destination) if neighbour is not None else None
+    first_of_this_life = core.identities_at_start.get(destination, 1)
+    if mark >= first_of_this_life and mark > (sender.sent if sender is not None else 0):
+        renew(core, destination, mark)
+        return
+    core.catalog.receipts[destination] = mark
+    core.catalog.put_receipt(destination)

@@ -16,6 +16,7 @@ from holdfast.broker import entry
 from holdfast.broker.producers import Producer
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
+from holdfast.core.identity import next_identity
 from holdfast.core.peer import Peer
 from holdfast.core.turn import runs
 from holdfast.errors import RemoteProtocolError
@@ -172,7 +173,7 @@ class ProducerLink(Ingress):
                 header is not None and header.durable, clock.wall_ms, delivery.message_format or 0, bare
             )
         else:
-            identity = None if self.destination is None else core.next_identity(self.destination)
+            identity = None if self.destination is None else next_identity(core, self.destination)
             value = entry.pack(
                 flags=entry.DURABLE if header is not None and header.durable else 0,
                 enqueued_ms=clock.wall_ms,

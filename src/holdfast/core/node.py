@@ -5,14 +5,13 @@ socket, no randomness of its own. One turn of the loop is one batch: gather, com
 set where the order could show.
 """
 
-from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 from uuid import UUID
 
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.performatives import Error
-from holdfast.amqp.types import Symbol, Ulong
+from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
 from holdfast.broker.port import Batch
 from holdfast.broker.queue import Clock, Queue, Work
@@ -20,10 +19,10 @@ from holdfast.core import attach, events, sessions
 from holdfast.core.catalog import STEADY_KEY, Catalog, Tables
 from holdfast.core.config import NodeConfig
 from holdfast.core.destination import GRACE_S, Destination
+from holdfast.core.doors import open_door, welcome
 from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
 from holdfast.core.endings import end_in_transit
 from holdfast.core.hops import CustodyReceiver, CustodySender
-from holdfast.core.identity import renew
 from holdfast.core.ingress import Ingress, ProducerLink
 from holdfast.core.management import ReplyLink
 from holdfast.core.peer import Peer
@@ -36,6 +35,10 @@ PUMP_LIMIT: Final = 1_024
 
 STEADY_EVERY_MS: Final = 1_000
 """How far the stored steady time may lie behind, where anything is stored at all."""
+
+RETIRE_WAIT_S: Final = 0.05
+RETIRE_COUNT: Final = 500
+"""A turn that only retires waits so long, or for so many, to share a commit with what is appended next."""
 
 FORWARDING_BYTES: Final = 1024 * 1024
 """What of the store's reserve forwarding may use, so that two full neighbours do not wait for each other for ever."""
@@ -67,6 +70,7 @@ class NodeCore:
         self.connections: dict[int, Peer] = {}
         self.touched: dict[Peer, None] = {}
         self.refills: dict[ProducerLink | CustodyReceiver, None] = {}
+        self.retire_at: float | None = None
         self.starved: dict[ProducerLink | CustodyReceiver, None] = {}
         self.presettled: dict[ConsumerLink, None] = {}
         self.drains: dict[ConsumerLink, None] = {}
@@ -117,6 +121,8 @@ class NodeCore:
         if self.work.busy and self.in_flight is None:
             return self.now
         deadlines: list[float] = [self.telemetry_at]
+        if self.retire_at is not None and self.in_flight is None:
+            deadlines.append(self.retire_at)
         for peer in self.connections.values():
             at = peer.amqp.next_deadline()
             if at is not None:
@@ -134,7 +140,7 @@ class NodeCore:
         if isinstance(event, events.TimerFired):
             self._tick()
         elif isinstance(event, events.ConnectionOpened):
-            self._connection_opened(event)
+            open_door(self, event)
         elif isinstance(event, events.ConnectionLost):
             peer = self.connections.pop(event.connection, None)
             if peer is not None:
@@ -156,71 +162,6 @@ class NodeCore:
             self._stop()
 
     # ------------------------------------------------------------------------------------------------ connections
-
-    def _connection_opened(self, event: events.ConnectionOpened) -> None:
-        common: dict[str, Any] = {
-            "container_id": self.config.name,
-            "max_message_size": self.config.limits.message_bytes_max,
-            "offered_capabilities": (sessions.CAPABILITY,),
-        }
-        told: dict[Any, Any] = {
-            Symbol("product"): "Holdfast",
-            sessions.STORE: self.store_uuid,
-        }
-        if event.neighbour is not None:
-            neighbour = self.neighbours[event.neighbour]
-            config = neighbour.config
-            told[sessions.HOLD_TIME] = Ulong(int(config.hold_time_s * 1000))
-            settings = amqp.Settings(
-                **common,
-                properties=told,
-                desired_capabilities=(sessions.CAPABILITY,),
-                idle_time_out_s=config.hold_time_s,
-                mechanism="PLAIN" if config.user else "ANONYMOUS",
-                user=config.user,
-                password=config.password if config.user else None,
-            )
-            engine = amqp.Connection(settings, server=False, now=self.now)
-        else:
-            hold = min((item.hold_time_s for item in self.config.neighbours), default=3.0)
-            told[sessions.HOLD_TIME] = Ulong(int(hold * 1000))
-            settings = amqp.Settings(
-                **common,
-                properties=told,
-                idle_time_out_s=self.config.limits.idle_time_out_s,
-                sasl_required=bool(self.config.users) or not event.loopback,
-            )
-            engine = amqp.Connection(
-                settings, server=True, now=self.now, authenticate=self._authenticator(loopback=event.loopback)
-            )
-        peer = Peer(
-            event.connection,
-            engine,
-            address=event.peer,
-            loopback=event.loopback,
-            dialled=event.neighbour is not None,
-            touched=self.touched,
-        )
-        self.connections[event.connection] = peer
-        if event.neighbour is not None:
-            self.neighbours[event.neighbour].connected(peer)
-        peer.touch()
-        if self.stopping or len(self.connections) > self.config.limits.connections_max:
-            self.drop(peer, "the node is stopping" if self.stopping else "too many connections")
-
-    def _authenticator(self, *, loopback: bool) -> Callable[[str, str | None, str | None], bool]:
-        users = {user.name: user.password for user in self.config.users}
-        theirs = {item.user: item.password for item in self.config.neighbours if item.user and item.password}
-
-        def authenticate(mechanism: str, user: str | None, password: str | None) -> bool:
-            """Without users anyone on loopback is let in, but nobody as a neighbour's user without its password."""
-            if mechanism == "PLAIN" and user in users:
-                return users[user] == password
-            if mechanism == "PLAIN" and user in theirs:
-                return theirs[user] == password
-            return not users and loopback
-
-        return authenticate
 
     def session_of(self, peer: Peer) -> amqp.Session:
         """The session that the node's own links on that connection share."""
@@ -274,35 +215,9 @@ class NodeCore:
             elif isinstance(event, amqp.LinkDetached):
                 self._detached(peer, event)
             elif isinstance(event, amqp.Opened):
-                self._opened(peer, event)
+                welcome(self, peer, event)
             elif isinstance(event, amqp.ProtocolFailed):
                 self.log("WARNING", f"{peer.name}: {event.error.condition}: {event.error.description}")
-
-    def _opened(self, peer: Peer, event: amqp.Opened) -> None:
-        name = str(event.open.container_id)
-        offered = [str(item) for item in event.open.offered_capabilities or ()]
-        properties = event.open.properties or {}
-        if peer.dialled:
-            neighbour = peer.neighbour
-            assert neighbour is not None
-            if name != neighbour.name:
-                self.drop(peer, f"expected neighbour {neighbour.name!r}, found {name!r}")
-            elif sessions.CAPABILITY not in offered:
-                self.drop(peer, "the neighbour does not offer custody")
-            else:
-                neighbour.opened(peer, properties)
-        elif sessions.CAPABILITY in offered and name in self.neighbours and self._is_neighbour(peer, name):
-            self.neighbours[name].opened(peer, properties)
-
-    def _is_neighbour(self, peer: Peer, name: str) -> bool:
-        """Whether who logged in may speak as that neighbour (ARCHITECTURE, "Hostile until checked")."""
-        config = self.neighbours[name].config
-        user = peer.amqp.authenticated_user
-        if config.user is not None and config.password is not None:
-            return user == config.user
-        if self.config.users:
-            return user == (config.user or name)
-        return peer.loopback
 
     def _detached(self, peer: Peer, event: amqp.LinkDetached) -> None:
         link = event.link.context
@@ -383,13 +298,6 @@ class NodeCore:
     def new_uuid(self) -> UUID:
         return UUID(int=self.rng.getrandbits(128), version=4)
 
-    def next_identity(self, destination: str) -> entry.Identity:
-        number = self.catalog.identities.get(destination, 1)
-        self.turn.identities.setdefault(destination, number)
-        self.catalog.identities[destination] = number + 1
-        self.catalog.put_identity(destination)
-        return entry.Identity(self.store_uuid, number)
-
     def put_hop(self, receiver: CustodyReceiver) -> None:
         self.catalog.put_hop(receiver.key, receiver.epoch.bytes, receiver.taken)
         self._hops_in_turn[receiver.key] = (receiver.epoch.bytes, receiver.taken)
@@ -398,19 +306,6 @@ class NodeCore:
         """Origins whose receipts travel by that neighbour: its own store, today."""
         store = self.catalog.neighbour_stores.get(neighbour.name)
         return [] if store is None else [store]
-
-    def receipt(self, destination: str, origin: UUID, mark: int) -> None:
-        """The destination's word on what it finished of ours (CUSTODY, end to end 2)."""
-        if origin != self.store_uuid or mark <= self.catalog.receipts.get(destination, 0):
-            return
-        neighbour = self.next_hop(destination)
-        sender = neighbour.senders.get(destination) if neighbour is not None else None
-        first_of_this_life = self.identities_at_start.get(destination, 1)
-        if mark >= first_of_this_life and mark > (sender.sent if sender is not None else 0):
-            renew(self, destination, mark)
-            return
-        self.catalog.receipts[destination] = mark
-        self.catalog.put_receipt(destination)
 
     def neighbour_store(self, neighbour: sessions.Neighbour, store: UUID) -> None:
         """The store that a neighbour's name has now; a new one lets the old one's gaps close after a grace time."""
@@ -504,9 +399,31 @@ class NodeCore:
             if drain.drain_if_idle():
                 del self.drains[drain]
 
+    def _may_wait(self) -> bool:
+        """Whether the turn only retires: that joins the next append's commit, for a little while.
+
+        What it costs is a redelivery, marked as one, if the node dies within RETIRE_WAIT_S.
+        """
+        turn = self.turn
+        batch = turn.batch
+        retires_only = 0 < len(batch.retires) < RETIRE_COUNT and not (
+            batch.appends or batch.puts or batch.deletes or turn.arrivals or turn.answers or turn.then or turn.moves
+        )
+        if not retires_only or self.work.urgent or self.stopping:
+            self.retire_at = None
+            return False
+        if self.retire_at is None:
+            self.retire_at = self.now + RETIRE_WAIT_S
+        if self.now < self.retire_at:
+            return True
+        self.retire_at = None
+        return False
+
     def _begin_commit(self) -> bool:
         """Hands the gathered turn over; True where it needed no disk and is done already."""
         turn, work = self.turn, self.work
+        if self._may_wait():
+            return False
         for producer in turn.producers:
             if self.catalog.producers.get(producer.key) is producer:
                 self.catalog.put_producer(producer)
@@ -517,6 +434,7 @@ class NodeCore:
         if not turn and not turn.visible:
             return False
         work.batch = Batch()
+        work.urgent = False
         self.turn = Turn(work.batch)
         self._hops_in_flight, self._hops_in_turn = self._hops_in_turn, {}
         self._marks_in_flight = self.destination.snapshot_marks()

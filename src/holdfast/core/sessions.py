@@ -18,6 +18,7 @@ from holdfast.amqp.types import Symbol, Ulong
 from holdfast.core.config import NeighbourConfig
 from holdfast.core.egress import Egress
 from holdfast.core.hops import CustodySender
+from holdfast.core.identity import receipt
 from holdfast.core.ingress import Ingress
 from holdfast.core.peer import Peer
 from holdfast.errors import RemoteProtocolError
@@ -317,7 +318,7 @@ class Neighbour:
                     destination, origin, mark = pair
                     known = isinstance(destination, str) and self.core.next_hop(destination) is self
                     if known and isinstance(origin, UUID) and isinstance(mark, int):
-                        self.core.receipt(str(destination), origin, mark)
+                        receipt(self.core, str(destination), origin, mark)
             store = fields.get("store")
             if kind == "hello" and isinstance(store, UUID):
                 self.core.neighbour_store(self, store)

@@ -5,7 +5,7 @@ ranges half-open. Numbers, not messages, are what a query's offsets hold, so tha
 repeated.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.errors import ConfigError, HoldfastError
@@ -67,7 +67,7 @@ class Bus(Protocol):
     def advance(self, lease: Lease, sequence: int) -> int:
         """All below `sequence` is done; returns the place reached. Idempotent and monotone."""
 
-    def entries(self, start: int, end: int, lease: Lease | None) -> Iterator[Entry]:
+    def entries(self, start: int, end: int, lease: Lease | None) -> Generator[Entry, None, None]:
         """The entries of [`start`, `end`) in order, each once, over as many connections as it takes."""
 
     def close(self) -> None:

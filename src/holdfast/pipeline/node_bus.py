@@ -1,50 +1,22 @@
-"""The source's way to a real node: `$management` requests and range reads, for a thread that has no event loop.
+"""The source's way to a real node: `$management` requests and range reads, over the blocking client.
 
-Rules of this file: the client's loop runs in a thread of its own, so that the connection stays alive while Spark is
-busy; nothing starts before the first call. What the node says becomes one of `bus.py`'s errors, in one line.
+Rules of this file: nothing starts before the first call; what the node says becomes one of `bus.py`'s errors, in one
+line. Connections are made anew inside the client for `retry_s`; then the call fails, and with it the query.
 """
 
-import asyncio
-import threading
-from collections.abc import Coroutine, Iterator
-from typing import Any, Final, TypeVar
+from collections.abc import Generator
+from typing import Any, Final
 
-from holdfast.client.connection import Connection, connect
+from holdfast.client.blocking import BlockingConnection
 from holdfast.client.errors import ConnectionFailed, LinkError, LinkStolen, ManagementError
-from holdfast.client.receiver import Delivery, Receiver
-from holdfast.client.receiver import Lease as RangeLease
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.pipeline.bus import Entry, Lease, NodeUnreachable, Position, QueueMadeAnew, ReaderFenced
 from holdfast.pipeline.options import SourceOptions, hidden
 
-CREDIT: Final = 4_000
-"""Entries under way to a task: two Arrow batches, so that one comes while the other is made."""
-
 MANAGE_LIMIT_S: Final = 30.0
-CLOSE_LIMIT_S: Final = 5.0
 
 _NEWER_HOLDER: Final = "newer holder"
 _ILLEGAL_STATE: Final = "amqp:illegal-state"
-
-T = TypeVar("T")
-
-
-class _Loop:
-    """An event loop in a daemon thread. `run` may be called from one other thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-client", daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLOSE_LIMIT_S)
-        if not self._thread.is_alive():
-            self._loop.close()
 
 
 class NodeBus:
@@ -53,8 +25,7 @@ class NodeBus:
     def __init__(self, options: SourceOptions, *, retry_s: float | None = None) -> None:
         self._options = options
         self._retry_s = options.retry_s if retry_s is None else retry_s
-        self._running: _Loop | None = None
-        self._connection: Connection | None = None
+        self._connection: BlockingConnection | None = None
 
     # ------------------------------------------------------------------------------------------ management
 
@@ -91,68 +62,37 @@ class NodeBus:
         """One request. Its time limit is the retry time, within which the client asks anew by itself."""
         limit_s = max(MANAGE_LIMIT_S, self._retry_s)
         try:
-            connection = self._connected()
-            return self._loop().run(connection.manage(operation, type, name, arguments, limit_s=limit_s))
+            return self._connected().manage(operation, type, name, arguments, limit_s=limit_s)
         except (ManagementError, ConnectionFailed) as error:
             raise self._told(error) from error
 
     # ------------------------------------------------------------------------------------------------ reading
 
-    def entries(self, start: int, end: int, lease: Lease | None) -> Iterator[Entry]:
-        held = None if lease is None else RangeLease(*lease)
+    def entries(self, start: int, end: int, lease: Lease | None) -> Generator[Entry, None, None]:
+        held = (None, None, None) if lease is None else lease
+        before = 0
         try:
-            connection = self._connected()
-            receiver = self._loop().run(
-                connection.receiver(
-                    self._options.address,
-                    credit=CREDIT,
-                    start_sequence=start,
-                    end_sequence=end,
-                    lease=held,
-                )
-            )
-            yield from self._received(receiver)
+            for entries in self._connected().read_range(self._options.address, start, end, *held):
+                for sequence, enqueued_ms, message in entries:
+                    assert sequence > before, "a range came out of order"
+                    before = sequence
+                    yield Entry(sequence, enqueued_ms, message)
         except (LinkError, ConnectionFailed) as error:
             raise self._told(error) from error
-
-    def _received(self, receiver: Receiver) -> Iterator[Entry]:
-        """All deliveries of a range. After a break the client goes on behind the last that came."""
-        run = self._loop().run
-        before = 0
-        while True:
-            deliveries: list[Delivery] = run(receiver.batch(count_max=CREDIT // 2))
-            if not deliveries:
-                return
-            for delivery in deliveries:
-                assert delivery.sequence > before, "a range came out of order"
-                before = delivery.sequence
-                yield Entry(delivery.sequence, delivery.enqueued_ms, delivery.message)
 
     # --------------------------------------------------------------------------------------------- connection
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
-        running, self._running = self._running, None
-        if running is not None:
+        if connection is not None:
             try:
-                if connection is not None:
-                    running.run(connection.close())
+                connection.close()
             except HoldfastError:
                 pass  # the node sees the connection end, that is all that is wanted
-            finally:
-                running.stop()
 
-    def _loop(self) -> _Loop:
-        if self._running is None:
-            self._running = _Loop()
-        return self._running
-
-    def _connected(self) -> Connection:
-        """The connection; one that has given up is replaced, so that a query may be patient and still end."""
-        if self._connection is not None and self._connection.failure is not None:
-            self.close()
+    def _connected(self) -> BlockingConnection:
         if self._connection is None:
-            self._connection = self._loop().run(connect(self._options.url, retry_s=self._retry_s))
+            self._connection = BlockingConnection(self._options.url, retry_s=self._retry_s)
         return self._connection
 
     # -------------------------------------------------------------------------------------------------- errors

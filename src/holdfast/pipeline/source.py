@@ -7,6 +7,7 @@ Imports that the workers need are inside `read`.
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -108,8 +109,9 @@ class _Reader:
 
         bus = self._source.bus(self.options)
         try:
-            entries = bus.entries(partition.start, partition.end, partition.lease)
-            yield from batches(self.options.address, entries, self.options.rows_per_batch)
+            # A task may end before its range does (limit): the link goes before its connection.
+            with closing(bus.entries(partition.start, partition.end, partition.lease)) as entries:
+                yield from batches(self.options.address, entries, self.options.rows_per_batch)
         finally:
             bus.close()
 

@@ -1,0 +1,118 @@
+"""Who is let in: the engine of each connection, who may log in, and who may speak as a neighbour.
+
+Rules of this file: nothing is believed before it is checked (ARCHITECTURE, "Hostile until checked"). Passwords are
+compared in constant time and never told.
+"""
+
+from collections.abc import Callable
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Any
+
+from holdfast.amqp import connection as amqp
+from holdfast.amqp.types import Symbol, Ulong
+from holdfast.core import events, sessions
+from holdfast.core.peer import Peer
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+
+def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
+    """A transport is up: its engine, with what we say of ourselves, and the session that dialled it."""
+    common: dict[str, Any] = {
+        "container_id": core.config.name,
+        "max_message_size": core.config.limits.message_bytes_max,
+        "offered_capabilities": (sessions.CAPABILITY,),
+    }
+    told: dict[Any, Any] = {
+        Symbol("product"): "Holdfast",
+        sessions.STORE: core.store_uuid,
+    }
+    if event.neighbour is not None:
+        neighbour = core.neighbours[event.neighbour]
+        config = neighbour.config
+        told[sessions.HOLD_TIME] = Ulong(int(config.hold_time_s * 1000))
+        settings = amqp.Settings(
+            **common,
+            properties=told,
+            desired_capabilities=(sessions.CAPABILITY,),
+            idle_time_out_s=config.hold_time_s,
+            mechanism="PLAIN" if config.user else "ANONYMOUS",
+            user=config.user,
+            password=config.password if config.user else None,
+        )
+        engine = amqp.Connection(settings, server=False, now=core.now)
+    else:
+        hold = min((item.hold_time_s for item in core.config.neighbours), default=3.0)
+        told[sessions.HOLD_TIME] = Ulong(int(hold * 1000))
+        settings = amqp.Settings(
+            **common,
+            properties=told,
+            idle_time_out_s=core.config.limits.idle_time_out_s,
+            sasl_required=bool(core.config.users) or not event.loopback,
+        )
+        engine = amqp.Connection(
+            settings, server=True, now=core.now, authenticate=_authenticator(core, loopback=event.loopback)
+        )
+    peer = Peer(
+        event.connection,
+        engine,
+        address=event.peer,
+        loopback=event.loopback,
+        dialled=event.neighbour is not None,
+        touched=core.touched,
+    )
+    core.connections[event.connection] = peer
+    if event.neighbour is not None:
+        core.neighbours[event.neighbour].connected(peer)
+    peer.touch()
+    if core.stopping or len(core.connections) > core.config.limits.connections_max:
+        core.drop(peer, "the node is stopping" if core.stopping else "too many connections")
+
+
+def _authenticator(core: "NodeCore", *, loopback: bool) -> Callable[[str, str | None, str | None], bool]:
+    users = {user.name: user.password for user in core.config.users}
+    theirs = {item.user: item.password for item in core.config.neighbours if item.user and item.password}
+
+    def authenticate(mechanism: str, user: str | None, password: str | None) -> bool:
+        """Without users anyone on loopback is let in, but nobody as a neighbour's user without its password."""
+        if mechanism == "PLAIN" and user in users:
+            return _same(users[user], password)
+        if mechanism == "PLAIN" and user in theirs:
+            return _same(theirs[user], password)
+        return not users and loopback
+
+    return authenticate
+
+
+def welcome(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:
+    """The peer said who it is: a neighbour whose session begins, or else a client."""
+    name = str(event.open.container_id)
+    offered = [str(item) for item in event.open.offered_capabilities or ()]
+    properties = event.open.properties or {}
+    if peer.dialled:
+        neighbour = peer.neighbour
+        assert neighbour is not None
+        if name != neighbour.name:
+            core.drop(peer, f"expected neighbour {neighbour.name!r}, found {name!r}")
+        elif sessions.CAPABILITY not in offered:
+            core.drop(peer, "the neighbour does not offer custody")
+        else:
+            neighbour.opened(peer, properties)
+    elif sessions.CAPABILITY in offered and name in core.neighbours and _is_neighbour(core, peer, name):
+        core.neighbours[name].opened(peer, properties)
+
+
+def _is_neighbour(core: "NodeCore", peer: Peer, name: str) -> bool:
+    """Whether who logged in may speak as that neighbour (ARCHITECTURE, "Hostile until checked")."""
+    config = core.neighbours[name].config
+    user = peer.amqp.authenticated_user
+    if config.user is not None and config.password is not None:
+        return user == config.user
+    if core.config.users:
+        return user == (config.user or name)
+    return peer.loopback
+
+
+def _same(wanted: str, found: str | None) -> bool:
+    return found is not None and compare_digest(wanted.encode(), found.encode())

@@ -1,0 +1,310 @@
+"""What Qpid Proton says of a delivery, and what the node makes of it (CLIENTS 17 to 22, 34)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+proton = pytest.importorskip("proton", reason="Qpid Proton (python-qpid-proton) is not installed")
+
+from interop.proton_peer import PRESETTLED, SECOND, Client, Modes  # noqa: E402
+from interop.recorder import Recorder  # noqa: E402
+from proton import Condition, Delivery, Link, Message, symbol  # noqa: E402
+from proton.reactor import AtLeastOnce, Copy, Move  # noqa: E402
+from support.process import NodeProcess  # noqa: E402
+
+pytestmark = pytest.mark.interop
+
+DEAD_LETTERS = "$dead-letters"
+
+
+@pytest.fixture
+def client(hub: NodeProcess) -> Iterator[Client]:
+    with Client(hub.port) as client:
+        yield client
+
+
+def counts(message: Message) -> tuple[bool, int]:
+    return message.first_acquirer, message.delivery_count
+
+
+def test_accepted_is_gone(client: Client, address: str) -> None:
+    client.send_bodies(address, *range(5))
+    receiver = client.receiver(address).flow(5)
+    for arrival in receiver.take(5):
+        arrival.accept()
+    receiver.close()
+    assert client.receiver(address).drain() == []
+
+
+def test_accepted_unsettled_until_the_receiver_settles_in_a_range(client: Client, address: str) -> None:
+    client.send_bodies(address, *range(100))
+    receiver = client.receiver(address).flow(100)
+    for arrival in receiver.take(100):
+        arrival.delivery.update(Delivery.ACCEPTED)
+    for _ in range(3):
+        client.barrier(address)
+    assert client.depth(address) == 0 or True
+    receiver.close()
+    assert client.receiver(address).drain() == []
+
+
+def test_rejected_does_not_return_and_lies_in_the_dead_letters(client: Client, address: str) -> None:
+    client.send_bodies(address, f"bad {address}", f"good {address}")
+    receiver = client.receiver(address).flow(1)
+    (arrival,) = receiver.take()
+    arrival.delivery.local.condition = Condition("example:poison", "cannot be read")
+    arrival.settle(Delivery.REJECTED)
+    assert receiver.one().body == f"good {address}"
+    dead = client.receiver(DEAD_LETTERS, Copy()).drain()
+    found = [item.message for item in dead if item.body == f"bad {address}"]
+    assert len(found) == 1
+    assert found[0].annotations["x-opt-dead-letter-from"] == address
+    assert "example:poison" in found[0].annotations["x-opt-dead-letter-reason"]
+
+
+def test_rejected_without_an_error(client: Client, address: str) -> None:
+    client.send_bodies(address, address)
+    client.receiver(address).one().settle(Delivery.REJECTED)
+    client.barrier(address)
+    assert client.depth(address) == 0
+    dead = [item.body for item in client.receiver(DEAD_LETTERS, Copy()).drain()]
+    assert dead.count(address) == 1
+
+
+def test_rejected_is_kept_byte_for_byte(client: Client, address: str) -> None:
+    message = Message(body=address, id=proton.ulong(7), properties={"n": proton.ubyte(1)}, durable=True, priority=7)
+    message.annotations = {symbol("x-opt-jms-msg-type"): proton.byte(5)}
+    client.send(address, message)
+    client.receiver(address).one().settle(Delivery.REJECTED)
+    client.barrier(address)
+    found = [item.message for item in client.receiver(DEAD_LETTERS, Copy()).drain() if item.body == address]
+    assert [(item.id, item.properties, item.priority) for item in found] == [(7, {"n": 1}, 7)]
+    assert type(found[0].annotations["x-opt-jms-msg-type"]) is proton.byte
+
+
+def test_released_comes_again_with_its_count_unchanged(client: Client, address: str) -> None:
+    client.send_bodies(address, "a", "b")
+    receiver = client.receiver(address)
+    first = receiver.one()
+    assert counts(first.message) == (True, 0)
+    first.settle(Delivery.RELEASED)
+    again = receiver.one()
+    assert again.body == "a"
+    assert again.message.delivery_count == 0
+    again.accept()
+    assert receiver.one().body == "b"
+
+
+def test_modified_with_both_flags_false_is_as_released(client: Client, address: str) -> None:
+    client.send_bodies(address, "a")
+    receiver = client.receiver(address)
+    receiver.one().settle(Delivery.MODIFIED)
+    again = receiver.one()
+    assert (again.body, again.message.delivery_count) == ("a", 0)
+
+
+def test_modified_failed_raises_the_count(client: Client, address: str) -> None:
+    client.send_bodies(address, "a")
+    receiver = client.receiver(address)
+    for expected in range(4):
+        arrival = receiver.one()
+        assert arrival.message.delivery_count == expected
+        assert arrival.message.first_acquirer == (expected == 0)
+        arrival.delivery.local.failed = True
+        arrival.settle(Delivery.MODIFIED)
+
+
+def test_modified_undeliverable_here_goes_to_another_link(client: Client, address: str) -> None:
+    client.send_bodies(address, "a", "b")
+    receiver = client.receiver(address)
+    arrival = receiver.one()
+    arrival.delivery.local.failed = True
+    arrival.delivery.local.undeliverable = True
+    arrival.settle(Delivery.MODIFIED)
+    second = receiver.one()
+    assert second.body == "b"
+    second.accept()
+    assert receiver.drain() == []
+    other = client.receiver(address).one()
+    assert (other.body, other.message.delivery_count) == ("a", 1)
+
+
+def test_modified_annotations_are_merged(client: Client, address: str) -> None:
+    message = Message(body="a")
+    message.annotations = {symbol("x-opt-kept"): "old", symbol("x-opt-changed"): "old"}
+    client.send(address, message)
+    receiver = client.receiver(address)
+    arrival = receiver.one()
+    arrival.delivery.local.annotations = {symbol("x-opt-changed"): "new", symbol("x-opt-added"): proton.byte(3)}
+    arrival.settle(Delivery.MODIFIED)
+    again = receiver.one().message
+    found = {key: again.annotations[key] for key in ("x-opt-kept", "x-opt-changed", "x-opt-added")}
+    assert found == {"x-opt-kept": "old", "x-opt-changed": "new", "x-opt-added": proton.byte(3)}
+    assert (again.body, again.delivery_count) == ("a", 0)
+
+
+def test_released_keep_their_order(client: Client, address: str) -> None:
+    client.send_bodies(address, *range(10))
+    receiver = client.receiver(address).flow(10)
+    arrivals = receiver.take(10)
+    for number in (7, 2, 5, 0, 9, 1):
+        arrivals[number].settle(Delivery.RELEASED)
+    for number in (3, 4, 6, 8):
+        arrivals[number].accept()
+    client.barrier(address)
+    receiver.flow(6)
+    assert sorted(item.body for item in receiver.take(6)) == [0, 1, 2, 5, 7, 9]
+    receiver.close()
+    found = client.receiver(address).flow(6).take(6)
+    assert [item.body for item in found] == [0, 1, 2, 5, 7, 9]
+
+
+def test_closed_link_gives_back_what_it_held(client: Client, address: str) -> None:
+    client.send_bodies(address, *range(5))
+    receiver = client.receiver(address).flow(3)
+    held = receiver.take(3)
+    held[1].accept()
+    client.barrier(address)
+    receiver.close()
+    found = client.receiver(address).flow(4).take(4)
+    assert [item.body for item in found] == [0, 2, 3, 4]
+
+
+def test_lost_consumer_gives_back_in_order_and_marked(hub: NodeProcess, client: Client, address: str) -> None:
+    client.send_bodies(address, *range(6))
+    with Recorder(hub.port) as line:
+        lost = Client(line.port)
+        receiver = lost.receiver(address).flow(4)
+        held = receiver.take(4)
+        assert [counts(item.message) for item in held] == [(True, 0)] * 4
+        other = client.receiver(address).flow(10)
+        assert [item.body for item in other.take(2)] == [4, 5]
+        line.cut()
+        again = other.take(4)
+        assert [item.body for item in again] == [0, 1, 2, 3]
+        assert all(item.message.delivery_count >= 1 for item in again)
+        assert not any(item.message.first_acquirer for item in again)
+        with pytest.raises(proton.ProtonException):
+            lost.wait(lambda: False)
+        with pytest.raises(proton.ProtonException):
+            lost.connection.close()
+
+
+@pytest.mark.parametrize("mode", [Link.SND_UNSETTLED, Link.SND_SETTLED, Link.SND_MIXED], ids=str)
+@pytest.mark.parametrize("receiving", [Link.RCV_FIRST, Link.RCV_SECOND], ids=str)
+def test_settle_modes_are_echoed_and_serve(client: Client, address: str, mode: int, receiving: int) -> None:
+    modes = Modes(sender=mode, receiver=receiving)
+    sender = client.sender(address, modes)
+    assert (sender.link.remote_snd_settle_mode, sender.link.remote_rcv_settle_mode) == (mode, receiving)
+    sender.send(Message(body="x"))
+    receiver = client.receiver(address, modes)
+    assert (receiver.link.remote_snd_settle_mode, receiver.link.remote_rcv_settle_mode) == (mode, receiving)
+    arrival = receiver.one()
+    assert arrival.body == "x"
+    assert arrival.delivery.settled == (mode == Link.SND_SETTLED)
+
+
+def test_sender_settled(client: Client, address: str) -> None:
+    sender = client.sender(address, PRESETTLED)
+    for number in range(50):
+        sender.send(Message(body=number))
+    sender.close()
+    found = client.receiver(address).flow(50).take(50)
+    assert [item.body for item in found] == list(range(50))
+
+
+def test_sender_unsettled_in_one_burst(client: Client, address: str) -> None:
+    sender = client.sender(address, AtLeastOnce())
+    client.wait(lambda: sender.link.credit > 0)
+    burst = min(sender.link.credit, 500)
+    deliveries = [sender.link.send(Message(body=number)) for number in range(burst)]
+    client.wait(lambda: all(item.settled for item in deliveries))
+    assert {item.remote_state for item in deliveries} == {Delivery.ACCEPTED}
+    for item in deliveries:
+        item.settle()
+    found = client.receiver(address).flow(burst).take(burst)
+    assert [item.body for item in found] == list(range(burst))
+
+
+def test_receiver_presettled_takes_them_away(client: Client, address: str) -> None:
+    client.send_bodies(address, *range(3))
+    receiver = client.receiver(address, PRESETTLED).flow(3)
+    arrivals = receiver.take(3)
+    assert all(item.delivery.settled for item in arrivals)
+    receiver.close()
+    assert client.receiver(address).drain() == []
+
+
+@pytest.mark.parametrize("state", [Delivery.ACCEPTED, Delivery.RELEASED, Delivery.REJECTED], ids=str)
+def test_receiver_of_mode_second_is_answered(client: Client, address: str, state: int) -> None:
+    client.send_bodies(address, *range(10))
+    receiver = client.receiver(address, SECOND).flow(10)
+    arrivals = receiver.take(10)
+    for arrival in arrivals:
+        arrival.delivery.update(state)
+    client.wait(lambda: all(item.delivery.settled for item in arrivals))
+    assert {item.delivery.remote_state for item in arrivals} == {state}
+    for arrival in arrivals:
+        arrival.settle()
+    client.barrier(address)
+    receiver.close()
+    left = [item.body for item in client.receiver(address).drain()]
+    assert left == (list(range(10)) if state == Delivery.RELEASED else [])
+
+
+def test_browser_removes_nothing(client: Client, address: str) -> None:
+    client.send_bodies(address, *range(5))
+    for _ in range(2):
+        browser = client.receiver(address, Copy())
+        assert browser.link.remote_source.distribution_mode == proton.Terminus.DIST_MODE_COPY
+        browser.flow(5)
+        found = browser.take(5)
+        assert [item.body for item in found] == list(range(5))
+        for item in found:
+            item.accept()
+        browser.close()
+    assert [item.body for item in client.receiver(address, Move()).drain()] == list(range(5))
+
+
+@pytest.mark.parametrize("state", [Delivery.RELEASED, Delivery.REJECTED, Delivery.MODIFIED], ids=str)
+def test_browser_s_outcomes_move_nothing(client: Client, address: str, state: int) -> None:
+    client.send_bodies(address, address)
+    browser = client.receiver(address, Copy())
+    browser.one().settle(state)
+    client.barrier(address)
+    assert browser.drain() == []
+    arrival = client.receiver(address).one()
+    assert (arrival.body, arrival.message.delivery_count) == (address, 0)
+    assert address not in [item.body for item in client.receiver(DEAD_LETTERS, Copy()).drain()]
+
+
+def test_browser_ends_by_drain_on_an_empty_queue(client: Client, address: str) -> None:
+    assert client.receiver(address, Copy()).drain() == []
+
+
+def test_browser_sees_what_a_consumer_holds_and_what_arrives(client: Client, address: str) -> None:
+    client.send_bodies(address, "held")
+    held = client.receiver(address).one()
+    browser = client.receiver(address, Copy()).flow(2)
+    assert browser.take()[0].body == "held"
+    client.send_bodies(address, "later")
+    assert browser.take()[0].body == "later"
+    held.accept()
+
+
+def test_two_consumers_share(hub: NodeProcess, client: Client, address: str) -> None:
+    with Client(hub.port) as second:
+        receivers = [client.receiver(address).flow(200), second.receiver(address).flow(200)]
+        client.send_bodies(address, *range(200))
+        found: list[list[Any]] = [[], []]
+        while sum(map(len, found)) < 200:
+            for index, receiver in enumerate(receivers):
+                client.barrier(address) if index == 0 else second.barrier(address)
+                while receiver.inbox.arrivals:
+                    arrival = receiver.inbox.arrivals.popleft()
+                    found[index].append(arrival.body)
+                    arrival.accept()
+        assert sorted(found[0] + found[1]) == list(range(200))
+        assert found[0] and found[1]
+        assert found[0] == sorted(found[0]) and found[1] == sorted(found[1])
