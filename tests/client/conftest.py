@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
-from client.fake_broker import FakeBroker
 
+from client.fake_broker import FakeBroker
 from holdfast.client import Connection, connect
 
 

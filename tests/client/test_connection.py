@@ -5,8 +5,8 @@ import socket
 from random import Random
 
 import pytest
-from client.fake_broker import FakeBroker
 
+from client.fake_broker import FakeBroker
 from holdfast.client import (
     Accepted,
     AuthenticationFailed,
@@ -67,7 +67,7 @@ async def test_it_gives_up_with_one_clear_error(broker: FakeBroker) -> None:
 
 
 async def test_without_retry_it_tries_once() -> None:
-    with pytest.raises(ConnectionFailed, match="cannot connect: .*refused"):
+    with pytest.raises(ConnectionFailed, match=r"cannot connect: .*refused"):
         await connect(f"amqp://127.0.0.1:{free_port()}", retry_s=0)
 
 
@@ -107,18 +107,17 @@ async def test_silence_is_loss(broker: FakeBroker) -> None:
 
 
 async def test_it_keeps_an_idle_connection_alive() -> None:
-    async with FakeBroker(idle_time_out_s=0.2) as broker:
-        async with await connect(broker.url) as connection:
-            # The broker's own clock ends the connection if nothing comes for 0.2 s.
-            engine = broker.connections[0].engine
-            loop = asyncio.get_running_loop()
-            until = loop.time() + 0.6
-            while loop.time() < until:
-                await broker.until(lambda: True)
-                assert not engine.tick(loop.time())
-                broker.changed.clear()
-                await asyncio.wait_for(broker.changed.wait(), 1)
-            assert connection.reconnects == 0
+    async with FakeBroker(idle_time_out_s=0.2) as broker, await connect(broker.url) as connection:
+        # The broker's own clock ends the connection if nothing comes for 0.2 s.
+        engine = broker.connections[0].engine
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 0.6
+        while loop.time() < until:
+            await broker.until(lambda: True)
+            assert not engine.tick(loop.time())
+            broker.changed.clear()
+            await asyncio.wait_for(broker.changed.wait(), 1)
+        assert connection.reconnects == 0
 
 
 async def test_a_refused_link_says_why(broker: FakeBroker, connection: Connection) -> None:
@@ -146,7 +145,7 @@ async def test_management_answers_and_refuses(broker: FakeBroker, connection: Co
         (200, "", {"echo": value, "name": told.get("name")}) if told["operation"] == "READ" else (404, "no such", None)
     )
     assert await connection.manage("READ", "t", "n", {"a": [1]}) == {"echo": {"a": [1]}, "name": "n"}
-    with pytest.raises(ManagementError, match="^DELETE t 'n': 404 no such$") as caught:
+    with pytest.raises(ManagementError, match=r"^DELETE t 'n': 404 no such$") as caught:
         await connection.manage("DELETE", "t", "n")
     assert caught.value.code == 404
 

@@ -20,9 +20,7 @@ from holdfast.errors import ConfigError
         ("amqp://user:@host", "host", 5672, False, "user", ""),
     ],
 )
-def test_accepted(
-    text: str, host: str, port: int, tls: bool, user: str | None, password: str | None
-) -> None:
+def test_accepted(text: str, host: str, port: int, tls: bool, user: str | None, password: str | None) -> None:
     url = parse_url(text)
     assert (url.host, url.port, url.tls, url.user, url.password) == (host, port, tls, user, password)
 

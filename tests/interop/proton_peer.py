@@ -4,6 +4,7 @@ Rules of this file: all waiting is Proton's own event loop with a limit. `Inbox`
 nothing is settled but by the test.
 """
 
+import itertools
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Self
@@ -14,6 +15,8 @@ from proton.reactor import LinkOption
 from proton.utils import BlockingConnection
 
 LIMIT_S: Final = 15.0
+
+_names = itertools.count(1)
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS = 0x70, 0x71, 0x72
 _REWRITTEN: Final = {
@@ -165,11 +168,13 @@ class Client:
         self.connection.wait(condition, timeout=limit_s)
 
     def sender(self, address: str | None, *options: LinkOption, name: str | None = None) -> Any:
+        name = name or f"sender-{next(_names)}"
         return self.connection.create_sender(address, name=name, options=list(options))
 
     def receiver(self, address: str, *options: LinkOption, name: str | None = None) -> Inflow:
-        """A receiver with no credit yet."""
+        """A receiver with no credit yet; Proton's own names are the same for all links to an address."""
         inbox = Inbox()
+        name = name or f"receiver-{next(_names)}"
         link = self.connection.create_receiver(address, credit=0, handler=inbox, name=name, options=list(options))
         return Inflow(self, link, inbox)
 

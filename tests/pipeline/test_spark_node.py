@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 StartNode = Callable[..., Awaitable[NodeProcess]]
-LIMIT_S = 60.0
+LIMIT_S = 150.0
 QUEUE = "flights"
 
 

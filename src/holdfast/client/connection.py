@@ -142,6 +142,7 @@ class Connection:
         self._closing = False
         self._reason = ""
         self._final = False
+        self._abandoned: Exception | None = None
         self._opened: asyncio.Future[None] = self.loop.create_future()
         self._down_since = self.loop.time()
         self._backoff = Backoff(rng)
@@ -270,9 +271,9 @@ class Connection:
     async def close(self) -> None:
         """Waits for what is in doubt, settles what was decided, and tells the node; no link survives.
 
-        Raises what a sender failed with while messages of it were in doubt.
+        Raises what a sender failed with while messages of it were in doubt: nobody knows where they are.
         """
-        failure: Exception | None = None
+        failure = self._abandoned
         for link in list(self._links):
             if isinstance(link, Sender | Receiver):
                 try:
@@ -305,6 +306,11 @@ class Connection:
         if self._session is not None and link in self._links:
             link.attach(self._session)
             self.schedule()
+
+    def note_abandoned(self, error: Exception) -> None:
+        """A sender failed with messages in doubt."""
+        if not self._closing:
+            self._abandoned = self._abandoned or error
 
     def forget(self, link: ClientLink) -> None:
         """The link is over."""

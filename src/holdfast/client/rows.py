@@ -66,6 +66,10 @@ class Source:
                 return rows
         return rows or None
 
+    def close(self) -> None:
+        """Lets the file go; not while a thread is in `batch`."""
+        self._file.close()
+
     def _raw_lines(self) -> Iterator[bytes | _Paused]:
         """Lines with their ends; `_PAUSED` before each read."""
         pending: list[bytes] = []

@@ -98,7 +98,7 @@ class Sender(ClientLink):
         self._next_key = 0
         self._given_out = 0
         self._was_attached = False
-        self._abandoned = 0
+        self._abandoned = False
         self._room_waiters: deque[asyncio.Future[None]] = deque()
         self._drain_waiters: list[asyncio.Future[None]] = []
         self._spool: SpoolFile | None = None
@@ -248,7 +248,9 @@ class Sender(ClientLink):
             if entry.future is not None and not entry.future.done():
                 entry.future.set_exception(error)
                 entry.future.exception()  # who looks at it sees it; who does not gets no noise at exit
-        self._abandoned = len(doubt)
+        if doubt and self._spool is None:
+            self._abandoned = True
+            self._connection.note_abandoned(error)
         for waiter in (*self._room_waiters, *self._drain_waiters):
             if not waiter.done():
                 waiter.set_result(None)  # each looks at `failure` next

@@ -5,6 +5,7 @@ order within a turn: events as they come, `turn_ended`, and once in the end `wir
 """
 
 import asyncio
+import os
 from typing import Final, Protocol, cast
 
 from holdfast.amqp.connection import Connection as Engine
@@ -149,6 +150,8 @@ def describe(error: BaseException | None) -> str:
         return ""
     if isinstance(error, TimeoutError) and not error.args:
         return "timed out"
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno)  # asyncio's own text names the call
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

@@ -1,0 +1,227 @@
+"""What a receiver promises: in order, none handed out twice by one receiver, credit and counts kept."""
+
+import asyncio
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from client.fake_broker import FakeBroker
+from holdfast.client import Connection, ConnectionEnded, Delivery, LinkError, connect
+from holdfast.client.receiver import _ranges
+from holdfast.errors import LocalProtocolError
+
+
+def body(delivery: Delivery) -> bytes:
+    return delivery.message.body_bytes()
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+async def test_messages_come_in_order_and_accepting_removes_them(broker: FakeBroker, connection: Connection) -> None:
+    broker.put("q", *numbers(300))
+    receiver = await connection.receiver("q", credit=20)
+    seen = []
+    async for delivery in receiver:
+        seen.append(body(delivery))
+        assert delivery.sequence == len(seen) and delivery.enqueued_ms > 0
+        await delivery.accept()
+        if len(seen) == 300:
+            break
+    await receiver.close()
+    assert seen == numbers(300) and not broker.queue("q").entries and broker.accepts == 300
+
+
+async def test_each_outcome_does_what_it_says(broker: FakeBroker, connection: Connection) -> None:
+    broker.put("q", *numbers(5))
+    receiver = await connection.receiver("q", credit=5)
+    deliveries = [await anext(receiver) for _ in range(5)]
+    deliveries[0].accept()
+    deliveries[1].reject("amqp:decode-error", "not JSON")
+    deliveries[2].release()
+    deliveries[3].modify(annotations={"x-opt-tried": 1})
+    deliveries[0].accept()  # a second time does nothing
+    deliveries[1].release()
+    await broker.until(lambda: [entry.count for entry in broker.queue("q").entries] == [0, 1, 0])
+    again = [await anext(receiver) for _ in range(2)]
+    assert [body(delivery) for delivery in again] == [b"2", b"3"]
+    assert again[1].message.header is not None and again[1].message.header.delivery_count == 1
+
+
+async def test_credit_is_the_bound_of_what_comes_ahead(broker: FakeBroker, connection: Connection) -> None:
+    broker.put("q", *numbers(50))
+    receiver = await connection.receiver("q", credit=10)
+    await broker.until(lambda: sum(entry.link is not None for entry in broker.queue("q").entries) == 10)
+    for _ in range(4):
+        await anext(receiver)
+    assert sum(entry.link is not None for entry in broker.queue("q").entries) == 10
+    await anext(receiver)  # half is used: now it is topped up
+    await broker.until(lambda: sum(entry.link is not None for entry in broker.queue("q").entries) == 15)
+
+
+async def test_no_more_than_count_max_is_ever_taken(broker: FakeBroker, connection: Connection) -> None:
+    broker.put("q", *numbers(50))
+    receiver = await connection.receiver("q", credit=10, count_max=17)
+    seen = [body(delivery) async for delivery in receiver]
+    assert seen == numbers(17)
+    assert sum(entry.link is not None for entry in broker.queue("q").entries) == 17
+    await receiver.close()
+    assert await receiver.batch() == []
+
+
+async def test_close_gives_back_what_was_not_handed_out(broker: FakeBroker, connection: Connection) -> None:
+    broker.put("q", *numbers(9))
+    receiver = await connection.receiver("q", credit=9)
+    first = await anext(receiver)
+    first.accept()
+    await receiver.close()
+    assert [(entry.link, entry.count) for entry in broker.queue("q").entries] == [(None, 0)] * 8
+    with pytest.raises(ConnectionEnded):
+        await anext(receiver)
+
+
+async def test_batches(broker: FakeBroker, connection: Connection) -> None:
+    receiver = await connection.receiver("q", credit=50)
+    assert await receiver.batch(timeout_s=0.01) == [] and not receiver.ended
+    broker.put("q", *numbers(30))
+    first = await receiver.batch(count_max=7)
+    assert [body(delivery) for delivery in first] == numbers(7)
+    rest = await receiver.batch()
+    assert [body(delivery) for delivery in rest] == numbers(30)[7:]
+    waiting = asyncio.create_task(receiver.batch())
+    await asyncio.sleep(0)
+    with pytest.raises(LocalProtocolError, match="two tasks"):
+        await receiver.batch()
+    waiting.cancel()
+
+
+async def test_what_the_user_holds_is_not_handed_out_again_after_a_break(
+    broker: FakeBroker, connection: Connection
+) -> None:
+    broker.put("q", *numbers(10))
+    receiver = await connection.receiver("q", credit=4)
+    held = [await anext(receiver) for _ in range(2)]
+    broker.cut()
+    rest = [await asyncio.wait_for(anext(receiver), 5) for _ in range(8)]
+    assert [body(delivery) for delivery in rest] == numbers(10)[2:]
+    assert receiver.duplicates_suppressed >= 2
+    for delivery in held + rest:
+        delivery.accept()  # those of the old connection are settled over the new one
+    await broker.until(lambda: not broker.queue("q").entries)
+
+
+async def test_what_was_accepted_but_not_heard_is_accepted_again(broker: FakeBroker, connection: Connection) -> None:
+    broker.put("q", *numbers(6))
+    receiver = await connection.receiver("q", credit=3)
+    first = await anext(receiver)
+    broker.cut()
+    first.accept()  # goes nowhere: the connection is gone
+    seen = [await asyncio.wait_for(anext(receiver), 5) for _ in range(5)]
+    assert [body(delivery) for delivery in seen] == numbers(6)[1:]
+    assert receiver.duplicates_suppressed >= 1
+    for delivery in seen:
+        delivery.accept()
+    await broker.until(lambda: not broker.queue("q").entries)
+
+
+async def test_a_queue_made_anew_is_no_duplicate(broker: FakeBroker, connection: Connection) -> None:
+    broker.put("q", b"old")
+    receiver = await connection.receiver("q")
+    (await anext(receiver)).accept()
+    await broker.until(lambda: not broker.queue("q").entries)
+    del broker.queues["q"]
+    broker.put("q", b"new")
+    broker.queue("q").entries[0].enqueued_ms += 1
+    broker.cut()
+    assert body(await asyncio.wait_for(anext(receiver), 5)) == b"new"
+    assert receiver.duplicates_suppressed == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_cut_again_and_again_each_is_handed_out_once_in_order(seed: int) -> None:
+    rng = Random(seed)
+    async with FakeBroker() as broker, await connect(broker.url, retry_s=20, rng=rng) as connection:
+        broker.put("q", *numbers(300))
+        receiver = await connection.receiver("q", credit=rng.choice((1, 8, 100)))
+        seen: list[bytes] = []
+        held: list[Delivery] = []
+        async with asyncio.timeout(20):
+            while len(seen) < 300:
+                delivery = await anext(receiver)
+                seen.append(body(delivery))
+                held.append(delivery)
+                while held and rng.random() < 0.6:
+                    held.pop(rng.randrange(len(held))).accept()
+                if rng.random() < 0.03:
+                    broker.cut()
+            for delivery in held:
+                delivery.accept()
+            await broker.until(lambda: not broker.queue("q").entries)
+        assert seen == numbers(300)
+
+
+async def test_a_range_ends_with_its_last_entry(broker: FakeBroker, connection: Connection) -> None:
+    broker.put("q", *numbers(20))
+    receiver = await connection.receiver("q", start_sequence=5, end_sequence=15, credit=3)
+    seen = [delivery async for delivery in receiver]
+    assert [delivery.sequence for delivery in seen] == list(range(5, 15)) and receiver.ended
+    assert all(delivery.settled for delivery in seen) and len(broker.queue("q").entries) == 20
+    assert await receiver.batch() == []
+    await receiver.close()
+
+
+async def test_an_empty_range_ends_at_once(broker: FakeBroker, connection: Connection) -> None:
+    receiver = await connection.receiver("q", start_sequence=5, end_sequence=5)
+    assert await receiver.batch() == [] and receiver.ended
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_range_read_goes_on_after_a_break(seed: int) -> None:
+    rng = Random(seed)
+    async with FakeBroker() as broker, await connect(broker.url, retry_s=20, rng=rng) as connection:
+        broker.put("q", *numbers(200))
+        receiver = await connection.receiver("q", start_sequence=1, end_sequence=201, credit=rng.choice((1, 10)))
+        sequences = []
+        async with asyncio.timeout(20):
+            async for delivery in receiver:
+                sequences.append(delivery.sequence)
+                if rng.random() < 0.05:
+                    broker.cut()
+        assert sequences == list(range(1, 201))
+
+
+async def test_a_browser_looks_only(broker: FakeBroker, connection: Connection) -> None:
+    broker.put("q", *numbers(3))
+    receiver = await connection.receiver("q", browse=True)
+    assert [body(await anext(receiver)) for _ in range(3)] == numbers(3)
+    broker.put("q", b"more")
+    assert body(await anext(receiver)) == b"more"
+    assert len(broker.queue("q").entries) == 4
+
+
+async def test_the_end_and_a_refusal_of_the_node(broker: FakeBroker, connection: Connection) -> None:
+    receiver = await connection.receiver("q")
+    broker.detach_all(None)
+    assert [delivery async for delivery in receiver] == [] and receiver.ended
+    other = await connection.receiver("q")
+    broker.detach_all("amqp:resource-deleted", "the queue is gone")
+    with pytest.raises(LinkError, match="the queue is gone"):
+        await anext(other)
+
+
+async def test_a_subscription_is_a_durable_terminus(broker: FakeBroker, connection: Connection) -> None:
+    receiver = await connection.receiver("q", subscription="audit")
+    link = broker.connections[0].links[-1]
+    assert link.name == "audit" and link.context.durable == 2 and link.context.expiry_policy == "never"
+    await receiver.close()
+
+
+@given(st.sets(st.integers(0, 60), min_size=1).flatmap(lambda ids: st.permutations(sorted(ids))))
+def test_ranges_are_the_ids(ids: list[int]) -> None:
+    ranges = _ranges(list(ids))
+    assert [number for first, last in ranges for number in range(first, last + 1)] == sorted(ids)
+    assert all(after[0] > before[1] + 1 for before, after in pairwise(ranges))

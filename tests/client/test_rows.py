@@ -1,0 +1,121 @@
+"""Rows of files, pipes and generators: what each line means, and mistakes named by file and line."""
+
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.client import rows as rows_module
+from holdfast.client.rows import Generated, Row, Source
+from holdfast.errors import ConfigError
+
+
+def all_rows(source: Source | Generated) -> list[Row]:
+    found: list[Row] = []
+    while (batch := source.batch()) is not None:
+        assert 1 <= len(batch) <= rows_module.BATCH_ROWS
+        found += batch
+    return found
+
+
+def rows_of(file: str, form: str, subject_from: str | None) -> list[Row]:
+    source = Source(file, form, subject_from)
+    try:
+        return all_rows(source)
+    finally:
+        source.close()
+
+
+def written(path: Path, content: bytes) -> str:
+    path.write_bytes(content)
+    return str(path)
+
+
+@given(lines=st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b""))), last=st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_lines_are_what_lies_between_line_feeds(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], last: bool
+) -> None:
+    content = b"\n".join(lines) + (b"\n" if last and lines else b"")
+    expected = content.split(b"\n")
+    if expected[-1] == b"":
+        expected.pop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows_module, "READ_BYTES", 7)
+        source = Source(written(tmp_path_factory.mktemp("lines") / "f", content), "lines", None)
+        assert [row.body for row in all_rows(source)] == expected
+        source.close()
+    assert source.bytes_read == source.size == len(content)
+
+
+def test_csv_rows_are_json_with_properties(tmp_path: Path) -> None:
+    text = 'origin,dest,note\nJFK,LAX,"two\nlines"\nEWR,"S,F",é\n'
+    rows = rows_of(written(tmp_path / "f.csv", text.encode()), "csv", "origin")
+    assert [row.subject for row in rows] == ["JFK", "EWR"]
+    assert rows[0].properties == {"origin": "JFK", "dest": "LAX", "note": "two\nlines"}
+    assert [json.loads(row.body) for row in rows] == [row.properties for row in rows]
+    assert rows[0].content_type == "application/json" and "é".encode() in rows[1].body
+
+
+def test_json_lines_are_bodies(tmp_path: Path) -> None:
+    rows = rows_of(written(tmp_path / "f", b'{"a": 1}\n\n {"a": "x"} \r\n'), "json", "a")
+    assert [(row.body, row.subject, row.properties) for row in rows] == [
+        (b'{"a": 1}', "1", None),
+        (b'{"a": "x"}', "x", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "subject", "content", "said"),
+    [
+        ("csv", None, b"a,b\n1,2\n1\n", "line 3: found 1 fields, accepted is 2"),
+        ("csv", None, b"a,a\n", "found column 'a' twice"),
+        ("csv", "c", b"a,b\n", "found 'c', accepted is a column of .*: a, b"),
+        ("csv", None, b"a\n\xff\n", "accepted is CSV in UTF-8"),
+        ("csv", None, b'a\n"x\n', "accepted is CSV"),
+        ("json", None, b'{"a": 1}\nnot\n', "line 2: found no JSON"),
+        ("json", "a", b'{"a": 1}\n[1]\n', "line 2: found no key 'a'"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, form: str, subject: str | None, content: bytes, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        rows_of(written(tmp_path / "f", content), form, subject)
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(ConfigError, match=r"^/does/not/exist: No such file"):
+        Source("/does/not/exist", "lines", None)
+
+
+def test_a_line_above_the_bound_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(rows_module, "READ_BYTES", 10)
+    assert len(rows_of(written(tmp_path / "f", bytes(100)), "lines", None)) == 1
+    with pytest.raises(ConfigError, match="line above 100 bytes"):
+        rows_of(written(tmp_path / "g", bytes(101)), "lines", None)
+
+
+def test_what_a_pipe_has_is_handed_over_before_the_next_read() -> None:
+    read_end, write_end = os.pipe()
+    source = Source("/dev/null", "lines", None)
+    source.close()
+    source._file = io.FileIO(read_end)
+    os.write(write_end, b"one\ntwo\nthr")
+    assert [row.body for row in source.batch() or []] == [b"one", b"two"]
+    os.write(write_end, b"ee\n")
+    assert [row.body for row in source.batch() or []] == [b"three"]
+    os.close(write_end)
+    assert source.batch() is None
+    source._file.close()
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 0), (3, 5), (2500, 64), (1000, 1024)])
+def test_generated_bodies(count: int, size: int) -> None:
+    rows = all_rows(Generated(count, size))
+    assert len(rows) == count and {len(row.body) for row in rows} == {size}
+    if size >= 12:
+        assert [int(row.body.split()[0]) for row in rows] == list(range(1, count + 1))

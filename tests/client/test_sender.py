@@ -1,0 +1,365 @@
+"""What a sender promises: nothing lost, nothing doubled with a name, bounds kept, outcomes as values."""
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from client.fake_broker import FakeBroker
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.performatives import Rejected as RejectedState
+from holdfast.amqp.performatives import Released as ReleasedState
+from holdfast.amqp.types import Symbol
+from holdfast.client import (
+    Accepted,
+    ClientFull,
+    Connection,
+    ConnectionFailed,
+    LinkError,
+    LinkStolen,
+    ProducerConflict,
+    Rejected,
+    Released,
+    Sender,
+    Spool,
+    Spooled,
+    connect,
+)
+from holdfast.errors import ConfigError
+
+
+def bodies(*numbers: int) -> list[bytes]:
+    return [b"%d" % number for number in numbers]
+
+
+async def test_outcomes_are_values(broker: FakeBroker, connection: Connection) -> None:
+    def decide(bare: bytes) -> object:
+        if bare.endswith(b"bad"):
+            return RejectedState(Error(Symbol("amqp:not-allowed"), "never"))
+        return ReleasedState() if bare.endswith(b"not now") else None
+
+    broker.decide = decide
+    sender = await connection.sender("q")
+    told: list[object] = []
+    await sender.post(b"bad", on_outcome=lambda number, outcome: told.append((number, outcome)))
+    assert await sender.send(b"good") == Accepted()
+    assert await sender.send(b"bad") == Rejected("amqp:not-allowed", "never")
+    assert await sender.send(b"not now") == Released()
+    assert (sender.accepted, sender.rejected, sender.released) == (1, 2, 1)
+    assert told == [(None, Rejected("amqp:not-allowed", "never"))]
+
+
+async def test_what_is_in_doubt_goes_again_without_a_name(broker: FakeBroker, connection: Connection) -> None:
+    sender = await connection.sender("q")
+    broker.hold_outcomes = True
+    for body in bodies(1, 2, 3):
+        await sender.post(body)
+    await broker.until(lambda: len(broker.bodies("q")) == 3)
+    broker.hold_outcomes = False
+    broker.cut()
+    await asyncio.wait_for(sender.drain(), 5)
+    assert broker.bodies("q") == bodies(1, 2, 3, 1, 2, 3)  # at least once: the broker cannot tell
+    assert sender.accepted == 3
+
+
+async def test_with_a_name_none_is_doubled(broker: FakeBroker, connection: Connection) -> None:
+    sender = await connection.sender("q", producer="p")
+    broker.hold_outcomes = True
+    for body in bodies(1, 2, 3):
+        await sender.post(body)
+    await broker.until(lambda: len(broker.bodies("q")) == 3)
+    broker.hold_outcomes = False
+    broker.cut()
+    await asyncio.wait_for(sender.drain(), 5)
+    assert broker.bodies("q") == bodies(1, 2, 3)
+    assert sender.accepted == 3 and sender.last_number == 3
+
+
+async def test_the_missing_ones_go_again_in_order(broker: FakeBroker, connection: Connection) -> None:
+    sender = await connection.sender("q", producer="p")
+    broker.hold_outcomes = True
+    futures = [await sender.submit(body) for body in bodies(1, 2, 3, 4, 5)]
+    await broker.until(lambda: len(broker.bodies("q")) == 5)
+    stored = broker.producers["q", "p"]
+    stored.remove(2)
+    stored.remove(5)
+    broker.queue("q").appended.clear()
+    broker.hold_outcomes = False
+    broker.cut()
+    assert await asyncio.wait_for(asyncio.gather(*futures), 5) == [Accepted()] * 5
+    assert broker.bodies("q") == bodies(2, 5)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_cut_again_and_again_each_is_there_once_in_order(seed: int) -> None:
+    rng = Random(seed)
+    async with FakeBroker() as broker, await connect(broker.url, retry_s=20, rng=rng) as connection:
+        sender = await connection.sender("q", producer="p", in_doubt_max=rng.choice((1, 7, 300)))
+        cuts = sorted(rng.sample(range(1, 400), 5))
+        for number in range(400):
+            if cuts and number >= cuts[0]:
+                cuts.pop(0)
+                broker.hold_outcomes = rng.random() < 0.5
+                broker.cut()
+                await broker.until(lambda: bool(broker.connections))
+                broker.release_outcomes()
+            await asyncio.wait_for(sender.post(b"%d" % number), 10)
+        await asyncio.wait_for(sender.drain(), 10)
+        assert broker.bodies("q") == bodies(*range(400))
+        assert sender.accepted == 400
+
+
+async def test_a_new_run_of_a_producer_goes_on_with_its_numbers(broker: FakeBroker) -> None:
+    for run in (1, 2):
+        async with await connect(broker.url) as connection:
+            sender = await connection.sender("q", producer="p")
+            assert sender.next_number == (run - 1) * 2 + 1
+            await sender.send(b"a")
+            await sender.send(b"b")
+    assert broker.bodies("q") == [b"a", b"b", b"a", b"b"]
+
+
+async def test_own_numbers_say_what_is_there_already(broker: FakeBroker) -> None:
+    for _ in range(2):
+        async with await connect(broker.url) as connection:
+            sender = await connection.sender("q", producer="p")
+            for number in (1, 2, 3):
+                assert await sender.send(b"%d" % number, number=number) == Accepted()
+    assert broker.bodies("q") == bodies(1, 2, 3)
+
+
+async def test_a_rejected_number_may_be_tried_again_later(broker: FakeBroker, connection: Connection) -> None:
+    broker.decide = lambda bare: RejectedState() if bare.endswith(b"five") else None
+    sender = await connection.sender("q", producer="p")
+    assert isinstance(await sender.send(b"five"), Rejected)
+    assert await sender.send(b"six") == Accepted()
+    broker.decide = None
+    assert await sender.send(b"five", number=1) == Accepted()
+    assert await sender.send(b"five", number=1) == Accepted()  # dropped by the broker, which has it
+    assert broker.bodies("q") == [b"six", b"five"]
+
+
+async def test_numbers_need_a_name(broker: FakeBroker, connection: Connection) -> None:
+    sender = await connection.sender("q")
+    with pytest.raises(ConfigError, match="accepted is with a producer name"):
+        await sender.send(b"x", number=1)
+    named = await connection.sender("q", producer="p")
+    with pytest.raises(ConfigError, match="accepted is 1 to"):
+        await named.send(b"x", number=0)
+
+
+async def test_the_bound_waits_and_one_past_it_is_not_taken(broker: FakeBroker, connection: Connection) -> None:
+    sender = await connection.sender("q", in_doubt_max=3)
+    broker.hold_outcomes = True
+    for body in bodies(1, 2, 3):
+        await sender.post(body)
+    late = asyncio.create_task(sender.post(b"4"))
+    gone = asyncio.create_task(sender.post(b"never"))
+    await broker.until(lambda: len(broker.bodies("q")) == 3)
+    assert not late.done() and sender.in_doubt == 3
+    gone.cancel()
+    broker.release_outcomes()
+    await asyncio.wait_for(late, 5)
+    await asyncio.wait_for(sender.drain(), 5)
+    assert broker.bodies("q") == bodies(1, 2, 3, 4)
+
+
+async def test_many_waiters_at_the_bound(broker: FakeBroker, connection: Connection) -> None:
+    sender = await connection.sender("q", in_doubt_max=2)
+    outcomes = await asyncio.wait_for(asyncio.gather(*(sender.send(b"%d" % n) for n in range(50))), 5)
+    assert outcomes == [Accepted()] * 50 and sorted(broker.bodies("q")) == sorted(bodies(*range(50)))
+
+
+async def test_the_bound_raises(broker: FakeBroker, connection: Connection) -> None:
+    sender = await connection.sender("q", in_doubt_max=2, when_full="raise")
+    broker.hold_outcomes = True
+    await sender.post(b"1")
+    await sender.post(b"2")
+    with pytest.raises(ClientFull, match="found 2 messages in doubt, accepted is 2"):
+        await sender.post(b"3")
+    broker.release_outcomes()
+    await sender.drain()
+    assert await sender.send(b"3") == Accepted()
+
+
+async def test_a_stolen_name_is_one_clear_error(broker: FakeBroker, connection: Connection) -> None:
+    first = await connection.sender("q", producer="p")
+    broker.hold_outcomes = True
+    future = await first.submit(b"x")
+    await broker.until(lambda: len(broker.bodies("q")) == 1)
+    async with await connect(broker.url) as other:
+        second = await other.sender("q", producer="p")
+        with pytest.raises(LinkStolen, match="another holds the name"):
+            await asyncio.wait_for(future, 5)
+        with pytest.raises(LinkStolen):
+            await first.send(b"y")
+        with pytest.raises(LinkStolen):
+            await first.drain()
+        broker.release_outcomes()
+        assert second.next_number == 2
+
+
+async def test_a_name_used_by_another_meanwhile_is_a_conflict(broker: FakeBroker, connection: Connection) -> None:
+    sender = await connection.sender("q", producer="p")
+    await sender.send(b"x")
+    broker.producers["q", "p"].add(2, 7)
+    broker.cut()
+    await broker.until(sender.is_over)
+    with pytest.raises(ProducerConflict, match="found number 7 stored"):
+        await sender.send(b"y")
+
+
+async def test_a_final_detach_fails_what_is_in_doubt(broker: FakeBroker, connection: Connection) -> None:
+    sender = await connection.sender("q")
+    broker.hold_outcomes = True
+    future = await sender.submit(b"x")
+    await broker.until(lambda: len(broker.bodies("q")) == 1)
+    broker.detach_all("amqp:resource-deleted", "the queue is gone")
+    with pytest.raises(LinkError, match=r"the queue is gone \(amqp:resource-deleted\)"):
+        await asyncio.wait_for(future, 5)
+    with pytest.raises(LinkError):
+        await connection.close()
+
+
+async def test_a_passing_detach_is_attached_again(broker: FakeBroker, connection: Connection) -> None:
+    sender = await connection.sender("q", producer="p")
+    for condition in ("amqp:link:detach-forced", None):
+        attaches = broker.attaches
+        broker.detach_all(condition)
+        await broker.until(lambda: broker.attaches > attaches)  # noqa: B023 - looked at within this turn
+        assert await asyncio.wait_for(sender.send(b"x"), 5) == Accepted()
+    assert connection.reconnects == 0 and len(broker.bodies("q")) == 2
+
+
+async def test_a_message_larger_than_the_node_takes_is_rejected_here(
+    broker: FakeBroker, connection: Connection
+) -> None:
+    sender = await connection.sender("q")
+    sender._size_max = 100
+    outcome = await sender.send(bytes(200))
+    assert outcome == Rejected("amqp:link:message-size-exceeded", "the node takes at most 100 bytes in a message")
+    assert await sender.send(b"small") == Accepted()
+
+
+async def test_large_messages_arrive_whole(broker: FakeBroker, connection: Connection) -> None:
+    sender = await connection.sender("q")
+    body = Random(1).randbytes(3_000_000)
+    assert await asyncio.wait_for(sender.send(body), 10) == Accepted()
+    assert broker.bodies("q") == [body]
+
+
+# ------------------------------------------------------------------------------------------------------ spool
+
+
+async def spooling(connection: Connection, path: Path, **options: int) -> Sender:
+    return await connection.sender("q", producer="p", in_doubt_max=5, when_full=Spool(path, **options))
+
+
+async def test_a_spool_takes_what_is_past_the_bound(broker: FakeBroker, connection: Connection, tmp_path: Path) -> None:
+    sender = await spooling(connection, tmp_path / "spool")
+    broker.hold_outcomes = True
+    futures = [await sender.submit(b"%d" % number) for number in range(1, 21)]
+    late = [future.result() for future in futures if future.done()]
+    assert late == [Spooled(number) for number in range(6, 21)]
+    assert sender.spooled == 20
+    broker.release_outcomes()
+    await asyncio.wait_for(sender.drain(), 5)
+    assert broker.bodies("q") == bodies(*range(1, 21)) and sender.accepted == 20 and sender.spooled == 0
+
+
+async def test_a_spool_fills_while_no_node_is_there_and_survives_a_crash(tmp_path: Path) -> None:
+    broker = FakeBroker()
+    await broker.listen()
+    # An earlier run of the producer, before there was a spool: its numbers must not be taken again.
+    async with await connect(broker.url) as before:
+        await (await before.sender("q", producer="p")).send(b"0")
+    await broker.stop()
+
+    connection = await connect(broker.url, retry_s=60, wait=False, rng=Random(1))
+    sender = await spooling(connection, tmp_path / "spool")
+    for number in range(1, 51):
+        await sender.post(b"%d" % number)
+    assert sender.spooled == 50 and sender.in_doubt == 5
+    await connection.abort()  # the process is gone; nothing was said to anyone
+
+    connection = await connect(broker.url, retry_s=60, wait=False, rng=Random(1))
+    sender = await spooling(connection, tmp_path / "spool")
+    await sender.post(b"51")
+    await broker.listen()
+    await asyncio.wait_for(sender.drain(), 10)
+    assert broker.bodies("q") == bodies(*range(52))
+    assert list(broker.producers["q", "p"]) == [(1, 52)]
+    await connection.close()
+    await broker.stop()
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_crashes_of_client_and_connection_leave_each_once_in_order(seed: int, tmp_path: Path) -> None:
+    rng = Random(seed)
+    async with FakeBroker() as broker:
+        number = 0
+        while number < 300:
+            broker.hold_outcomes = rng.random() < 0.3
+            connection = await connect(broker.url, retry_s=20, rng=rng)
+            sender = await spooling(connection, tmp_path / "spool")
+            for _ in range(rng.randrange(1, 120)):
+                await sender.post(b"%d" % number)
+                number += 1
+                if rng.random() < 0.02:
+                    broker.cut()
+                if rng.random() < 0.05:
+                    await asyncio.sleep(0)
+            if rng.random() < 0.5:
+                broker.release_outcomes()
+                await asyncio.wait_for(sender.drain(), 10)
+            await connection.abort()
+        broker.release_outcomes()
+        connection = await connect(broker.url, rng=rng)
+        sender = await spooling(connection, tmp_path / "spool")
+        await asyncio.wait_for(sender.drain(), 10)
+        await connection.close()
+        assert broker.bodies("q") == bodies(*range(number))
+
+
+async def test_a_full_spool_raises(broker: FakeBroker, connection: Connection, tmp_path: Path) -> None:
+    sender = await spooling(connection, tmp_path / "spool", bytes_max=5_000)
+    broker.hold_outcomes = True
+    with pytest.raises(ClientFull, match="spool"):
+        for _ in range(100):
+            await sender.post(bytes(500))
+    broker.release_outcomes()
+    await asyncio.wait_for(sender.drain(), 5)
+    assert await sender.send(b"again") == Accepted()
+
+
+async def test_with_interval_zero_each_submit_waits_for_the_disk(
+    broker: FakeBroker, connection: Connection, tmp_path: Path
+) -> None:
+    sender = await spooling(connection, tmp_path / "spool", fsync_interval_s=0)
+    outcomes = await asyncio.gather(*(sender.send(b"%d" % number) for number in range(30)))
+    assert all(isinstance(outcome, Accepted | Spooled) for outcome in outcomes)
+    await asyncio.wait_for(sender.drain(), 5)
+    assert sorted(broker.bodies("q")) == sorted(bodies(*range(30)))
+
+
+async def test_a_spool_needs_a_name(connection: Connection, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="without a producer name"):
+        await connection.sender("q", when_full=Spool(tmp_path / "spool"))
+
+
+async def test_a_spool_keeps_what_a_lost_node_did_not_take(broker: FakeBroker, tmp_path: Path) -> None:
+    connection = await connect(broker.url, retry_s=0.2, rng=Random(1))
+    sender = await spooling(connection, tmp_path / "spool")
+    broker.hold_outcomes = True
+    await sender.post(b"kept")
+    await broker.stop()
+    with pytest.raises(ConnectionFailed):
+        await asyncio.wait_for(sender.drain(), 5)
+    await connection.close()  # nothing is lost sight of: it lies in the file
+    broker.hold_outcomes = False
+    await broker.listen()
+    async with await connect(broker.url) as again:
+        sender = await spooling(again, tmp_path / "spool")
+        await asyncio.wait_for(sender.drain(), 5)
+    assert broker.bodies("q") == [b"kept"]

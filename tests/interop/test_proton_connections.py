@@ -1,0 +1,278 @@
+"""Connections of Qpid Proton: SASL, idle time-outs, frame sizes, reconnecting (CLIENTS 1, 3 to 8)."""
+
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+proton = pytest.importorskip("proton", reason="Qpid Proton (python-qpid-proton) is not installed")
+
+from interop.conftest import Nodes  # noqa: E402
+from interop.proton_peer import LIMIT_S, Client, bare  # noqa: E402
+from interop.recorder import CLOSE, TRANSFER, Recorder  # noqa: E402
+from proton import ConnectionException, Delivery, Message  # noqa: E402
+from proton.handlers import MessagingHandler  # noqa: E402
+from proton.reactor import Container  # noqa: E402
+from proton.utils import ConnectionClosed  # noqa: E402
+from support.process import NodeProcess  # noqa: E402
+
+pytestmark = pytest.mark.interop
+
+
+def configured(nodes: Nodes, folder: Path, text: str) -> NodeProcess:
+    config = folder / "node.toml"
+    config.write_text(
+        f'[node]\nname = "hub"\ndata = "{folder}/hub.holdfast"\nlisten = ["127.0.0.1:0"]\ncreate_queues = true\n{text}'
+    )
+    return nodes.start(None, config=config, listen=None)
+
+
+@pytest.fixture
+def guarded(nodes: Nodes, tmp_path: Path) -> NodeProcess:
+    (tmp_path / "alice.password").write_text("pass word\n")
+    return configured(nodes, tmp_path, f'[[user]]\nname = "alice"\npassword_file = "{tmp_path}/alice.password"\n')
+
+
+def serves(client: Client, address: str) -> None:
+    client.send_bodies(address, "x")
+    arrival = client.receiver(address).one()
+    assert arrival.body == "x"
+    arrival.accept()
+
+
+# ------------------------------------------------------------------------------------------------ SASL
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"allowed_mechs": "ANONYMOUS"},
+        {"allowed_mechs": "PLAIN", "user": "anyone", "password": "anything"},
+        {"sasl_enabled": False},
+    ],
+    ids=["default", "anonymous", "plain", "no-sasl"],
+)
+def test_without_users_anyone_is_let_in(hub: NodeProcess, address: str, options: dict[str, Any]) -> None:
+    with Recorder(hub.port) as line, Client(line.port, **options) as client:
+        serves(client, address)
+        spoke_sasl = any(frame.sasl for frame in line.frames if frame.from_client)
+        assert spoke_sasl == options.get("sasl_enabled", True)
+
+
+def test_user_with_the_right_password(guarded: NodeProcess, address: str) -> None:
+    with Client(guarded.port, user="alice", password="pass word", allowed_mechs="PLAIN") as client:
+        serves(client, address)
+    with Client(guarded.port, url=f"amqp://alice:pass%20word@127.0.0.1:{guarded.port}") as client:
+        serves(client, address)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"user": "alice", "password": "wrong", "allowed_mechs": "PLAIN"},
+        {"user": "alice", "password": "", "allowed_mechs": "PLAIN"},
+        {"user": "bob", "password": "pass word", "allowed_mechs": "PLAIN"},
+        {"allowed_mechs": "ANONYMOUS"},
+        {"sasl_enabled": False},
+    ],
+    ids=["wrong-password", "no-password", "unknown-user", "anonymous", "no-sasl"],
+)
+def test_with_users_others_are_refused_at_once(guarded: NodeProcess, options: dict[str, Any]) -> None:
+    with pytest.raises(ConnectionException) as caught:
+        Client(guarded.port, **options)
+    assert not isinstance(caught.value, proton.Timeout)
+    if options.get("sasl_enabled", True) and "password" in options:
+        assert "amqp:unauthorized-access" in str(caught.value)
+    with Client(guarded.port, user="alice", password="pass word", allowed_mechs="PLAIN") as client:
+        serves(client, "after")
+
+
+# ------------------------------------------------------------------------------------------------ idle time-outs
+
+
+def test_node_sends_empty_frames_for_a_heartbeat_of_one_second(hub: NodeProcess, address: str) -> None:
+    with Recorder(hub.port) as line, Client(line.port, heartbeat=1) as client:
+        held = threading.Thread(
+            target=lambda: line.wait(lambda: line.count(from_client=False, code=None) >= 6, 10.0), daemon=True
+        )
+        held.start()
+        client.wait(lambda: line.count(from_client=False, code=None) >= 6, limit_s=10.0)
+        held.join(10)
+        beats = [frame.at for frame in line.frames if frame.code is None and not frame.from_client]
+        assert max(after - before for before, after in zip(beats, beats[1:], strict=False)) < 0.5
+        serves(client, address)
+
+
+def test_node_keeps_who_sends_empty_frames_and_ends_who_is_silent(nodes: Nodes, tmp_path: Path) -> None:
+    node = configured(nodes, tmp_path, "[limits]\nidle_time_out_s = 1.0\n")
+    with Recorder(node.port) as line, Client(line.port) as client:
+        client.wait(lambda: line.count(from_client=True, code=None) >= 5, limit_s=10.0)
+        serves(client, "alive")
+        with socket.create_connection(("127.0.0.1", node.port), timeout=10.0) as silent:
+            silent.sendall(b"AMQP\x00\x01\x00\x00" + b"\x00\x00\x00\x11\x02\x00\x00\x00\x00\x53\x10\xc0\x04\x01\xa1\x01z")
+            said = b""
+            while data := silent.recv(65536):
+                said += data
+        assert b"\x00\x53\x18" in said and b"amqp:resource-limit-exceeded" in said
+        serves(client, "alive")
+        assert line.count(from_client=False, code=CLOSE) == 0
+
+
+# ------------------------------------------------------------------------------------------------ frame sizes
+
+
+@pytest.mark.parametrize("size", [512, 513, 1_024, 32_768, 1_048_576])
+def test_node_keeps_to_the_client_s_frame_size(hub: NodeProcess, address: str, size: int) -> None:
+    bodies = [b"", b"a" * 300, b"b" * 512, b"c" * 100_000, b"d" * 1_000_000]
+    with Recorder(hub.port) as line, Client(line.port, max_frame_size=size) as client:
+        sent = [Message(body=body, inferred=True).encode() for body in bodies]
+        sender = client.sender(address)
+        for payload in sent:
+            assert client.stream(sender, payload).remote_state == Delivery.ACCEPTED
+        receiver = client.receiver(address).flow(len(sent))
+        assert [bare(item.payload) for item in receiver.take(len(sent))] == [bare(payload) for payload in sent]
+        assert max(line.sizes(from_client=False)) <= min(size, 65_536)
+        assert max(line.sizes(from_client=True)) <= 65_536
+
+
+@pytest.mark.parametrize("part_bytes", [1, 100, 400, 5_000])
+def test_node_takes_deliveries_in_small_frames(hub: NodeProcess, address: str, part_bytes: int) -> None:
+    payload = Message(body=bytes(range(256)) * 8, inferred=True).encode()
+    with Recorder(hub.port) as line, Client(line.port) as client:
+        sender = client.sender(address)
+        assert client.stream(sender, payload, part_bytes=part_bytes).remote_state == Delivery.ACCEPTED
+        assert line.count(from_client=True, code=TRANSFER) >= len(payload) // part_bytes
+        assert bare(client.receiver(address).one().payload) == bare(payload)
+
+
+def test_aborted_delivery_never_happened(hub: NodeProcess, address: str) -> None:
+    with Client(hub.port) as client:
+        sender = client.sender(address)
+        link = sender.link
+        client.wait(lambda: link.credit)
+        delivery = link.delivery("gone")
+        link.stream(b"\x00\x53\x75\xb0\x00\x01\x00\x00" + b"x" * 1_000)
+        client.wait(lambda: not delivery.pending)
+        delivery.abort()
+        sender.send(Message(body="next"))
+        assert [item.body for item in client.receiver(address).drain()] == ["next"]
+
+
+# ------------------------------------------------------------------------------------------------ restarts
+
+
+def test_client_is_told_when_the_node_stops(nodes: Nodes, tmp_path: Path) -> None:
+    node = nodes.start(tmp_path / "hub.holdfast", name="hub")
+    client = Client(node.port)
+    stopping = threading.Thread(target=nodes.stop, args=(node,))
+    stopping.start()
+    with pytest.raises(ConnectionClosed) as caught:
+        client.wait(lambda: False)
+    client.connection.close()
+    stopping.join(LIMIT_S)
+    assert caught.value.condition == "amqp:connection:forced"
+    assert node.returncode == 0
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_durable_messages_outlive_the_node(nodes: Nodes, tmp_path: Path, end: str) -> None:
+    node = nodes.start(tmp_path / "hub.holdfast", name="hub")
+    messages = [Message(body=number, id=str(number), durable=True, priority=number % 10) for number in range(50)]
+    with Client(node.port) as client:
+        client.send("kept", *messages)
+        receiver = client.receiver("kept").flow(10)
+        for arrival in receiver.take(10):
+            arrival.accept()
+        client.barrier("other")
+    nodes.stop(node) if end == "stop" else nodes.kill(node)
+    nodes.restart(node)
+    with Client(node.port) as client:
+        found = client.receiver("kept").flow(40).take(40)
+        assert [item.body for item in found] == list(range(10, 50))
+        assert [item.message.priority for item in found] == [number % 10 for number in range(10, 50)]
+        assert all(item.message.durable for item in found)
+
+
+class Resuming(MessagingHandler):
+    """Sends `total` numbered messages and receives them all, over however many connections it takes."""
+
+    def __init__(self, url: str, total: int, half: threading.Event) -> None:
+        super().__init__(prefetch=50)
+        self.url = url
+        self.total = total
+        self.half = half
+        self.sent = 0
+        self.accepted: set[int] = set()
+        self.received: list[int] = []
+        self.in_flight: dict[Any, int] = {}
+        self.opened = 0
+        self.gave_up = False
+        self.resumed = threading.Event()
+
+    def on_start(self, event: Any) -> None:
+        self.connection = event.container.connect(self.url, reconnect=[0.05] * 200)
+        self.receiver = event.container.create_receiver(self.connection, "resumed")
+        self.sender = event.container.create_sender(self.connection, "resumed")
+        event.container.schedule(LIMIT_S, self)
+
+    def on_timer_task(self, event: Any) -> None:
+        self.gave_up = True
+        event.container.stop()
+
+    def on_connection_opened(self, event: Any) -> None:
+        self.opened += 1
+        if self.opened > 1:
+            self.resumed.set()
+            for number in self.in_flight.values():
+                self.again(number)
+            self.in_flight.clear()
+
+    def again(self, number: int) -> None:
+        self.redo = [*getattr(self, "redo", []), number]
+
+    def on_sendable(self, event: Any) -> None:
+        limit = self.total // 2 if self.opened == 1 else self.total
+        redo = getattr(self, "redo", [])
+        while event.sender.credit and (redo or self.sent < limit):
+            if redo:
+                number = redo.pop(0)
+            else:
+                number = self.sent
+                self.sent += 1
+            self.in_flight[event.sender.send(Message(body=number, durable=True)).tag] = number
+
+    def on_accepted(self, event: Any) -> None:
+        number = self.in_flight.pop(event.delivery.tag, None)
+        if number is not None:
+            self.accepted.add(number)
+        if len(self.accepted) >= self.total // 2:
+            self.half.set()
+        self.end_if_done()
+
+    def on_message(self, event: Any) -> None:
+        self.received.append(event.message.body)
+        self.end_if_done()
+
+    def end_if_done(self) -> None:
+        if len(self.accepted) == self.total and set(self.received) == set(range(self.total)):
+            self.connection.close()
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_reactor_reconnects_and_resumes(nodes: Nodes, tmp_path: Path, end: str) -> None:
+    node = nodes.start(tmp_path / "hub.holdfast", name="hub")
+    half = threading.Event()
+    handler = Resuming(node.url, 200, half)
+    running = threading.Thread(target=Container(handler).run, daemon=True)
+    running.start()
+    assert half.wait(LIMIT_S)
+    nodes.stop(node) if end == "stop" else nodes.kill(node)
+    nodes.restart(node)
+    running.join(LIMIT_S + 5)
+    assert not handler.gave_up
+    assert not running.is_alive()
+    assert handler.opened >= 2
+    assert handler.accepted == set(handler.received) == set(range(200))

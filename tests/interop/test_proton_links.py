@@ -1,0 +1,302 @@
+"""Links and sessions of Qpid Proton: names, handles, refusals, subscriptions (CLIENTS 2, 9, 13, 15, 37)."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+proton = pytest.importorskip("proton", reason="Qpid Proton (python-qpid-proton) is not installed")
+
+from interop.conftest import Nodes  # noqa: E402
+from interop.proton_peer import LIMIT_S, ByNumber, Client  # noqa: E402
+from interop.recorder import ATTACH, DETACH, END, Recorder  # noqa: E402
+from proton import Collector, Connection, Delivery, Endpoint, Message, Transport  # noqa: E402
+from proton.reactor import DurableSubscription, Selector  # noqa: E402
+from proton.utils import LinkDetached  # noqa: E402
+from support.process import NodeProcess  # noqa: E402
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture
+def client(hub: NodeProcess) -> Iterator[Client]:
+    with Client(hub.port) as client:
+        yield client
+
+
+@pytest.fixture
+def strict(nodes: Nodes, tmp_path: Path) -> NodeProcess:
+    """A node that has the queue `known` and makes no other."""
+    config = tmp_path / "strict.toml"
+    config.write_text(
+        f'[node]\nname = "strict"\ndata = "{tmp_path}/strict.holdfast"\nlisten = ["127.0.0.1:0"]\n'
+        'create_queues = false\n[[queue]]\nname = "known"\n'
+    )
+    return nodes.start(None, config=config, listen=None)
+
+
+def engine(*, sasl: bool) -> tuple[Connection, Transport, Collector]:
+    """Proton's engine alone, with its own open under way."""
+    connection = Connection()
+    connection.container = "engine"
+    collector = Collector()
+    connection.collect(collector)
+    connection.open()
+    transport = Transport()
+    if sasl:
+        transport.sasl().allowed_mechs("ANONYMOUS")
+    transport.bind(connection)
+    return connection, transport, collector
+
+
+def flush(transport: Transport, wire: socket.socket, *, part_bytes: int | None = None) -> int:
+    """Sends all that is pending, in one segment or in parts of that size; returns how much that was."""
+    payload = bytes(transport.peek(transport.pending()) or b"") if transport.pending() > 0 else b""
+    if payload:
+        step = part_bytes or len(payload)
+        for at in range(0, len(payload), step):
+            wire.sendall(payload[at : at + step])
+        transport.pop(len(payload))
+    return len(payload)
+
+
+def pump_until(transport: Transport, wire: socket.socket, done: object) -> None:
+    """Reads and writes until `done()`; the socket's time limit is the limit."""
+    while not done():  # type: ignore[operator]  # a callable
+        flush(transport, wire)
+        data = wire.recv(65536)
+        assert data, "the node ended the connection"
+        transport.push(data)
+    flush(transport, wire)
+
+
+@pytest.mark.parametrize("sasl", [False, True], ids=["no-sasl", "anonymous"])
+@pytest.mark.parametrize("part_bytes", [None, 1, 7], ids=["one-segment", "byte-by-byte", "sevens"])
+def test_open_begin_attach_pipelined(hub: NodeProcess, address: str, sasl: bool, part_bytes: int | None) -> None:
+    connection, transport, _ = engine(sasl=sasl)
+    session = connection.session()
+    session.open()
+    sender = session.sender("pipelined")
+    sender.target.address = address
+    sender.open()
+    receiver = session.receiver("pipelined")
+    receiver.source.address = address
+    receiver.open()
+    receiver.flow(1)
+    with socket.create_connection(("127.0.0.1", hub.port), timeout=LIMIT_S) as wire:
+        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        first = flush(transport, wire, part_bytes=part_bytes)
+        if not sasl:
+            assert first > 100  # header, open, begin, two attaches and a flow, before anything was read
+        pump_until(transport, wire, lambda: sender.credit > 0 and receiver.state & Endpoint.REMOTE_ACTIVE)
+        assert sender.remote_target.address == receiver.remote_source.address == address
+        delivery = sender.delivery("tag")
+        sender.stream(Message(body="x").encode())
+        sender.advance()
+        pump_until(transport, wire, lambda: delivery.settled and receiver.current is not None)
+        assert delivery.remote_state == Delivery.ACCEPTED
+        arrival = receiver.current
+        message = Message()
+        message.decode(receiver.recv(arrival.pending))
+        assert message.body == "x"
+        arrival.update(Delivery.ACCEPTED)
+        arrival.settle()
+        connection.close()
+        pump_until(transport, wire, lambda: connection.state & Endpoint.REMOTE_CLOSED)
+
+
+def test_close_while_all_is_open(hub: NodeProcess, address: str) -> None:
+    connection, transport, _ = engine(sasl=False)
+    sessions = [connection.session() for _ in range(3)]
+    for session in sessions:
+        session.open()
+        sender = session.sender("s")
+        sender.target.address = address
+        sender.open()
+    with socket.create_connection(("127.0.0.1", hub.port), timeout=LIMIT_S) as wire:
+        pump_until(transport, wire, lambda: all(item.state & Endpoint.REMOTE_ACTIVE for item in sessions))
+        connection.close()
+        pump_until(transport, wire, lambda: connection.state & Endpoint.REMOTE_CLOSED)
+        assert connection.remote_condition is None
+
+
+def test_several_sessions(hub: NodeProcess, address: str) -> None:
+    connection, transport, _ = engine(sasl=True)
+    with socket.create_connection(("127.0.0.1", hub.port), timeout=LIMIT_S) as wire:
+        sessions = [connection.session() for _ in range(4)]
+        senders = []
+        for session in sessions:
+            session.open()
+            sender = session.sender("same-name")
+            sender.target.address = address
+            sender.open()
+            senders.append(sender)
+        pump_until(transport, wire, lambda: all(sender.credit > 0 for sender in senders))
+        deliveries = []
+        for number, sender in enumerate(senders):
+            deliveries.append(sender.delivery("t"))
+            sender.stream(Message(body=number).encode())
+            sender.advance()
+        pump_until(transport, wire, lambda: all(delivery.settled for delivery in deliveries))
+        assert {delivery.remote_state for delivery in deliveries} == {Delivery.ACCEPTED}
+        sessions[0].close()
+        pump_until(transport, wire, lambda: sessions[0].state & Endpoint.REMOTE_CLOSED)
+        receiver = sessions[1].receiver("r")
+        receiver.source.address = address
+        receiver.open()
+        receiver.flow(10)
+        found = []
+
+        def took_all() -> bool:
+            while receiver.current is not None and not receiver.current.partial:
+                message = Message()
+                message.decode(receiver.recv(receiver.current.pending))
+                found.append(message.body)
+                receiver.current.update(Delivery.ACCEPTED)
+                receiver.current.settle()
+                receiver.advance()
+            return len(found) == 4
+
+        pump_until(transport, wire, took_all)
+        assert sorted(found) == [0, 1, 2, 3]
+
+
+def test_sender_and_receiver_of_one_name(client: Client, address: str) -> None:
+    sender = client.sender(address, name="twin")
+    receiver = client.receiver(address, name="twin")
+    sender.send(Message(body="x"))
+    assert receiver.one().body == "x"
+    sender.close()
+    receiver.close()
+
+
+def test_name_is_free_again_at_once(client: Client, address: str) -> None:
+    for number in range(20):
+        sender = client.sender(address, name="again")
+        sender.send(Message(body=number))
+        sender.close()
+        receiver = client.receiver(address, name="again")
+        arrival = receiver.one()
+        assert arrival.body == number
+        arrival.accept()
+        receiver.close()
+
+
+def test_detach_and_attach_again(hub: NodeProcess, address: str) -> None:
+    with Recorder(hub.port) as line, Client(line.port) as client:
+        client.send_bodies(address, *range(4))
+        receiver = client.receiver(address, name="comes-back").flow(2)
+        held = receiver.take(2)
+        held[0].accept()
+        client.barrier(address)
+        receiver.detach()
+        answers = [frame for frame in line.frames if frame.code == DETACH and not frame.from_client]
+        assert answers
+        receiver = client.receiver(address, name="comes-back").flow(3)
+        assert [item.body for item in receiver.take(3)] == [1, 2, 3]
+
+
+def test_many_links(client: Client, address: str) -> None:
+    receivers = [client.receiver(f"{address}-{number}", name=f"r{number}").flow(1) for number in range(200)]
+    for number in range(200):
+        client.send_bodies(f"{address}-{number}", number)
+    for number, receiver in enumerate(receivers):
+        assert receiver.take()[0].body == number
+
+
+def test_refused_sender_is_told_why(strict: NodeProcess) -> None:
+    with Recorder(strict.port) as line, Client(line.port) as client:
+        with pytest.raises(LinkDetached) as caught:
+            client.sender("unknown")
+        assert caught.value.condition == "amqp:not-found"
+        assert "unknown" in str(caught.value)
+        told = [frame.code for frame in line.frames if not frame.from_client and frame.code in (ATTACH, DETACH, END)]
+        assert told == [ATTACH, DETACH]
+        client.send_bodies("known", "the connection serves on")
+
+
+def test_refused_receiver_is_told_why(strict: NodeProcess) -> None:
+    with Client(strict.port) as client:
+        with pytest.raises(LinkDetached) as caught:
+            client.connection.create_receiver("unknown")
+        assert caught.value.condition == "amqp:not-found"
+        client.send_bodies("known", "x")
+        assert client.receiver("known").one().body == "x"
+
+
+def test_refusal_has_a_null_terminus(strict: NodeProcess) -> None:
+    connection, transport, _ = engine(sasl=False)
+    with socket.create_connection(("127.0.0.1", strict.port), timeout=LIMIT_S) as wire:
+        session = connection.session()
+        session.open()
+        sender = session.sender("s")
+        sender.target.address = "unknown"
+        sender.open()
+        receiver = session.receiver("r")
+        receiver.source.address = "unknown"
+        receiver.open()
+        closed = Endpoint.REMOTE_CLOSED
+        pump_until(transport, wire, lambda: sender.state & closed and receiver.state & closed)
+        assert sender.remote_target.type == proton.Terminus.UNSPECIFIED
+        assert receiver.remote_source.type == proton.Terminus.UNSPECIFIED
+        assert sender.remote_condition.name == receiver.remote_condition.name == "amqp:not-found"
+
+
+def test_addresses_that_are_the_node_s_own_are_refused(client: Client) -> None:
+    with pytest.raises(LinkDetached):
+        client.sender("$nothing-of-that-name")
+
+
+def test_durable_subscription_as_jms_has_it(hub: NodeProcess, client: Client, address: str) -> None:
+    client.send_bodies(address, "before")
+    subscription = client.receiver(address, DurableSubscription(), name=f"{address}-sub")
+    client.send_bodies(address, "one", "two", "three")
+    subscription.flow(2)
+    first, second = subscription.take(2)
+    assert (first.body, second.body) == ("one", "two")
+    first.accept()
+    client.barrier(address)
+    subscription.detach()
+    client.send_bodies(address, "four")
+    with Client(hub.port) as later:
+        again = later.receiver(address, DurableSubscription(), name=f"{address}-sub").flow(10)
+        found = again.take(3)
+        assert [item.body for item in found] == ["two", "three", "four"]
+        for item in found:
+            item.accept()
+        later.barrier(address)
+        again.close()
+        again = later.receiver(address, DurableSubscription(), name=f"{address}-sub")
+        assert again.drain() == []
+    assert [item.body for item in client.receiver(address).drain()] == ["before", "one", "two", "three", "four"]
+
+
+def test_two_subscriptions_each_get_all(client: Client, address: str) -> None:
+    names = (f"{address}-a", f"{address}-b")
+    inflows = [client.receiver(address, DurableSubscription(), name=name).flow(10) for name in names]
+    client.send_bodies(address, *range(5))
+    for inflow in inflows:
+        assert [item.body for item in inflow.take(5)] == list(range(5))
+
+
+def test_read_from_a_sequence(client: Client, address: str) -> None:
+    client.send_bodies(address, *range(1, 11))
+    receiver = client.receiver(address, ByNumber(4)).flow(7)
+    assert [item.body for item in receiver.take(7)] == list(range(4, 11))
+    assert receiver.link.remote_source.filter is not None
+    receiver.close()
+    assert client.depth(address) == 10
+
+
+def test_filter_that_is_not_applied_is_not_echoed(client: Client, address: str) -> None:
+    try:
+        receiver = client.receiver(address, Selector("colour = 'red'"))
+    except LinkDetached as refused:
+        assert refused.condition in ("amqp:not-implemented", "amqp:invalid-field")
+        return
+    echoed = receiver.link.remote_source.filter
+    echoed.rewind()
+    client.send(address, Message(body="red", properties={"colour": "red"}), Message(body="blue"))
+    found = [item.body for item in receiver.drain()]
+    assert found == (["red"] if echoed.next() and echoed.get_object() else ["red", "blue"])
