@@ -516,3 +516,19 @@ def test_a_retirement_alone_waits_for_a_commit_to_share() -> None:
     assert node.core.commit_number == commits and node.bodies("work") == ["1", "2"]
     rig.run(0.1)
     assert node.core.commit_number == commits + 1 and node.bodies("work") == ["2"]
+
+
+def test_a_subscription_begins_behind_what_is_leaving() -> None:
+    rig, node, client = world()
+    fill(rig, client, 3)
+    client.receiver("work")
+    rig.settle()
+    client.accept(count=2)
+    client.close_transport()
+    other = rig.client(node)
+    status, body, text = other.manage("OPEN", "subscription", "spark", queue="work", mode="take")
+    assert status == 201, text
+    assert body["advanced"] == 3
+    reader = other.reader("work", body["advanced"], 4)
+    rig.settle()
+    assert other.bodies(reader) == ["3"]

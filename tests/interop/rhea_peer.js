@@ -47,7 +47,8 @@ async function open_sender(connection, attach) {
 }
 
 async function open_receiver(connection, attach) {
-    const receiver = connection.open_receiver({ credit_window: 0, autoaccept: false, ...attach });
+    const given = typeof attach === 'string' ? { source: attach } : attach;
+    const receiver = connection.open_receiver({ credit_window: 0, autoaccept: false, ...given });
     receiver.arrived = [];
     receiver.on('message', (context) => {
         receiver.arrived.push(context);

@@ -95,15 +95,18 @@ def test_with_users_others_are_refused_at_once(guarded: NodeProcess, options: di
 
 def test_node_sends_empty_frames_for_a_heartbeat_of_one_second(hub: NodeProcess, address: str) -> None:
     with Recorder(hub.port) as line, Client(line.port, heartbeat=1) as client:
-        held = threading.Thread(
-            target=lambda: line.wait(lambda: line.count(from_client=False, code=None) >= 6, 10.0), daemon=True
-        )
-        held.start()
         client.wait(lambda: line.count(from_client=False, code=None) >= 6, limit_s=10.0)
-        held.join(10)
         beats = [frame.at for frame in line.frames if frame.code is None and not frame.from_client]
         assert max(after - before for before, after in zip(beats, beats[1:], strict=False)) < 0.5
         serves(client, address)
+
+
+def open_and_fall_silent(port: int, said: list[bytes]) -> None:
+    """A header and an open, then nothing; `said` is all that the node said until it ended the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10.0) as silent:
+        silent.sendall(b"AMQP\x00\x01\x00\x00\x00\x00\x00\x11\x02\x00\x00\x00\x00\x53\x10\xc0\x04\x01\xa1\x01z")
+        while data := silent.recv(65536):
+            said.append(data)
 
 
 def test_node_keeps_who_sends_empty_frames_and_ends_who_is_silent(nodes: Nodes, tmp_path: Path) -> None:
@@ -111,12 +114,11 @@ def test_node_keeps_who_sends_empty_frames_and_ends_who_is_silent(nodes: Nodes, 
     with Recorder(node.port) as line, Client(line.port) as client:
         client.wait(lambda: line.count(from_client=True, code=None) >= 5, limit_s=10.0)
         serves(client, "alive")
-        with socket.create_connection(("127.0.0.1", node.port), timeout=10.0) as silent:
-            silent.sendall(b"AMQP\x00\x01\x00\x00" + b"\x00\x00\x00\x11\x02\x00\x00\x00\x00\x53\x10\xc0\x04\x01\xa1\x01z")
-            said = b""
-            while data := silent.recv(65536):
-                said += data
-        assert b"\x00\x53\x18" in said and b"amqp:resource-limit-exceeded" in said
+        said: list[bytes] = []
+        listening = threading.Thread(target=open_and_fall_silent, args=(node.port, said))
+        listening.start()
+        client.wait(lambda: not listening.is_alive(), limit_s=10.0)
+        assert b"\x00\x53\x18" in b"".join(said) and b"amqp:resource-limit-exceeded" in b"".join(said)
         serves(client, "alive")
         assert line.count(from_client=False, code=CLOSE) == 0
 
@@ -216,7 +218,7 @@ class Resuming(MessagingHandler):
         self.connection = event.container.connect(self.url, reconnect=[0.05] * 200)
         self.receiver = event.container.create_receiver(self.connection, "resumed")
         self.sender = event.container.create_sender(self.connection, "resumed")
-        event.container.schedule(LIMIT_S, self)
+        self.timer = event.container.schedule(LIMIT_S, self)
 
     def on_timer_task(self, event: Any) -> None:
         self.gave_up = True
@@ -258,6 +260,7 @@ class Resuming(MessagingHandler):
 
     def end_if_done(self) -> None:
         if len(self.accepted) == self.total and set(self.received) == set(range(self.total)):
+            self.timer.cancel()
             self.connection.close()
 
 

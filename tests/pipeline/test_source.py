@@ -136,6 +136,17 @@ def test_a_queue_made_anew_is_refused(tmp_path: Path, queue: FakeQueue) -> None:
         query.run()
 
 
+def test_a_store_put_back_is_refused(tmp_path: Path, queue: FakeQueue) -> None:
+    queue.put(4)
+    kept = queue.path.read_bytes()
+    query = MiniSpark(tmp_path, queue.path, 2, never)
+    queue.put(3)
+    query.run()
+    queue.path.write_bytes(kept)
+    with pytest.raises(ConfigError, match="put back"):
+        query.run()
+
+
 def test_a_checkpoint_that_is_not_the_querys_is_refused(tmp_path: Path, queue: FakeQueue) -> None:
     queue.put(4)
     query = MiniSpark(tmp_path, queue.path, 2, never)

@@ -190,9 +190,17 @@ class Queue:
         return cached if cached is not None else self.reader.get(self.queue_id, sequence)
 
     def head(self) -> int:
-        """The lowest visible sequence that is stored, `visible` where there is none."""
-        found = self.read(0, count_max=1, bytes_max=1)
-        return found[0][0] if found else self.visible
+        """The lowest visible sequence that is neither finished nor leaving, `visible` where there is none."""
+        shared = self.shared
+        first = 0
+        while found := self.read(first, count_max=64, bytes_max=64 * 1024):
+            for sequence, _ in found:
+                if shared.tracked or sequence >= shared.position:
+                    return sequence
+                if sequence in shared.shown or sequence in shared.returned:
+                    return sequence
+            first = found[-1][0] + 1
+        return self.visible
 
     def oldest_wall_ms(self) -> int | None:
         """When the oldest visible entry came, None where there is none."""

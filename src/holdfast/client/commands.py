@@ -320,6 +320,7 @@ class _Send:
 
     def _summary(self, sender: Sender | None) -> int:
         """Prints the summary; the messages that the node did not accept."""
+        self._source.close()
         self._progress.clear()
         told: dict[str, Any] = {
             "sent": self._sent,

@@ -90,7 +90,10 @@ def cut_payload(payload: bytes) -> Cut:
 
 
 def placed(payload: bytes) -> tuple[int, int]:
-    """(sequence, enqueued time in ms since the epoch) of a delivery; 0 for what its annotations do not tell."""
+    """(sequence, enqueued time in ms since the epoch) of a delivery; 0 for what its annotations do not tell.
+
+    Bytes that are no message tell nothing either: whoever decodes them learns of it.
+    """
     at = payload[4] + 5 if payload[:4] == b"\x00\x53\x70\xc0" and len(payload) > 4 else 0
     if (
         payload[at : at + 4] == _MAP32
@@ -104,11 +107,18 @@ def placed(payload: bytes) -> tuple[int, int]:
 
 
 def _placed_slowly(payload: bytes) -> tuple[int, int]:
-    first, last = split(payload).annotations
-    if first == last:
+    try:
+        first, last = split(payload).annotations
+        if first == last:
+            return 0, 0
+        fields = _annotations(payload, first)
+    except RemoteProtocolError:
         return 0, 0
-    fields = _annotations(payload, first)
-    return int(fields.get(SEQUENCE) or 0), int(fields.get(ENQUEUED) or 0)
+    sequence, enqueued_ms = fields.get(SEQUENCE), fields.get(ENQUEUED)
+    return (
+        sequence if isinstance(sequence, int) else 0,
+        enqueued_ms if isinstance(enqueued_ms, int) else 0,
+    )
 
 
 def _annotations(payload: bytes, at: int) -> dict[Any, Any]:

@@ -260,6 +260,7 @@ class Receiver(ClientLink):
     def delivery(self, event: events.Delivery) -> None:
         sequence, enqueued_ms = placed(event.payload)
         if self._again and not event.settled and sequence and self._known(event, sequence, enqueued_ms):
+            self.touch()  # it used credit, and nobody will take it
             return
         if self._left is not None:
             self._left -= 1
@@ -327,6 +328,8 @@ class Receiver(ClientLink):
         if not delivery.settled and delivery.sequence:
             if self._again and self._accepted.get(delivery.sequence) == delivery.enqueued_ms:
                 self._suppress(delivery.delivery_id)
+                if self._left is not None:
+                    self._left += 1
                 return False
             self._held[delivery.sequence] = delivery
         self.received += 1

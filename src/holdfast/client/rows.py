@@ -196,6 +196,9 @@ class Generated:
         self._body_bytes = size
         self._filler = (b"holdfast " * (size // 9 + 1))[:size]
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     def batch(self) -> list[Row] | None:
         """The next rows, None at the end."""
         take = min(BATCH_ROWS, self._left)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 from holdfast.errors import ConfigError, HoldfastError
@@ -158,6 +159,7 @@ class Demo:
         self._addresses: dict[str, str] = {}
         self._began = time.monotonic()
         self._table = work / "table"
+        self._sending_since: dict[str, float] = {}
 
     # ------------------------------------------------------------------------------------------------ the run
 
@@ -219,7 +221,7 @@ class Demo:
             for task in everything:
                 task.cancel()
             await asyncio.gather(*everything, return_exceptions=True)
-        self.end_s = self._at_s()
+        self.end_s = self._quiet_s()
         self.faults = [with_catch_up(fault, self.samples[fault.site], self._usual(fault.site)) for fault in self.faults]
 
     def _lasting(self, ingest: Child) -> list[Child]:
@@ -345,7 +347,7 @@ class Demo:
             at_s = self._at_s()
             for site in SITES:
                 queue = self._watches[site].queue(f"@{HUB}")
-                due = int(self._counts[site] * min(1.0, at_s / plan.send_s))
+                due = self._due(site, at_s, queue.taken, plan)
                 self.samples[site].append(Sample(at_s, max(0, due - queue.taken), queue.messages))
             hub = self._watches[HUB].queue(QUEUE)
             waiting = "  ".join(f"{site} {self.samples[site][-1].total:,}" for site in SITES)
@@ -356,7 +358,22 @@ class Demo:
             )
             await asyncio.sleep(SAMPLE_S)
 
+    def _due(self, site: str, at_s: float, taken: int, plan: Plan) -> int:
+        """Flights that the site should have sent by now; its timetable runs from its first flight."""
+        per_s = self._counts[site] / plan.send_s
+        if taken and site not in self._sending_since:
+            self._sending_since[site] = at_s - taken / per_s
+        return min(self._counts[site], int((at_s - self._sending_since.get(site, at_s)) * per_s))
+
     def _usual(self, site: str) -> int:
-        """The backlog that a healthy site shows: the median of its samples and a little."""
-        totals = sorted(sample.total for sample in self.samples[site])
-        return int(totals[len(totals) // 2] * 1.5) + 50 if totals else 50
+        """The backlog that a healthy site shows at most: twice the median before the first fault, and a
+        little.
+        """
+        first_s = min(fault.start_s for fault in self.faults)
+        totals = [sample.total for sample in self.samples[site] if sample.at_s < first_s]
+        return 2 * int(median(totals)) + 50 if totals else 50
+
+    def _quiet_s(self) -> float:
+        """When the last backlog of a site was gone, and a tenth more for the picture."""
+        busy = [sample.at_s for samples in self.samples.values() for sample in samples if sample.total]
+        return 1.1 * max(busy, default=1.0)

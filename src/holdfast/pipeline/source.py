@@ -133,6 +133,7 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
         self._place: Position | None = None
         self._advanced = 0
         self._target: int | None = None
+        self._begun = False
 
     # ----------------------------------------------------------------------------------------------- planning
 
@@ -250,6 +251,13 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
                 f"{place.advanced}, and what "
                 "lies between may be gone; accepted is the checkpoint that advanced it"
             )
+        if not self._begun and offset.seq > place.tail:
+            raise ConfigError(
+                f"checkpoint {self._checkpoint.path}: it is at {offset.seq}, queue {self.options.address!r} ends at "
+                f"{place.tail}: the node's store was put back to an older state; accepted is a new checkpoint with a "
+                "new output"
+            )
+        self._begun = True
         return offset
 
     def _same_queue(self, offset: Offset, place: Position) -> None:
