@@ -524,6 +524,7 @@ def test_a_subscription_begins_behind_what_is_leaving() -> None:
     client.receiver("work")
     rig.settle()
     client.accept(count=2)
+    rig.settle()
     client.close_transport()
     other = rig.client(node)
     status, body, text = other.manage("OPEN", "subscription", "spark", queue="work", mode="take")

@@ -404,6 +404,7 @@ const scenarios = {
         const result = await new Promise((resolve) => {
             connection.on('connection_open', () => resolve({ open: true }));
             connection.on('connection_error', () => {});
+            connection.on('protocol_error', (error) => resolve({ open: false, why: error.message }));
             connection.on('error', (error) => resolve({ open: false, why: error.condition || error.message }));
             connection.on('disconnected', (context) => resolve({ open: false, why: String(context.error) }));
         });

@@ -4,9 +4,10 @@ import pytest
 
 proton = pytest.importorskip("proton", reason="Qpid Proton (python-qpid-proton) is not installed")
 
+from proton import Message, int32  # noqa: E402
+
 from interop.proton_peer import Client  # noqa: E402
 from interop.rhea_peer import Rhea  # noqa: E402
-from proton import Message, int32  # noqa: E402
 from support.process import NodeProcess  # noqa: E402
 
 pytestmark = pytest.mark.interop

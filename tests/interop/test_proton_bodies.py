@@ -9,7 +9,6 @@ import pytest
 
 proton = pytest.importorskip("proton", reason="Qpid Proton (python-qpid-proton) is not installed")
 
-from interop.proton_peer import Arrival, Client, bare, sections  # noqa: E402
 from proton import (  # noqa: E402
     UNDESCRIBED,
     Array,
@@ -32,6 +31,8 @@ from proton import (  # noqa: E402
     ulong,
     ushort,
 )
+
+from interop.proton_peer import Arrival, Client, bare, sections  # noqa: E402
 from support.process import NodeProcess  # noqa: E402
 
 pytestmark = pytest.mark.interop
@@ -243,7 +244,9 @@ def test_jms_message_type_stays_a_byte(client: Client, address: str, kind: int) 
 
 def test_annotations_of_any_type(client: Client, address: str) -> None:
     message = Message(body="x")
-    message.annotations = {symbol(f"x-opt-{name}"): value for name, value in VALUES.items() if not name.startswith(("array", "list"))}
+    message.annotations = {
+        symbol(f"x-opt-{name}"): value for name, value in VALUES.items() if not name.startswith(("array", "list"))
+    }
     found = through(client, address, message.encode()).message.annotations
     assert {key: repr(found[key]) for key in message.annotations} == {
         key: repr(value) for key, value in message.annotations.items()

@@ -9,13 +9,14 @@ import pytest
 
 proton = pytest.importorskip("proton", reason="Qpid Proton (python-qpid-proton) is not installed")
 
-from interop.conftest import Nodes  # noqa: E402
-from interop.proton_peer import LIMIT_S, Client, bare  # noqa: E402
-from interop.recorder import CLOSE, TRANSFER, Recorder  # noqa: E402
 from proton import ConnectionException, Delivery, Message  # noqa: E402
 from proton.handlers import MessagingHandler  # noqa: E402
 from proton.reactor import Container  # noqa: E402
 from proton.utils import ConnectionClosed  # noqa: E402
+
+from interop.conftest import Nodes  # noqa: E402
+from interop.proton_peer import LIMIT_S, Client, bare  # noqa: E402
+from interop.recorder import CLOSE, TRANSFER, Recorder  # noqa: E402
 from support.process import NodeProcess  # noqa: E402
 
 pytestmark = pytest.mark.interop
@@ -212,10 +213,12 @@ class Resuming(MessagingHandler):
         self.in_flight: dict[Any, int] = {}
         self.opened = 0
         self.gave_up = False
-        self.resumed = threading.Event()
+        self.redo: list[int] = []
 
     def on_start(self, event: Any) -> None:
-        self.connection = event.container.connect(self.url, reconnect=[0.05] * 200)
+        # After a close with amqp:connection:forced Proton waits for its own next write, or its heartbeat's end,
+        # before it looks at the socket again.
+        self.connection = event.container.connect(self.url, reconnect=[0] + [0.05] * 200, heartbeat=1)
         self.receiver = event.container.create_receiver(self.connection, "resumed")
         self.sender = event.container.create_sender(self.connection, "resumed")
         self.timer = event.container.schedule(LIMIT_S, self)
@@ -227,20 +230,14 @@ class Resuming(MessagingHandler):
     def on_connection_opened(self, event: Any) -> None:
         self.opened += 1
         if self.opened > 1:
-            self.resumed.set()
-            for number in self.in_flight.values():
-                self.again(number)
+            self.redo += self.in_flight.values()
             self.in_flight.clear()
-
-    def again(self, number: int) -> None:
-        self.redo = [*getattr(self, "redo", []), number]
 
     def on_sendable(self, event: Any) -> None:
         limit = self.total // 2 if self.opened == 1 else self.total
-        redo = getattr(self, "redo", [])
-        while event.sender.credit and (redo or self.sent < limit):
-            if redo:
-                number = redo.pop(0)
+        while event.sender.credit and (self.redo or self.sent < limit):
+            if self.redo:
+                number = self.redo.pop(0)
             else:
                 number = self.sent
                 self.sent += 1

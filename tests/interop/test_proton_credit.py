@@ -6,8 +6,9 @@ import pytest
 
 proton = pytest.importorskip("proton", reason="Qpid Proton (python-qpid-proton) is not installed")
 
-from interop.proton_peer import PRESETTLED, Client  # noqa: E402
 from proton import Message  # noqa: E402
+
+from interop.proton_peer import PRESETTLED, Client  # noqa: E402
 from support.process import NodeProcess  # noqa: E402
 
 pytestmark = pytest.mark.interop

@@ -1,19 +1,20 @@
 """Links and sessions of Qpid Proton: names, handles, refusals, subscriptions (CLIENTS 2, 9, 13, 15, 37)."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 proton = pytest.importorskip("proton", reason="Qpid Proton (python-qpid-proton) is not installed")
 
-from interop.conftest import Nodes  # noqa: E402
-from interop.proton_peer import LIMIT_S, ByNumber, Client  # noqa: E402
-from interop.recorder import ATTACH, DETACH, END, Recorder  # noqa: E402
 from proton import Collector, Connection, Delivery, Endpoint, Message, Transport  # noqa: E402
 from proton.reactor import DurableSubscription, Selector  # noqa: E402
 from proton.utils import LinkDetached  # noqa: E402
+
+from interop.conftest import Nodes  # noqa: E402
+from interop.proton_peer import LIMIT_S, ByNumber, Client  # noqa: E402
+from interop.recorder import ATTACH, DETACH, END, Recorder  # noqa: E402
 from support.process import NodeProcess  # noqa: E402
 
 pytestmark = pytest.mark.interop
@@ -61,9 +62,9 @@ def flush(transport: Transport, wire: socket.socket, *, part_bytes: int | None =
     return len(payload)
 
 
-def pump_until(transport: Transport, wire: socket.socket, done: object) -> None:
+def pump_until(transport: Transport, wire: socket.socket, done: Callable[[], object]) -> None:
     """Reads and writes until `done()`; the socket's time limit is the limit."""
-    while not done():  # type: ignore[operator]  # a callable
+    while not done():
         flush(transport, wire)
         data = wire.recv(65536)
         assert data, "the node ended the connection"
@@ -150,12 +151,13 @@ def test_several_sessions(hub: NodeProcess, address: str) -> None:
 
         def took_all() -> bool:
             while receiver.current is not None and not receiver.current.partial:
+                delivery = receiver.current
                 message = Message()
-                message.decode(receiver.recv(receiver.current.pending))
+                message.decode(receiver.recv(delivery.pending))
                 found.append(message.body)
-                receiver.current.update(Delivery.ACCEPTED)
-                receiver.current.settle()
-                receiver.advance()
+                receiver.advance()  # to settle the current one would move on by itself
+                delivery.update(Delivery.ACCEPTED)
+                delivery.settle()
             return len(found) == 4
 
         pump_until(transport, wire, took_all)

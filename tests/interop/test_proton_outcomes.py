@@ -7,10 +7,11 @@ import pytest
 
 proton = pytest.importorskip("proton", reason="Qpid Proton (python-qpid-proton) is not installed")
 
-from interop.proton_peer import PRESETTLED, SECOND, Client, Modes  # noqa: E402
-from interop.recorder import Recorder  # noqa: E402
 from proton import Condition, Delivery, Link, Message, symbol  # noqa: E402
 from proton.reactor import AtLeastOnce, Copy, Move  # noqa: E402
+
+from interop.proton_peer import PRESETTLED, SECOND, Client, Modes  # noqa: E402
+from interop.recorder import Recorder  # noqa: E402
 from support.process import NodeProcess  # noqa: E402
 
 pytestmark = pytest.mark.interop
@@ -59,6 +60,7 @@ def test_rejected_does_not_return_and_lies_in_the_dead_letters(client: Client, a
     arrival.delivery.local.condition = Condition("example:poison", "cannot be read")
     arrival.settle(Delivery.REJECTED)
     assert receiver.one().body == f"good {address}"
+    client.barrier(address)
     dead = client.receiver(DEAD_LETTERS, Copy()).drain()
     found = [item.message for item in dead if item.body == f"bad {address}"]
     assert len(found) == 1

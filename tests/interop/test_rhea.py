@@ -120,7 +120,9 @@ def test_frame_sizes_both_ways(hub: NodeProcess, address: str, rhea: type[Rhea],
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"username": "anonymous"}, {"username": "any", "password": "any"}], ids=["no-sasl", "anonymous", "plain"]
+    "options",
+    [{}, {"username": "anonymous"}, {"username": "any", "password": "any"}],
+    ids=["no-sasl", "anonymous", "plain"],
 )
 def test_without_users_anyone_is_let_in(hub: NodeProcess, rhea: type[Rhea], options: dict[str, Any]) -> None:
     assert rhea("login", hub.port, connect=options).done()["open"]

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from holdfast.broker import entry
-from holdfast.broker.cursor import Cursor
+from holdfast.broker.cursor import READ_BYTES, READ_COUNT, Cursor
 from holdfast.broker.port import Batch, EntryReader
 
 COUNTERS: Final = Struct(">QQQQ")
@@ -68,13 +68,15 @@ class Clock:
 class Work:
     """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
 
-    __slots__ = ("batch", "busy", "counted", "expired", "urgent")
+    __slots__ = ("batch", "busy", "counted", "expired", "retires_in_flight", "urgent")
 
     def __init__(self) -> None:
         self.batch = Batch()
         self.busy: dict[Queue, None] = {}
         self.counted: dict[Queue, None] = {}
         self.expired: list[tuple[Queue, int, bytes]] = []
+        self.retires_in_flight: list[tuple[int, int]] = []
+        """(queue id, sequence) of the commit under way."""
         self.urgent = False
         """Somebody waits for this turn's commit though it appends nothing."""
 
@@ -298,22 +300,29 @@ class Queue:
                 shared.finished.add(first, last)
             shared.advance(gone.floor)
         if not self.named:
-            passed = self.read(self.reclaim_from, count_max=2**62, bytes_max=2**62) if shared.floor else []
-            for sequence, value in passed:
-                if sequence >= shared.floor:
-                    break
-                self.retire(sequence, entry.size_of(value))
-                self.reclaim_from = sequence + 1
+            self._retire_range(self.reclaim_from, shared.floor - 1)
+            self.reclaim_from = max(self.reclaim_from, shared.floor)
             for first, last in shared.finished:
-                for sequence, value in self.read(first, count_max=last - first + 1, bytes_max=2**62):
-                    if sequence <= last:
-                        self.retire(sequence, entry.size_of(value))
-            self.reclaim()
+                self._retire_range(first, last)
             shared.tracked = False
             self.dirty_cursors.pop("", None)
             self.deleted_cursors.append("")
         self.touch_counters()
         self.touch()
+
+    def _retire_range(self, first: int, last: int) -> None:
+        """Retires what is stored of `[first, last]`, but for what leaves already."""
+        leaving = self._leaving()
+        while first <= last and (found := self.read(first, count_max=READ_COUNT, bytes_max=READ_BYTES)):
+            for sequence, value in found:
+                if sequence <= last and sequence not in leaving:
+                    self.retire(sequence, entry.size_of(value))
+            first = found[-1][0] + 1
+
+    def _leaving(self) -> set[int]:
+        """Sequences whose retirement is in the turn's batch or in the commit under way: the store has them still."""
+        pending = (self.work.batch.retires, self.work.retires_in_flight)
+        return {sequence for batch in pending for queue_id, sequence in batch if queue_id == self.queue_id}
 
     def reclaim(self) -> None:
         """What every reader has passed leaves the disk, a bounded number each turn."""
@@ -325,12 +334,14 @@ class Queue:
         if not self.reclaiming:
             return
         low = min((cursor.floor for cursor in self.readers() if cursor.tracked), default=0)
-        found = self.read(self.reclaim_from, count_max=RECLAIM_COUNT, bytes_max=4 * 1024 * 1024) if low else []
+        found = self.read(self.reclaim_from, count_max=RECLAIM_COUNT, bytes_max=4 * READ_BYTES) if low else []
+        leaving = self._leaving() if found else set()
         for sequence, value in found:
             if sequence >= low:
                 self.reclaiming = False
                 return
-            self.retire(sequence, entry.size_of(value))
+            if sequence not in leaving:
+                self.retire(sequence, entry.size_of(value))
             self.reclaim_from = sequence + 1
         if not found:
             self.reclaiming = False

@@ -43,6 +43,8 @@ BATCH_MAX: Final = 500
 """Messages of `receive` between a write and its accepts."""
 AGAIN_S: Final = 0.2
 """How long after the node released a message it is offered again."""
+HEAR_OUT_S: Final = 2.0
+"""How long a verb that is stopped waits for what is under way: answers, or a write."""
 REASONS_MAX: Final = 5
 """Rejections that are shown; all are counted."""
 PROGRESS_S: Final = 0.2
@@ -217,7 +219,7 @@ class _Send:
     async def run(self) -> int:
         place = _place(self._args)
         sender: Sender | None = None
-        failed = False
+        code = 0
         self._started = time.monotonic()
         try:
             connection = await _connect(self._args, place)
@@ -225,18 +227,28 @@ class _Send:
                 sender = await connection.sender(
                     self._args.address, producer=self._args.producer, in_doubt_max=IN_DOUBT_MAX
                 )
-                await self._send_all(sender)
-        except ConfigError:
-            self._progress.clear()
-            raise
+                try:
+                    await self._send_all(sender)
+                except (asyncio.CancelledError, ConfigError):
+                    await self._hear_out(sender)  # a signal, or a row that is none: what went before is sent
+                    raise
         except HoldfastError as error:
             self._progress.clear()
             _complain(self._args, error)
-            failed = True
+            code = 2 if isinstance(error, ConfigError) else 1
         except asyncio.CancelledError:
             self._summary(sender)
             raise
-        return 1 if self._summary(sender) or failed else 0
+        unaccepted = self._summary(sender)
+        return code or (1 if unaccepted else 0)
+
+    @staticmethod
+    async def _hear_out(sender: Sender) -> None:
+        try:
+            async with asyncio.timeout(HEAR_OUT_S):
+                await sender.drain()
+        except (TimeoutError, HoldfastError):
+            pass  # the summary tells how many were accepted
 
     async def _send_all(self, sender: Sender) -> None:
         while (rows := await self._batch()) is not None:
@@ -387,10 +399,21 @@ class _Receive:
             if not batch:
                 return
             lines = b"".join([form(delivery) for delivery in batch])
-            await _in_thread(_write_out, lines)
-            for delivery in batch:
-                delivery.accept()
-            self._received += len(batch)
+            write = asyncio.ensure_future(_in_thread(_write_out, lines))
+            try:
+                await asyncio.shield(write)
+            except asyncio.CancelledError:
+                await asyncio.wait([write], timeout=HEAR_OUT_S)  # printed but not accepted comes twice
+                if not write.done() or write.exception() is not None:
+                    raise
+                self._accept(batch)
+                raise
+            self._accept(batch)
+
+    def _accept(self, batch: list[Delivery]) -> None:
+        for delivery in batch:
+            delivery.accept()
+        self._received += len(batch)
 
     @staticmethod
     def _as_json(delivery: Delivery) -> bytes:

@@ -446,6 +446,7 @@ class NodeCore:
             turn.batch.puts["node", STEADY_KEY] = self.clock.steady_ms.to_bytes(8, "big")
         self.commit_number += 1
         self.in_flight = turn
+        work.retires_in_flight = turn.batch.retires
         self.commands.append(events.Commit(number=self.commit_number, batch=turn.batch))
         return False
 
@@ -453,6 +454,7 @@ class NodeCore:
         turn = self.in_flight
         assert turn is not None and event.number == self.commit_number
         self.in_flight = None
+        self.work.retires_in_flight = []
         self.room_bytes = event.room_bytes
         self.refills.update(self.starved)
         self.starved.clear()
@@ -487,6 +489,7 @@ class NodeCore:
         failed = self.in_flight
         assert failed is not None
         self.in_flight = None
+        self.work.retires_in_flight = []
         self._hops_in_flight, self._hops_in_turn, self._marks_in_flight = {}, {}, {}
         self.room_bytes = min(event.room_bytes, 0)
         self.refills.update(self.starved)

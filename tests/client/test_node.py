@@ -1,0 +1,287 @@
+"""The client and its commands against real nodes: restarts, kills, the command line's contract."""
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from holdfast.client import Accepted, LinkStolen, ManagementError, Spool, connect
+from holdfast.client.blocking import BlockingConnection
+from support.process import NodeProcess, run_holdfast
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[NodeProcess]:
+    async with await NodeProcess.start(tmp_path / "data", name="t") as node:
+        yield node
+
+
+def summary(stderr: str) -> dict[str, Any]:
+    found = json.loads(stderr.splitlines()[-1])
+    assert isinstance(found, dict)
+    return found
+
+
+async def bodies(node: NodeProcess, queue: str) -> list[bytes]:
+    """Everything in the queue, in order, left where it is."""
+    async with await connect(node.url) as connection:
+        tail = (await connection.manage("READ", "holdfast:queue", queue))["next_sequence"]
+        receiver = await connection.receiver(queue, start_sequence=1, end_sequence=tail)
+        return [delivery.message.body_bytes() async for delivery in receiver]
+
+
+# --------------------------------------------------------------------------------------------------- the library
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_nothing_is_lost_or_doubled_over_kills_of_the_node(node: NodeProcess, seed: int) -> None:
+    rng = Random(seed)
+    connection = await connect(node.url, retry_s=30, rng=rng)
+    sender = await connection.sender("q", producer="p", in_doubt_max=200)
+    kills = sorted(rng.sample(range(100, 4000), 3))
+
+    async def post() -> None:
+        for number in range(4000):
+            if kills and number == kills[0]:
+                kills.pop(0)
+                await node.kill()
+                await node.restart(same_port=True)
+            await sender.post(b"%d" % number)
+        await sender.drain()
+
+    await asyncio.wait_for(post(), 60)
+    await connection.close()
+    assert sender.accepted == 4000 and connection.reconnects == 3
+    assert await bodies(node, "q") == [b"%d" % number for number in range(4000)]
+
+
+async def test_a_receiver_sees_each_once_over_restarts(node: NodeProcess) -> None:
+    async with await connect(node.url) as connection:
+        sender = await connection.sender("q")
+        for number in range(2000):
+            await sender.post(b"%d" % number)
+        await sender.drain()
+        receiver = await connection.receiver("q", credit=300)
+        seen = []
+        async with asyncio.timeout(60):
+            while len(seen) < 2000:
+                for delivery in await receiver.batch(count_max=100):
+                    seen.append(delivery.message.body_bytes())
+                    delivery.accept()
+                if len(seen) in (500, 1000):
+                    await node.kill()
+                    await node.restart(same_port=True)
+        assert seen == [b"%d" % number for number in range(2000)]
+        await receiver.close()
+        status = await connection.manage("READ", "holdfast:queue", "q")
+        assert status["messages"] == 0
+
+
+async def test_a_spool_waits_for_a_node_that_is_away(node: NodeProcess, tmp_path: Path) -> None:
+    async with await connect(node.url) as connection:
+        await (await connection.sender("q", producer="p")).send(b"0")
+    await node.stop()
+    for first in (1, 501):
+        connection = await connect(node.url, wait=False)
+        spool = Spool(tmp_path / "spool")
+        sender = await connection.sender("q", producer="p", in_doubt_max=50, when_full=spool)
+        for number in range(first, first + 500):
+            await sender.post(b"%d" % number)
+        if first == 501:
+            await node.restart(same_port=True)
+            await asyncio.wait_for(sender.drain(), 30)
+            assert sender.accepted == 1000
+        await connection.abort()
+    assert await bodies(node, "q") == [b"%d" % number for number in range(1001)]
+
+
+async def test_a_name_is_held_by_one(node: NodeProcess) -> None:
+    async with await connect(node.url) as one, await connect(node.url) as two:
+        first = await one.sender("q", producer="p")
+        assert await first.send(b"1") == Accepted()
+        second = await two.sender("q", producer="p")
+        assert await second.send(b"2") == Accepted()
+        with pytest.raises(LinkStolen):
+            await asyncio.wait_for(first.send(b"3"), 10)
+    assert await bodies(node, "q") == [b"1", b"2"]
+
+
+async def test_the_blocking_form(node: NodeProcess) -> None:
+    def use() -> None:
+        with BlockingConnection(node.url) as connection:
+            assert "127.0.0.1" in repr(connection)
+            for number in range(50):
+                assert connection.send("q", b"%d" % number, producer="b") == Accepted()
+            opened = connection.manage(
+                "OPEN", "holdfast:subscription", "s", {"queue": "q", "mode": "copy", "start": "first", "lease_s": 30}
+            )
+            batches = list(connection.read_range("q", 11, 41, "s", opened["queue_uuid"], opened["lease_epoch"]))
+            entries = [entry for batch in batches for entry in batch]
+            assert [entry.sequence for entry in entries] == list(range(11, 41))
+            assert entries[0].message.body_bytes() == b"10" and entries[0].enqueued_ms > 0
+            with pytest.raises(ManagementError) as caught:
+                connection.manage("READ", "holdfast:queue", "nothing")
+            assert caught.value.code == 404
+        connection.close()
+
+    await asyncio.to_thread(use)
+
+
+# ----------------------------------------------------------------------------------------------- the command line
+
+
+async def test_lines_there_and_back(node: NodeProcess) -> None:
+    sent = await run_holdfast("send", "q", "--url", node.url, stdin="one\ntwo\n\n")
+    assert sent.code == 0 and not sent.stdout
+    assert {"sent": 3, "accepted": 3, "rejected": 0}.items() <= summary(sent.stderr).items()
+    got = await run_holdfast("receive", "q", "--url", node.url, "--count", "3")
+    assert (got.code, got.stdout) == (0, "one\ntwo\n\n")
+    told = summary(got.stderr)
+    assert told["received"] == 3 and told["duplicates_suppressed"] == 0 and told["seconds"] >= 0
+    empty = await run_holdfast("receive", "q", "--url", node.url, "--count", "1", "--idle-timeout", "0.2")
+    assert (empty.code, empty.stdout, summary(empty.stderr)["received"]) == (1, "", 0)
+    idle = await run_holdfast("receive", "q", "--url", node.url, "--idle-timeout", "0.2")
+    assert idle.code == 0
+
+
+async def test_rows_with_all_that_can_be_said(node: NodeProcess, tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("origin,n\nJFK,1\nEWR,2\n")
+    options = ["--format", "csv", "--subject-from", "origin", "--property", "k=v", "--ttl", "60", "--priority", "7"]
+    sent = await run_holdfast("send", "q", str(tmp_path / "f.csv"), *options, "--url", node.url)
+    assert sent.code == 0
+    got = await run_holdfast("receive", "q", "--url", node.url, "--json", "--browse", "--idle-timeout", "0.3")
+    lines = [json.loads(line) for line in got.stdout.splitlines()]
+    assert [line["subject"] for line in lines] == ["JFK", "EWR"]
+    assert lines[0]["properties"] == {"origin": "JFK", "n": "1", "k": "v"}
+    assert json.loads(lines[1]["body"]) == {"origin": "EWR", "n": "2"}
+    assert lines[0]["content_type"] == "application/json" and lines[0]["sequence"] == 1
+    again = await run_holdfast(
+        "receive", "q", "--url", node.url, "--from-sequence", "2", "--idle-timeout", "0.3", "--json"
+    )
+    assert [json.loads(line)["sequence"] for line in again.stdout.splitlines()] == [2]
+
+
+async def test_a_resumed_file_is_sent_once(node: NodeProcess, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("1\n2\n3\n")
+    command = ["send", "q", str(tmp_path / "f"), "--producer", "p", "--resume", "--url", node.url]
+    assert summary((await run_holdfast(*command)).stderr)["sent"] == 3
+    (tmp_path / "f").write_text("1\n2\n3\n4\n")
+    told = summary((await run_holdfast(*command)).stderr)
+    assert (told["sent"], told["skipped"]) == (1, 3)
+    assert await bodies(node, "q") == [b"1", b"2", b"3", b"4"]
+
+
+async def test_a_bad_row_stops_it_after_what_went_before(node: NodeProcess) -> None:
+    sent = await run_holdfast("send", "q", "--format", "json", "--url", node.url, stdin='{"a": 1}\nnot\n')
+    assert sent.code == 2 and "standard input, line 2: found no JSON" in sent.stderr
+    assert summary(sent.stderr)["accepted"] <= 1
+
+
+async def test_rejections_are_counted_shown_and_exit_1(node: NodeProcess) -> None:
+    made = await run_holdfast(
+        "queue", "create", "small", "--messages-max", "2", "--when-full", "refuse", "--url", node.url
+    )
+    assert made.code == 0
+    sent = await run_holdfast("send", "small", "--count", "5", "--size", "10", "--url", node.url)
+    assert sent.code == 1 and "rejected: " in sent.stderr
+    assert {"sent": 5, "accepted": 2, "rejected": 3}.items() <= summary(sent.stderr).items()
+
+
+async def test_queues_and_subscriptions(node: NodeProcess) -> None:
+    at = ("--url", node.url)
+    assert (await run_holdfast("queue", "create", "a", "--bytes-max", "1000", *at)).code == 0
+    assert (await run_holdfast("send", "a", "--count", "3", "--size", "5", *at)).code == 0
+    (found,) = json.loads((await run_holdfast("queue", "list", "--json", *at)).stdout)
+    assert (found["name"], found["messages"], found["bytes_max"]) == ("a", 3, 1000)
+    told = json.loads((await run_holdfast("status", "--json", *at)).stdout)
+    assert told["node"] == "t" and told["uptime_s"] >= 0 and told["resident_bytes"] > 0
+    assert {"sessions", "routes", "queues"} <= told.keys()
+    assert {"name", "messages", "bytes", "oldest_s"} <= told["queues"][0].keys()
+    shown = await run_holdfast("status", *at)
+    assert shown.code == 0 and shown.stdout.startswith("node t, up ")
+    assert (await run_holdfast("receive", "a", "--subscription", "audit", "--idle-timeout", "0.2", *at)).code == 0
+    (found,) = json.loads((await run_holdfast("subscription", "list", "--json", *at)).stdout)
+    assert (found["queue"], found["name"]) == ("a", "audit")
+    assert (await run_holdfast("subscription", "delete", "audit", *at)).code == 0
+    gone = await run_holdfast("subscription", "delete", "audit", *at)
+    assert gone.code == 1 and "404 no such subscription" in gone.stderr
+    assert "3 messages dropped" in (await run_holdfast("queue", "purge", "a", *at)).stdout
+    assert (await run_holdfast("queue", "skip", "a", *at)).code == 0
+    assert (await run_holdfast("queue", "delete", "a", *at)).code == 0
+    gone = await run_holdfast("queue", "delete", "a", *at)
+    assert gone.code == 1 and len(gone.stderr.splitlines()) == 1
+
+
+async def test_no_node_is_one_line_and_exit_1(node: NodeProcess) -> None:
+    await node.stop()
+    for command in (["status"], ["queue", "list"]):
+        failed = await run_holdfast(*command, "--url", node.url)
+        assert failed.code == 1 and failed.stderr.endswith("Connection refused\n")
+        assert len(failed.stderr.splitlines()) == 1
+    sent = await run_holdfast("send", "q", "--count", "1", "--retry", "0.2", "--url", node.url)
+    assert sent.code == 1 and summary(sent.stderr)["sent"] == 0
+    got = await run_holdfast("receive", "q", "--retry", "0.2", "--url", node.url)
+    assert got.code == 1 and summary(got.stderr)["received"] == 0
+
+
+async def started(*arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "holdfast",
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def test_ctrl_c_ends_receive_quietly_and_keeps_what_was_printed(node: NodeProcess) -> None:
+    sent = await run_holdfast("send", "q", "--url", node.url, stdin="one\n")
+    assert sent.code == 0
+    process = await started("receive", "q", "--url", node.url)
+    assert process.stdout is not None
+    assert await asyncio.wait_for(process.stdout.readline(), 10) == b"one\n"
+    process.send_signal(signal.SIGINT)
+    _, stderr = await asyncio.wait_for(process.communicate(), 10)
+    assert process.returncode == 130
+    assert summary(stderr.decode())["received"] == 1 and len(stderr.splitlines()) == 1
+    assert await bodies(node, "q") == []
+
+
+async def test_a_pipe_is_sent_as_it_comes_and_ctrl_c_ends_it(node: NodeProcess) -> None:
+    process = await started("send", "q", "--url", node.url)
+    assert process.stdin is not None
+    process.stdin.write(b"one\ntwo\nthr")
+    async with await connect(node.url) as connection:
+        receiver = await connection.receiver("q", browse=True)
+        for body in (b"one", b"two"):
+            assert (await asyncio.wait_for(anext(receiver), 10)).message.body_bytes() == body
+    process.send_signal(signal.SIGINT)
+    _, stderr = await asyncio.wait_for(process.communicate(), 10)
+    assert process.returncode == 130
+    assert summary(stderr.decode())["accepted"] == 2 and len(stderr.splitlines()) == 1
+
+
+async def test_a_reader_that_leaves_costs_no_message(node: NodeProcess) -> None:
+    sent = await run_holdfast("send", "q", "--url", node.url, "--count", "2000", "--size", "1000")
+    assert sent.code == 0
+    process = await started("receive", "q", "--url", node.url)
+    assert process.stdout is not None
+    first = await asyncio.wait_for(process.stdout.readline(), 10)
+    assert first.startswith(b"000000000001 ")
+    process.stdout._transport.close()  # type: ignore[attr-defined]  # as `| head -1` does
+    code = await asyncio.wait_for(process.wait(), 10)
+    assert code == 1
+    assert process.stderr is not None
+    stderr = (await process.stderr.read()).decode()
+    assert "Traceback" not in stderr
+    left = await bodies(node, "q")
+    # What was written may be lost in the pipe; what was not written is still here.
+    assert len(left) == 2000 - summary(stderr)["received"]
