@@ -1,60 +1,18 @@
 """Fixtures of the interop tests: a node that most of them share, and nodes of their own for those that restart it.
 
-The clients block (Proton's reactor) or are processes (rhea), so nodes run on a loop in a thread of their own.
+The clients block (Proton's reactor) or are processes (rhea), so nodes are kept by `interop.nodes`.
 """
 
-import asyncio
 import itertools
-import threading
-from collections.abc import Coroutine, Iterator
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Iterator
 
 import pytest
 
+from interop.nodes import Nodes
 from interop.rhea_peer import RHEA, Rhea, why_no_rhea
 from support.process import NodeProcess
 
-T = TypeVar("T")
-LIMIT_S = 40.0
-
 _numbers = itertools.count(1)
-
-
-class Nodes:
-    """Starts, restarts and ends nodes from code that blocks."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self.started: list[NodeProcess] = []
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(LIMIT_S)
-
-    def start(self, data: Path | None, *arguments: str, **options: Any) -> NodeProcess:
-        """As `NodeProcess.start`."""
-        node = self.run(NodeProcess.start(data, *arguments, **options))
-        self.started.append(node)
-        return node
-
-    def kill(self, node: NodeProcess) -> None:
-        self.run(node.kill())
-
-    def stop(self, node: NodeProcess) -> int:
-        return self.run(node.stop())
-
-    def restart(self, node: NodeProcess) -> None:
-        """The same data and the same port."""
-        self.run(node.restart(same_port=True))
-
-    def close(self) -> None:
-        for node in self.started:
-            self.run(node.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(LIMIT_S)
-        self._loop.close()
 
 
 @pytest.fixture(scope="session")

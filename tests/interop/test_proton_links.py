@@ -12,7 +12,7 @@ from proton import Collector, Connection, Delivery, Endpoint, Message, Transport
 from proton.reactor import DurableSubscription, Selector  # noqa: E402
 from proton.utils import LinkDetached  # noqa: E402
 
-from interop.conftest import Nodes  # noqa: E402
+from interop.nodes import Nodes  # noqa: E402
 from interop.proton_peer import LIMIT_S, ByNumber, Client  # noqa: E402
 from interop.recorder import ATTACH, DETACH, END, Recorder  # noqa: E402
 from support.process import NodeProcess  # noqa: E402

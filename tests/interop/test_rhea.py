@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from interop.conftest import Nodes
+from interop.nodes import Nodes
 from interop.recorder import CLOSE, Recorder
 from interop.rhea_peer import Rhea
 from support.process import NodeProcess
@@ -95,8 +95,6 @@ def test_node_sends_empty_frames(hub: NodeProcess, address: str, rhea: type[Rhea
         assert line.wait(lambda: line.count(from_client=False, code=None) >= 6, 10.0)
         peer.say("go on")
         peer.done()
-        beats = [frame.at for frame in line.frames if frame.code is None and not frame.from_client]
-        assert max(after - before for before, after in zip(beats, beats[1:], strict=False)) < 0.5
 
 
 def test_rhea_keeps_the_node_s_idle_time_out(nodes: Nodes, tmp_path: Path, rhea: type[Rhea]) -> None:

@@ -52,6 +52,7 @@ class Cursor:
         "finished",
         "floor",
         "lease_epoch",
+        "lease_s",
         "lease_until",
         "mark",
         "mark_stored",
@@ -86,6 +87,7 @@ class Cursor:
         """Entries below were possibly shown before the node was last started."""
         self.takers: list[Taker] = []
         self.lease_epoch = 0
+        self.lease_s = 0.0
         self.lease_until = 0.0
 
     # ------------------------------------------------------------------------------------------------ takers

@@ -117,6 +117,8 @@ class Wire(asyncio.Protocol):
         if self.engine.closed:
             transport.close()
             # A peer that is silently gone takes no more bytes: its socket's buffer never empties.
+            if self._timer is not None:
+                self._timer.cancel()
             self._timer = self._loop.call_later(CLOSE_LIMIT_S, transport.abort)
             return
         self._arm()

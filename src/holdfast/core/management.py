@@ -92,7 +92,8 @@ def queue_query(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answe
 
 
 def queue_read(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
-    return Answer(200, "OK", queue_map(core, _queue(core, name)))
+    queue = _queue(core, name)
+    return Answer(200, "OK", {**queue_map(core, queue), "head": Ulong(queue.head())})
 
 
 _QUEUE_KEYS: Final = {
@@ -172,7 +173,7 @@ def _subscription(core: "NodeCore", name: str, arguments: dict[str, Any]) -> tup
     return queue, cursor
 
 
-def _subscription_map(queue: Queue, cursor: Cursor) -> dict[str, Any]:
+def _subscription_map(core: "NodeCore", queue: Queue, cursor: Cursor) -> dict[str, Any]:
     return {
         "name": cursor.name,
         "queue": queue.name,
@@ -182,6 +183,7 @@ def _subscription_map(queue: Queue, cursor: Cursor) -> dict[str, Any]:
         "head": Ulong(max(cursor.floor, queue.head())),
         "tail": Ulong(queue.visible),
         "lease_epoch": Ulong(cursor.lease_epoch),
+        "lease_left_s": max(0.0, round(cursor.lease_until - core.now, 3)),
     }
 
 
@@ -224,14 +226,15 @@ def subscription_open(core: "NodeCore", name: str, arguments: dict[str, Any]) ->
     elif cursor.mode != mode:
         raise Refused(409, f"subscription {name!r} is there as {cursor.mode}")
     cursor.lease_epoch += 1
-    cursor.lease_until = core.now + lease_s
+    cursor.lease_s = float(lease_s)
+    cursor.lease_until = core.now + cursor.lease_s
     queue.dirty(cursor)
-    return Answer(status, "OK", _subscription_map(queue, cursor), stored=True)
+    return Answer(status, "OK", _subscription_map(core, queue, cursor), stored=True)
 
 
 def subscription_read(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
     queue, cursor = _subscription(core, name, arguments)
-    return Answer(200, "OK", _subscription_map(queue, cursor))
+    return Answer(200, "OK", _subscription_map(core, queue, cursor))
 
 
 def _held(core: "NodeCore", name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
@@ -241,6 +244,7 @@ def _held(core: "NodeCore", name: str, arguments: dict[str, Any]) -> tuple[Queue
         raise Refused(412, f"queue {queue.name!r} was made anew: it is {queue.uuid} now")
     if _number(arguments, "lease_epoch") != cursor.lease_epoch:
         raise Refused(409, f"subscription {name!r} has a newer holder: lease epoch {cursor.lease_epoch}")
+    cursor.lease_until = core.now + cursor.lease_s
     return queue, cursor
 
 
@@ -250,7 +254,6 @@ def subscription_peek(core: "NodeCore", name: str, arguments: dict[str, Any]) ->
     start = _number(arguments, "start")
     messages_max = _number(arguments, "messages_max", 2**62)
     bytes_max = _number(arguments, "bytes_max", 2**62)
-    cursor.lease_until = core.now + LEASE_S[1]
     end = queue.visible
     if end - start > messages_max or queue.bytes_held > bytes_max:
         end = min(end, start + messages_max)
@@ -275,6 +278,9 @@ def subscription_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) 
     queue, cursor = _subscription(core, name, arguments)
     if cursor.takers:
         raise Refused(409, f"subscription {name!r} has a link")
+    if cursor.lease_until > core.now:
+        left_s = cursor.lease_until - core.now
+        raise Refused(409, f"subscription {name!r} is held by its reader, for {left_s:.0f} s more if that is gone")
     queue.remove_cursor(name)
     return Answer(200, "OK", {}, stored=True)
 
@@ -282,7 +288,7 @@ def subscription_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) 
 def subscription_query(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
     wanted = arguments.get("queue")
     found = [
-        _subscription_map(queue, cursor)
+        _subscription_map(core, queue, cursor)
         for queue in sorted(core.catalog.queues.values(), key=lambda queue: queue.name)
         if wanted is None or queue.name == wanted
         for _, cursor in sorted(queue.named.items())

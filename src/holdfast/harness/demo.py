@@ -374,6 +374,11 @@ class Demo:
         return 2 * int(median(totals)) + 50 if totals else 50
 
     def _quiet_s(self) -> float:
-        """When the last backlog of a site was gone, and a tenth more for the picture."""
-        busy = [sample.at_s for samples in self.samples.values() for sample in samples if sample.total]
+        """When the last site was as quiet as it usually is, and a tenth more for the picture."""
+        busy = [
+            sample.at_s
+            for site, samples in self.samples.items()
+            for sample in samples
+            if sample.total > self._usual(site)
+        ]
         return 1.1 * max(busy, default=1.0)
