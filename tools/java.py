@@ -46,17 +46,13 @@ def candidates() -> list[Path]:
 def unfit(java: Path) -> str | None:
     """Why Spark cannot run on `java`, or None if it can."""
     try:
-        answer = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False
-        )
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
         version = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
         if answer.returncode != 0 or version is None:
             return "does not tell its version"
         if int(version[1]) < VERSION_MIN:
             return f"is Java {version[1]}, {VERSION_MIN} is needed"
-        module = subprocess.run(
-            [java, MODULE, "-version"], capture_output=True, timeout=TIME_LIMIT_S, check=False
-        )
+        module = subprocess.run([java, MODULE, "-version"], capture_output=True, timeout=TIME_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"does not run: {error}"
     return None if module.returncode == 0 else "lacks the module jdk.incubator.vector"
@@ -91,9 +87,7 @@ def main() -> int:
     java = install_wrapper()
     reason = unfit(java)
     if reason is not None:
-        print(
-            f"java: {java} {reason}; install a Java {VERSION_MIN} or newer, or set JAVA_HOME", file=sys.stderr
-        )
+        print(f"java: {java} {reason}; install a Java {VERSION_MIN} or newer, or set JAVA_HOME", file=sys.stderr)
         return 1
     print(f"java: {java} ({REQUIREMENT})")
     return 0

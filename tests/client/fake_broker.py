@@ -7,7 +7,7 @@ fall silent, or refuse links. Nothing of it is durable; nothing of it is fast.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from holdfast.amqp.connection import Connection as Engine
 from holdfast.amqp.connection import Settings
@@ -175,8 +175,7 @@ class Peer(asyncio.Protocol):
         self.first_read: bytes | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         self.broker.connections.append(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

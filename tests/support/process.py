@@ -87,9 +87,7 @@ class NodeProcess:
                 f"no ready line ({error!r}, exit code {code}): {' '.join(arguments)}\n{self.stderr}"
             ) from None
 
-    async def _read_stdout(
-        self, stream: asyncio.StreamReader | None, came: "asyncio.Future[dict[str, str]]"
-    ) -> None:
+    async def _read_stdout(self, stream: asyncio.StreamReader | None, came: "asyncio.Future[dict[str, str]]") -> None:
         assert stream is not None
         async for line in stream:
             text = line.decode(errors="replace").rstrip("\n")
@@ -175,16 +173,12 @@ async def run_holdfast(*arguments: str, stdin: str | None = None, limit_s: float
     """Runs `holdfast ARGUMENTS` to its end; killed, and an AssertionError, after `limit_s`."""
     process = await _spawn(arguments, stdin=stdin is not None)
     try:
-        stdout, stderr = await asyncio.wait_for(
-            process.communicate(None if stdin is None else stdin.encode()), limit_s
-        )
+        stdout, stderr = await asyncio.wait_for(process.communicate(None if stdin is None else stdin.encode()), limit_s)
     except TimeoutError:
         process.kill()
         stdout, stderr = await process.communicate()
         said = stderr.decode(errors="replace")
-        raise AssertionError(
-            f"still running after {limit_s:g} s: holdfast {' '.join(arguments)}\n{said}"
-        ) from None
+        raise AssertionError(f"still running after {limit_s:g} s: holdfast {' '.join(arguments)}\n{said}") from None
     assert process.returncode is not None
     return Completed(process.returncode, stdout.decode(), stderr.decode(errors="replace"))
 

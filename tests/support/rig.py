@@ -336,9 +336,7 @@ class Client:
 
     def sender(self, address: str, *, name: str | None = None, **options: Any) -> Sender:
         self._requests += 1
-        return self.session.attach_sender(
-            name or f"s{self._requests}", Source(), Target(address=address), **options
-        )
+        return self.session.attach_sender(name or f"s{self._requests}", Source(), Target(address=address), **options)
 
     def receiver(self, address: str, *, name: str | None = None, credit: int = 1000, **options: Any) -> Receiver:
         self._requests += 1
@@ -477,9 +475,7 @@ class Rig:
             wire = Wire()
             ours, theirs = self._join(wire, node, neighbour=name), self._join(wire, other, neighbour=None)
             self.wires.append(wire)
-            node.handle(
-                events.ConnectionOpened(connection=ours.number, peer=name, loopback=True, neighbour=name)
-            )
+            node.handle(events.ConnectionOpened(connection=ours.number, peer=name, loopback=True, neighbour=name))
             other.handle(events.ConnectionOpened(connection=theirs.number, peer=node.name, loopback=True))
 
     def between(self, one: str, two: str) -> list[Wire]:

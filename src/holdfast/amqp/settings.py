@@ -3,7 +3,7 @@
 Rules of this file: frozen; units last; every bound on what a peer may make us hold has its name here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.errors import ConfigError
@@ -45,7 +45,7 @@ class Settings:
     properties: dict[str, Any] | None = None
     mechanism: str | None = None
     user: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     sasl_required: bool = False
     mechanisms: tuple[str, ...] = ("ANONYMOUS", "PLAIN")
     first_transfer_id: int = 0

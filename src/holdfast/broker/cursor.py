@@ -1,8 +1,8 @@
 """A cursor: one reader's place in a queue, shared by the consumers that compete for it (amqp-illustrations,
 "Notes on Addressing, Queues and Links"; CUSTODY, "Readers").
 
-Rules of this file: never writes a batch but through the queue; never reads a clock; a taker is whoever was attached
-first among equals, in attach order. An entry is offered only once it is on disk, and, on a durable queue, only
+Rules of this file: never writes a batch but through the queue; never reads a clock; takers take turns,
+in attach order at first. An entry is offered only once it is on disk, and, on a durable queue, only
 below the cursor's stored *mark*: after a crash everything below the mark counts as shown, so that a redelivery is
 always marked as one.
 """
@@ -126,9 +126,14 @@ class Cursor:
             self.shown[sequence] = Shown(taker, entry.size_of(value))
             taker.take(sequence, value, self._count(sequence))
             given += 1
-            takers.remove(taker)
-            if taker.wants() > 0:
-                takers.append(taker)
+            if len(self.takers) > 1:  # the next one's turn, now and in the next pump
+                self.takers.remove(taker)
+                self.takers.append(taker)
+                takers.remove(taker)
+                if taker.wants() > 0:
+                    takers.append(taker)
+            elif taker.wants() <= 0:
+                break
         for sequence in aside:
             heappush(self.returned, sequence)
         if given:

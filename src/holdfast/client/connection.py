@@ -100,6 +100,13 @@ def _tls_context(ca_file: str | Path | None) -> "ssl.SSLContext":
         raise ConfigError(f"ca_file {ca_file}: {describe(error)}, accepted is a PEM file") from None
 
 
+def _is_distrust(error: OSError) -> bool:
+    """The node's certificate is not trusted: the next attempt would find the same."""
+    import ssl
+
+    return isinstance(error, ssl.SSLCertVerificationError)
+
+
 class Connection:
     """Made by `connect`. `reconnects` counts connections after the first.
 
@@ -469,6 +476,8 @@ class Connection:
                 self.wire_lost(self._wire, describe(error))
             self._reason = describe(error)
             self._final = False
+            if self._tls is not None and _is_distrust(error):
+                self._fail(ConnectionFailed(f"{self.url}: cannot connect: {self._reason}"))
             return False
         await wire.lost
         return self.reconnects > reconnects

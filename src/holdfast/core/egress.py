@@ -113,7 +113,7 @@ class ConsumerLink(Egress):
         if state is None or isinstance(state, Received):
             if not settled:
                 return
-            state = self.default_outcome()
+            state = self.link.default_outcome
         elif not settled and not isinstance(state, (Accepted, Rejected, Released, Modified)):
             return  # a transaction's, which nobody offered: the delivery stays open (session.py)
         self.held -= len(contexts)
@@ -132,13 +132,6 @@ class ConsumerLink(Egress):
         cursor.queue.touch()
         if not settled:
             self.core.turn.answers.append((self.link, first, last, state))
-
-    def default_outcome(self) -> object:
-        """What settled without a state means (CLIENTS 20): the source's default-outcome, else accepted."""
-        attach = self.link.remote_attach
-        source = attach.source if attach is not None else None
-        outcome = getattr(source, "default_outcome", None)
-        return outcome if isinstance(outcome, (Accepted, Rejected, Modified, Released)) else Accepted()
 
     def gone(self, unsettled: list[Any]) -> None:
         self.held = 0

@@ -250,7 +250,7 @@ def _held(core: "NodeCore", name: str, arguments: dict[str, Any]) -> tuple[Queue
 
 def subscription_peek(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
     """The end of a range within both limits; moves nothing."""
-    queue, cursor = _held(core, name, arguments)
+    queue, _ = _held(core, name, arguments)
     start = _number(arguments, "start")
     messages_max = _number(arguments, "messages_max", 2**62)
     bytes_max = _number(arguments, "bytes_max", 2**62)

@@ -34,9 +34,6 @@ HOLD_TIME: Final = Symbol("holdfast:hold-time")
 RETRY_S: Final = (0.1, 5.0)
 """The first and the longest back-off of a dial, before its jitter: many peers come back at once when a site heals."""
 
-OPENING_S: Final = 10.0
-"""How long a connection may take to become a session."""
-
 CONTROL_CREDIT: Final = 200
 RECEIPTS_MAX: Final = 1_000
 """Marks told in one control message."""
@@ -133,9 +130,8 @@ class Neighbour:
         peer = self.peer
         if peer is None:
             return
-        limit = self.hold_time_s if self.established else max(self.hold_time_s, OPENING_S)
-        if now - self.heard_at >= limit:
-            self.core.drop(peer, f"nothing heard for {limit:g} s")
+        if now - self.heard_at >= self.hold_time_s:
+            self.core.drop(peer, f"nothing heard for {self.hold_time_s:g} s")
             return
         if self.control is not None and self.control.attached and now >= self.probe_at:
             self.probe_at = now + self.config.keepalive_s
@@ -146,8 +142,7 @@ class Neighbour:
     def next_deadline(self) -> float | None:
         if self.peer is None:
             return None if self.dialling else self.dial_at
-        limit = self.hold_time_s if self.established else max(self.hold_time_s, OPENING_S)
-        deadline = self.heard_at + limit
+        deadline = self.heard_at + self.hold_time_s
         if self.control is not None and self.control.attached:
             deadline = min(deadline, self.probe_at)
         for sender in self.senders.values():
