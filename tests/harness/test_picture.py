@@ -20,7 +20,7 @@ def ramp() -> list[Sample]:
 
 def test_catch_up_is_the_first_usual_sample_after_the_fault() -> None:
     fault = with_catch_up(Fault("jfk", "cut", 10.0, 18.0), ramp(), usual=20)
-    assert fault.caught_up_s == 22.0
+    assert fault.caught_up_s == 22.0, "3,200 had heaped up: 400 are too many half a second before"
     assert with_catch_up(fault, ramp()[:30], usual=20) == fault
     assert with_catch_up(Fault("jfk", "cut", 10.0, 18.0), ramp()[:30], usual=20).caught_up_s is None
 

@@ -88,7 +88,7 @@ class NodeCore:
         self.stopping = False
         self.stopped = False
         self.telemetry_at = now
-        self.totals: dict[str, tuple[int, int]] = {}
+        self.totals: dict[str, tuple[int, int, int]] = {}
         self.destination = Destination(self)
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
         for destination, _ in self.catalog.transmissions():

@@ -40,10 +40,11 @@ def measure(core: "NodeCore") -> None:
     """Records of every queue that has something to say, and of every custody sender."""
     interval_s = core.config.telemetry_interval_s
     for queue in core.catalog.queues.values():
-        before_in, before_out = core.totals.get(queue.name, (0, 0))
-        core.totals[queue.name] = (queue.in_total, queue.out_total)
-        if not queue.messages and before_in == queue.in_total and before_out == queue.out_total:
+        before = core.totals.get(queue.name, (0, 0, 0))
+        core.totals[queue.name] = now = (queue.in_total, queue.out_total, queue.messages)
+        if now == before and not queue.messages:
             continue
+        before_in, before_out, _ = before
         oldest = queue.oldest_wall_ms()
         core.record(
             "queue",

@@ -220,7 +220,7 @@ class Demo:
             for task in everything:
                 task.cancel()
             await asyncio.gather(*everything, return_exceptions=True)
-        self.end_s = self._quiet_s()
+        self.end_s = max(1.15 * plan.send_s, self._quiet_s())
         self.faults = [with_catch_up(fault, self.samples[fault.site], self._usual(fault.site)) for fault in self.faults]
 
     def _lasting(self, ingest: Child) -> list[Child]:

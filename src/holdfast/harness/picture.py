@@ -46,11 +46,13 @@ class Fault:
 
 
 def with_catch_up(fault: Fault, samples: Sequence[Sample], usual: int) -> Fault:
-    """`fault` with the moment from which the backlog is at most `usual` again, the first sample after its
-    end.
+    """`fault` with the first moment after it at which the backlog is small again.
+
+    Small is at most `usual`, or a tenth of what the fault had heaped up when it ended.
     """
+    heaped = max((sample.total for sample in samples if fault.start_s <= sample.at_s <= fault.end_s), default=0)
     for sample in samples:
-        if sample.at_s >= fault.end_s and sample.total <= usual:
+        if sample.at_s >= fault.end_s and sample.total <= max(usual, heaped // 10):
             return Fault(fault.site, fault.kind, fault.start_s, fault.end_s, sample.at_s)
     return fault
 
@@ -69,6 +71,7 @@ def draw(
     panels: Any = figure.subplots(len(backlogs), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     highest = max((sample.total for samples in backlogs.values() for sample in samples), default=1)
     top = max(10.0, highest * 1.32)
+    panels[0].set_xlim(0, max(1.0, end_s))
     for axes, (site, samples) in zip(panels, backlogs.items(), strict=True):
         _panel(axes, site, samples, [fault for fault in faults if fault.site == site], top)
     areas = [
@@ -77,7 +80,6 @@ def draw(
     ]
     panels[0].legend(handles=areas, loc="upper right", frameon=False, fontsize=8, ncols=2)
     panels[-1].set_xlabel("seconds since the sites began to send", color=_QUIET)
-    panels[-1].set_xlim(0, max(1.0, end_s))
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, color=_INK)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
@@ -118,7 +120,7 @@ def _mark(axes: "Axes", fault: Fault, samples: Sequence[Sample], top: float) -> 
     axes.annotate(
         f"caught up {fault.caught_up_s - fault.end_s:.1f} s after",
         xy=(fault.caught_up_s, 0),
-        xytext=(fault.caught_up_s + 1.2, max(peak * 0.55, top * 0.3)),
+        xytext=(min(fault.caught_up_s + 1.2, axes.get_xlim()[1] * 0.86), max(peak * 0.55, top * 0.3)),
         fontsize=8,
         color=_INK,
         arrowprops={"arrowstyle": "->", "color": _INK, "lw": 0.8, "connectionstyle": "arc3,rad=0.2"},
