@@ -137,6 +137,23 @@ def unpack(value: bytes) -> Entry:
     )
 
 
+def repack(item: Entry) -> bytes:
+    """The value of an entry that was taken apart and changed (`item._replace(…)`)."""
+    return pack(
+        flags=item.flags,
+        enqueued_ms=item.enqueued_ms,
+        bare=item.bare,
+        priority=item.priority,
+        expires_ms=item.expires_ms,
+        message_format=item.message_format,
+        annotation_count=item.annotation_count,
+        annotations=item.annotations,
+        identity=item.identity,
+        trace=item.trace,
+        to=item.to,
+    )
+
+
 def size_of(value: bytes) -> int:
     """`unpack(value).size` without taking it apart."""
     if not value[1] & CUSTODY and value[24:30] == b"\0\0\0\0\0\0":

@@ -76,19 +76,8 @@ def merge(value: bytes, added: dict[Any, Any]) -> bytes:
     merged = fields | {key: part for key, part in added.items() if not _ours(key)}
     if len(merged) <= ANNOTATIONS_MAX:  # modified again and again it may not grow without end
         fields = merged
-    return entry.pack(
-        flags=item.flags,
-        enqueued_ms=item.enqueued_ms,
-        bare=item.bare,
-        priority=item.priority,
-        expires_ms=item.expires_ms,
-        message_format=item.message_format,
-        annotation_count=2 * len(fields),
-        annotations=b"".join(encode(key) + encode(part) for key, part in fields.items()),
-        identity=item.identity,
-        trace=item.trace,
-        to=item.to,
-    )
+    items = b"".join(encode(key) + encode(part) for key, part in fields.items())
+    return entry.repack(item._replace(annotation_count=2 * len(fields), annotations=memoryview(items)))
 
 
 def encode_header(durable: bool, priority: int | None, ttl_ms: int | None, first: bool, count: int) -> bytes:

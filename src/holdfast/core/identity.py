@@ -85,18 +85,7 @@ def _renamed(core: "NodeCore", destination: str, value: bytes, old: UUID, since:
     item = entry.unpack(value)
     if item.identity is None or item.identity.origin != old or item.identity.number < since:
         return None
-    return entry.pack(
-        flags=item.flags,
-        enqueued_ms=item.enqueued_ms,
-        bare=item.bare,
-        priority=item.priority,
-        expires_ms=item.expires_ms,
-        message_format=item.message_format,
-        annotation_count=item.annotation_count,
-        annotations=item.annotations,
-        identity=next_identity(core, destination),
-        to=item.to,
-    )
+    return entry.repack(item._replace(identity=next_identity(core, destination), trace=()))
 
 
 def receipt(core: "NodeCore", destination: str, origin: UUID, mark: int) -> None:
