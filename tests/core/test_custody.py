@@ -168,7 +168,7 @@ def test_a_tombstone_outlives_a_full_disk() -> None:
     jfk.refuse = 1
     rig.refuse_dials = False
     rig.run(20)
-    assert jfk.refuse == 0 and hub.bodies("work") == ["2"]
+    assert hub.bodies("work") == ["2"] and jfk.bodies("@hub") == []  # its end was told without storing anything
 
 
 def test_replaced_disk_of_the_receiver() -> None:

@@ -20,6 +20,9 @@ READ_COUNT: Final = 256
 READ_BYTES: Final = 1024 * 1024
 """What one visit to the store fetches ahead of a cursor."""
 
+FINISHED_MAX: Final = 16_384
+"""Ranges kept above the floor; at the bound nothing new is offered until what lies below is done."""
+
 MARK_AHEAD: Final = 256
 """A mark is stored at least that far ahead of a cursor that reads a backlog, so that it is not stored for each."""
 
@@ -126,7 +129,9 @@ class Cursor:
             self.shown[sequence] = Shown(taker, entry.size_of(value))
             taker.take(sequence, value, self._count(sequence))
             given += 1
-            if len(self.takers) > 1:  # the next one's turn, now and in the next pump
+            if taker not in self.takers:  # it could not have this one, and was sent away
+                takers.remove(taker)
+            elif len(self.takers) > 1:  # the next one's turn, now and in the next pump
                 self.takers.remove(taker)
                 self.takers.append(taker)
                 takers.remove(taker)
@@ -160,7 +165,7 @@ class Cursor:
                 if found is None:
                     return None
                 sequence, value = found
-            if queue.expired(value):
+            if queue.expired(value) and not queue.name.startswith("@"):  # in transit its end goes in its place
                 queue.drop_expired(self, sequence, value)
                 continue
             return sequence, value
@@ -168,6 +173,8 @@ class Cursor:
     def _ahead(self) -> tuple[int, bytes] | None:
         """The first entry at or after `position` that is visible, below the mark and not finished."""
         queue = self.queue
+        if self.tracked and len(self.finished) >= FINISHED_MAX:
+            return None
         limit = min(queue.visible, self.mark_stored) if queue.config.durable else queue.visible
         while self.position < limit:
             value = queue.cache.pop(self.position, None) if not self.prefetched else None
@@ -189,7 +196,7 @@ class Cursor:
                 sequence, value = self.prefetched.pop()
             self._skip_to(sequence)
             self.position = sequence + 1
-            if self.tracked and (sequence in self.finished or sequence < self.floor):
+            if sequence in self.finished or (self.tracked and sequence < self.floor):
                 continue
             return sequence, value
         if self.position < queue.visible:
@@ -282,7 +289,8 @@ class Cursor:
         """From now on others read the queue too: what is finished must be remembered until they have."""
         self.tracked = True
         self.floor = head
-        self.finished = RangeSet([(head, self.position - 1)] if self.position > head else [])
+        left = [(low, high) for low, high in self.finished if high >= head]  # of earlier tracking, over a restart
+        self.finished = RangeSet([(head, self.position - 1), *left] if self.position > head else left)
         for sequence in (*self.shown, *self.returned):
             self.finished.remove(sequence)
         self.position = max(self.position, head)

@@ -68,7 +68,7 @@ class Clock:
 class Work:
     """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
 
-    __slots__ = ("batch", "busy", "counted", "expired", "retires_in_flight", "urgent")
+    __slots__ = ("batch", "busy", "counted", "expired", "moved", "retires_in_flight", "urgent")
 
     def __init__(self) -> None:
         self.batch = Batch()
@@ -77,6 +77,8 @@ class Work:
         self.expired: list[tuple[Queue, int, bytes]] = []
         self.retires_in_flight: list[tuple[int, int]] = []
         """(queue id, sequence) of the commit under way."""
+        self.moved: list[tuple[int, int]] = []
+        """The same of what this turn moves elsewhere; its retirement joins the batch when it is handed over."""
         self.urgent = False
         """Somebody waits for this turn's commit though it appends nothing."""
 
@@ -197,7 +199,7 @@ class Queue:
         first = 0
         while found := self.read(first, count_max=64, bytes_max=64 * 1024):
             for sequence, _ in found:
-                if shared.tracked or sequence >= shared.position:
+                if shared.tracked or (sequence >= shared.position and sequence not in shared.finished):
                     return sequence
                 if sequence in shared.shown or sequence in shared.returned:
                     return sequence
@@ -246,7 +248,10 @@ class Queue:
         self.work.expired.append((self, sequence, value))
 
     def purge(self) -> list[tuple[int, bytes]]:
-        """Retires all that no taker holds and no named cursor still needs; returns what left, as (sequence, value)."""
+        """Retires all that no taker holds and no named cursor still needs; returns what left, as (sequence, value).
+
+        Values only of a transmission queue: of another, which may be large, nobody needs them.
+        """
         if self.named:
             return []
         gone = []
@@ -257,11 +262,13 @@ class Queue:
                 break
             for sequence, value in chunk:
                 shared = self.shared
-                left_already = sequence < shared.position and sequence not in shared.returned
+                left_already = sequence in shared.finished or (
+                    sequence < shared.position and sequence not in shared.returned
+                )
                 if sequence not in shared.shown and not left_already:
-                    self.retire(sequence, entry.size_of(value))
+                    self.retire(sequence, entry.size_of(self.cache.get(sequence, value)))
                     self.shared.forget(sequence)
-                    gone.append((sequence, value))
+                    gone.append((sequence, value if self.name.startswith("@") else b""))  # its end is told
             first = chunk[-1][0] + 1
         self.shared.prefetched.clear()
         self.shared.position = max(self.shared.position, self.visible)
@@ -321,7 +328,7 @@ class Queue:
 
     def _leaving(self) -> set[int]:
         """Sequences whose retirement is in the turn's batch or in the commit under way: the store has them still."""
-        pending = (self.work.batch.retires, self.work.retires_in_flight)
+        pending = (self.work.batch.retires, self.work.retires_in_flight, self.work.moved)
         return {sequence for batch in pending for queue_id, sequence in batch if queue_id == self.queue_id}
 
     def reclaim(self) -> None:

@@ -86,6 +86,9 @@ class Catalog:
             counts = small.get(b"c" + records.counters_key(queue.queue_id))
             if counts is not None:
                 queue.shared.counts = dict(records.PAIRS.iter_unpack(counts))
+                # The counts are forgotten now: after a crash all up to the last of them counts as shown.
+                queue.shared.mark = max(queue.shared.mark, max(queue.shared.counts) + 1)
+                self.work.counted[queue] = None
                 self.work.batch.deletes.append(("node", b"c" + records.counters_key(queue.queue_id)))
             if settings.get(name, stored) != stored:
                 self._store(queue)

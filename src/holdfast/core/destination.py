@@ -37,11 +37,11 @@ class Destination:
         self.next_tick: float | None = None
         self.closing: dict[UUID, float] = {}
         """Old stores of names that came back with a new one, and when their gaps close."""
+        self._load_waiting()  # before the gaps are asked for: what waits shows them
         current = set(self.catalog.neighbour_stores.values())
         for uuid, origin in self.catalog.origins.items():  # the grace begins anew, lest a restart keep gaps for ever
             if current and uuid not in current and origin.gaps():
                 self.closing[uuid] = core.now + GRACE_S
-        self._load_waiting()
 
     def _load_waiting(self) -> None:
         held = self.catalog.queues.get(WAITING)
@@ -194,9 +194,12 @@ class Destination:
         """Counts the time waited into the stored gap, so that restarts do not begin it anew."""
         for uuid, at in list(self.closing.items()):
             if now >= at:
-                del self.closing[uuid]
-                if uuid in self.catalog.origins:
-                    self.skip(self.catalog.origins[uuid], "its store was replaced")
+                origin = self.catalog.origins.get(uuid)
+                if origin is None or not origin.gaps():  # asked again until it is done: a full disk undoes it
+                    del self.closing[uuid]
+                    continue
+                self.closing[uuid] = now + TICK_S
+                self.skip(origin, "its store was replaced")
         if self.next_tick is None or now < self.next_tick:
             return
         waited_s = now - self.next_tick + TICK_S

@@ -101,7 +101,13 @@ def tombstone(core: "NodeCore", queue: Queue, value: bytes) -> None:
     item = entry.unpack(value)
     if item.identity is None or item.flags & entry.TOMBSTONE:
         return
-    stone = entry.pack(
+    stone = stone_of(core, item)
+    queue.append(stone, entry.size_of(stone))
+
+
+def stone_of(core: "NodeCore", item: entry.Entry) -> bytes:
+    """The end of a message in custody, with its identity."""
+    return entry.pack(
         flags=entry.DURABLE | entry.TOMBSTONE,
         enqueued_ms=core.clock.wall_ms,
         bare=b"\x00\x53\x77\x40",
@@ -109,4 +115,3 @@ def tombstone(core: "NodeCore", queue: Queue, value: bytes) -> None:
         trace=item.trace,
         to=item.to,
     )
-    queue.append(stone, entry.size_of(stone))

@@ -21,7 +21,7 @@ from holdfast.broker.address import NAME_BYTES_MAX
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
 from holdfast.core.egress import too_large
-from holdfast.core.endings import dead_letter, tombstone
+from holdfast.core.endings import dead_letter, stone_of, tombstone
 from holdfast.core.ingress import Ingress
 from holdfast.core.peer import Peer
 from holdfast.errors import RemoteProtocolError
@@ -153,9 +153,12 @@ class CustodySender:
         link, peer = self.link, self.peer
         assert link is not None and peer is not None
         self.number += 1
-        item = entry.unpack(value)
-        assert item.identity is not None
         core = self.core
+        item = entry.unpack(value)
+        if self.queue.expired(value):  # its end goes in its place, lest all behind it wait
+            item = entry.unpack(stone_of(core, item))
+            self.queue.expired_total += 1
+        assert item.identity is not None
         head, notes = annotate.for_neighbour(item, core.clock.steady_ms)
         parts = (head, self._annotations(item), *notes, item.bare)
         if too_large(link, parts):

@@ -16,7 +16,7 @@ from holdfast.amqp.types import Int, Symbol, Ulong
 from holdfast.broker.address import check_name
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
-from holdfast.core.catalog import WAITING
+from holdfast.core.catalog import DEAD_LETTERS, WAITING
 from holdfast.core.config import QueueConfig
 from holdfast.core.egress import Egress, too_large
 from holdfast.core.endings import purge
@@ -136,6 +136,7 @@ def queue_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answ
         raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
     purged = purge(core, queue)
     core.catalog.delete(queue)
+    core.forget_queue(queue)
     return Answer(200, "OK", {"purged": Ulong(purged)}, stored=True)
 
 
@@ -189,6 +190,8 @@ def _subscription_map(core: "NodeCore", queue: Queue, cursor: Cursor) -> dict[st
 
 def subscription_open(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
     queue_name = _text(arguments, "queue")
+    if queue_name.startswith(("@", "$")) and queue_name != DEAD_LETTERS:
+        raise Refused(409, f"queue {queue_name!r} belongs to the node")
     try:
         check_name(name)
         queue = core.catalog.local(queue_name)

@@ -272,6 +272,12 @@ class NodeCore:
     def readers_of(self, queue: Queue) -> dict[ReaderLink, None]:
         return self._readers.setdefault(queue, {})
 
+    def forget_queue(self, queue: Queue) -> None:
+        """Nothing is kept of a queue that was deleted."""
+        self._producers.pop(queue, None)
+        self._readers.pop(queue, None)
+        self.totals.pop(queue.name, None)
+
     def next_hop(self, destination: str) -> sessions.Neighbour | None:
         """The neighbour that a message for `destination` goes to next; today the destination itself."""
         return self.neighbours.get(destination)
@@ -350,6 +356,7 @@ class NodeCore:
         queue.touch()
         queue.uncache(sequence)
         self.turn.moves.append((queue, sequence, value))
+        self.work.moved.append((queue.queue_id, sequence))
 
     # ------------------------------------------------------------------------------------------------ turn
 
@@ -431,9 +438,13 @@ class NodeCore:
         turn.marks = self.catalog.put_counters()  # type: ignore[assignment]  # cursors, by the catalog's own word
         for queue, sequence, _ in turn.moves:
             turn.batch.retires.append((queue.queue_id, sequence))
+        if turn.rewritten:  # appends are applied last: what left after it was put anew would be back
+            gone = {(queue.queue_id, sequence) for queue, sequence in turn.rewritten}.intersection(turn.batch.retires)
+            turn.batch.appends[:] = [item for item in turn.batch.appends if item[:2] not in gone]
         if not turn and not turn.visible:
             return False
         work.batch = Batch()
+        work.moved = []
         work.urgent = False
         self.turn = Turn(work.batch)
         self._hops_in_flight, self._hops_in_turn = self._hops_in_turn, {}
@@ -498,6 +509,7 @@ class NodeCore:
         gathering = self.turn
         retry = Batch()
         self.work.batch = retry
+        self.work.moved = []
         self.turn = Turn(retry)
         for turn in (gathering, failed):  # the older snapshot is put back last
             undo(self, turn, retry)

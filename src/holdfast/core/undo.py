@@ -30,6 +30,10 @@ def undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
                 kept = queue.value(sequence)
                 if kept is not None:
                     queue.bytes_held += entry.size_of(kept) - entry.size_of(value)
+                    for cursor in (queue.shared, *queue.named.values()):
+                        held = cursor.shown.get(sequence)
+                        if held is not None:  # it leaves with the size that it is counted with
+                            cursor.shown[sequence] = held._replace(size=entry.size_of(kept))
             queue.touch_counters()
     for cursor, _ in turn.marks:  # asked for again, or the cursor waits for it for ever
         cursor.queue.touch_counters()
@@ -42,8 +46,11 @@ def undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
         queue.touch_counters()
         queue.touch()
     retry.retires += [item for item in batch.retires if item not in moved]
+    gone = set(retry.deletes)  # of the turn gathered after this one: what it deleted stays deleted
     retry.deletes += batch.deletes
     for (table, key), record in batch.puts.items():
+        if (table, key) in gone:
+            continue
         if table in ("queues", "node") or (table == "custody" and key[:1] in b"rn"):
             retry.puts.setdefault((table, key), record)
     for queue in core.catalog.queues.values():
