@@ -4,6 +4,7 @@ Layout: `tests/ROOM/test_MODULE.py` mirrors `src/holdfast/ROOM/MODULE.py`; folde
 helpers live in `tests/support`, imported as `support.MODULE`. Ports are always asked of the system.
 """
 
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -19,6 +20,10 @@ settings.register_profile(
 )
 settings.register_profile("explore", deadline=None, max_examples=2_000)
 settings.load_profile("checks")
+
+# Who starts the checks in the background may have SIGINT ignored, which every process below would inherit; those that
+# are tried with Ctrl-C must hear it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 StartNode = Callable[..., Awaitable[NodeProcess]]
 
