@@ -160,3 +160,13 @@ def test_nothing_is_kept_of_a_deleted_queue() -> None:
         client.manage("CREATE", "queue", f"t{number}")
         client.manage("DELETE", "queue", f"t{number}")
     assert (len(hub.core._producers), len(hub.core._readers)) == before
+
+
+def test_a_queue_in_memory_takes_nothing_from_other_nodes() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work", durable=False),))
+    rig.run(8)
+    send(rig, rig.client(jfk), "1", address="work@hub")
+    rig.run(1)
+    assert hub.bodies("$dead-letters") == ["1"] and hub.queue("work").messages == 0
+    assert jfk.queue("@hub").messages == 0

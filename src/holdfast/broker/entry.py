@@ -1,4 +1,4 @@
-"""A queue's entry as bytes: what came, who gave it, where it is bound (CUSTODY: names; ARCHITECTURE: hot path).
+"""A queue's entry as bytes: what came, who gave it, where it is bound (CUSTODY, Names).
 
 Rules of this file: pure packing. The bare message is kept byte for byte; only header, delivery-annotations and
 message-annotations are rewritten (AMQP 1.0 §3.2). Annotations `x-opt-holdfast-…` never enter an entry: what they

@@ -32,7 +32,7 @@ class QueueConfig:
 
     `bytes_max` counts bodies and message sections as they came, in bytes; `messages_max` entries. At either bound
     `block` withholds credit and `refuse` rejects. `order` and `order_wait_s` (seconds) hold for what arrives from
-    other nodes. `durable` False keeps entries in memory, without identity and without relay.
+    other nodes. `durable` False keeps entries in memory, and takes nothing from other nodes.
     """
 
     name: str
@@ -111,7 +111,7 @@ class Limits:
     unsettled_max: int = 5_000
     """Entries that one consumer link may hold unsettled."""
     ranges_max: int = 1_024
-    """Gaps kept for each origin or producer; at the bound its links get no credit."""
+    """Gaps kept for each origin or producer; at the bound what would make one more goes back, or is rejected."""
     producers_max: int = 100_000
     """Producer names kept; at the bound the one that was longest idle is forgotten."""
     hop_in_doubt_max: int = 2_000

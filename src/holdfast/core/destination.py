@@ -85,7 +85,8 @@ class Destination:
             self.release(origin)
             return True
         queue = self.catalog.local_or_none(arrival.to)
-        order = queue.config.order if queue is not None else "none"
+        keeps = queue is not None and queue.config.durable
+        order = queue.config.order if queue is not None and keeps else "none"
         verdict = origin.decide(number, order, ranges_max=core.config.limits.ranges_max)
         if verdict is Verdict.DUPLICATE:
             origin.duplicates += 1
@@ -104,7 +105,7 @@ class Destination:
             if self.next_tick is None:
                 self.next_tick = core.now + TICK_S
             return True
-        if queue is not None and not queue.fits(size) and queue.config.when_full == "block":
+        if queue is not None and keeps and not queue.fits(size) and queue.config.when_full == "block":
             return None
         core.turn.keep_origin(origin)
         self._deliver(origin, number, queue, value, size, arrival.to)
@@ -147,6 +148,8 @@ class Destination:
         """Appends to the queue, or to the dead letters where the queue will not have it."""
         if queue is None:
             dead_letter(self.core, value, f"no queue {to!r} at {self.core.config.name!r}", to)
+        elif not queue.config.durable:  # custody ends on a disk
+            dead_letter(self.core, value, f"queue {to!r} is in memory and takes nothing from other nodes", to)
         elif not queue.fits(size):
             dead_letter(self.core, value, f"queue {to!r} is full", to)
         else:

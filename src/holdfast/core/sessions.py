@@ -1,5 +1,5 @@
-"""Sessions with neighbours: a BGP-like state table over AMQP's open (traffic-control §3.2, figure 5; ARCHITECTURE,
-"Session").
+"""Sessions with neighbours: a BGP-like state table over AMQP's open (traffic-control §3.2, figure 5; CUSTODY,
+"The session").
 
 Rules of this file: the table below is the machine; nothing else changes a state. Established is a control link
 attached both ways and the peer's word on our receipts heard. The hold time is the smaller of both sides'; the
