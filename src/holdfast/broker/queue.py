@@ -68,13 +68,12 @@ class Clock:
 class Work:
     """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
 
-    __slots__ = ("batch", "busy", "counted", "expired", "moved", "retires_in_flight", "urgent")
+    __slots__ = ("batch", "busy", "counted", "moved", "retires_in_flight", "urgent")
 
     def __init__(self) -> None:
         self.batch = Batch()
         self.busy: dict[Queue, None] = {}
         self.counted: dict[Queue, None] = {}
-        self.expired: list[tuple[Queue, int, bytes]] = []
         self.retires_in_flight: list[tuple[int, int]] = []
         """(queue id, sequence) of the commit under way."""
         self.moved: list[tuple[int, int]] = []
@@ -237,7 +236,7 @@ class Queue:
         return int.from_bytes(value[12:20], "big") <= self.clock.steady_ms
 
     def drop_expired(self, cursor: Cursor, sequence: int, value: bytes) -> None:
-        """An entry whose time to live is over, met by a cursor: it leaves, and `work.expired` tells the core."""
+        """An entry whose time to live is over, met by a cursor: it leaves."""
         if cursor.tracked:
             cursor.finish_unshown(sequence)
             self.dirty(cursor)
@@ -245,7 +244,6 @@ class Queue:
             return
         self.expired_total += 1
         self.retire(sequence, entry.size_of(value))
-        self.work.expired.append((self, sequence, value))
 
     def purge(self) -> list[tuple[int, bytes]]:
         """Retires all that no taker holds and no named cursor still needs; returns what left, as (sequence, value).

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from holdfast.broker import records
 from holdfast.broker.address import check_name
+from holdfast.broker.cursor import Cursor
 from holdfast.broker.custody import Origin
 from holdfast.broker.port import EntryReader
 from holdfast.broker.producers import Producer
@@ -122,8 +123,6 @@ class Catalog:
                 self.create(queue_config)
 
     def _load_cursor(self, queue: Queue, name: str, record: records.CursorRecord) -> None:
-        from holdfast.broker.cursor import Cursor
-
         if name:
             cursor = Cursor(queue, name, mode="take" if record.taking else "copy", floor=record.floor)
             queue.named[name] = cursor
@@ -262,9 +261,9 @@ class Catalog:
         self.hops[key] = (epoch, last)
         self.work.batch.puts["custody", b"h" + key] = records.pack_hop(epoch, last)
 
-    def put_counters(self) -> list[tuple[object, int]]:
+    def put_counters(self) -> list[tuple[Cursor, int]]:
         """Counters and cursors of the queues that changed; returns (cursor, mark) to hold once they are stored."""
-        marks: list[tuple[object, int]] = []
+        marks: list[tuple[Cursor, int]] = []
         batch = self.work.batch
         for queue in list(self.work.counted):
             if not queue.config.durable:
@@ -277,9 +276,9 @@ class Catalog:
         self.work.counted.clear()
         return marks
 
-    def _put_cursors(self, queue: Queue) -> list[tuple[object, int]]:
+    def _put_cursors(self, queue: Queue) -> list[tuple[Cursor, int]]:
         """The records of `queue`'s cursors that changed or went."""
-        marks: list[tuple[object, int]] = []
+        marks: list[tuple[Cursor, int]] = []
         batch = self.work.batch
         for name in queue.deleted_cursors:
             key = ("subscriptions", records.cursor_key(queue.queue_id, name))

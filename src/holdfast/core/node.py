@@ -21,7 +21,6 @@ from holdfast.core.config import NodeConfig
 from holdfast.core.destination import GRACE_S, Destination
 from holdfast.core.doors import open_door, welcome
 from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
-from holdfast.core.endings import end_in_transit
 from holdfast.core.hops import CustodyReceiver, CustodySender
 from holdfast.core.ingress import Ingress, ProducerLink
 from holdfast.core.management import ReplyLink
@@ -397,8 +396,6 @@ class NodeCore:
         presettled, self.presettled = self.presettled, {}
         for link in presettled:
             link.finish_presettled()
-        expired, work.expired = work.expired, []
-        end_in_transit(self, [item for item in expired if item[0].name.startswith("@")])
         refills, self.refills = self.refills, {}
         for refill in refills:
             refill.refill()
@@ -435,7 +432,7 @@ class NodeCore:
             if self.catalog.producers.get(producer.key) is producer:
                 self.catalog.put_producer(producer)
         turn.visible = [(queue, queue.next_sequence) for queue in work.counted]
-        turn.marks = self.catalog.put_counters()  # type: ignore[assignment]  # cursors, by the catalog's own word
+        turn.marks = self.catalog.put_counters()
         for queue, sequence, _ in turn.moves:
             turn.batch.retires.append((queue.queue_id, sequence))
         if turn.rewritten:  # appends are applied last: what left after it was put anew would be back
