@@ -42,6 +42,8 @@ def test_files_that_no_ingest_wrote_are_refused(tmp_path: Path) -> None:
     out, checkpoint = tmp_path / "table", tmp_path / "c"
     out.mkdir()
     check_pair(out, checkpoint)
+    (out / "_spark_metadata").mkdir()
+    check_pair(out, checkpoint)  # what a first start leaves that was killed before its first batch
     (out / "mine.parquet").write_text("")
     with pytest.raises(ConfigError, match="no ingest wrote"):
         check_pair(out, checkpoint)

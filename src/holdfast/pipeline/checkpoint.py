@@ -21,6 +21,9 @@ SYNCED_PATHS_MAX: Final = 100_000
 """Names of data files known to be synced; beyond it they are forgotten and synced once more, which is cheap.
 """
 
+SINK_LOG: Final = "_spark_metadata"
+"""The directory inside a table where Spark's file sink lists what it wrote."""
+
 _BATCH: Final = re.compile(r"(\d+)")
 _SINK_BATCH: Final = re.compile(r"(\d+)(\.compact)?")
 
@@ -65,11 +68,11 @@ def batches_in(directory: Path) -> list[int]:
 
 
 class SinkLog:
-    """The file sink's own list of what it wrote, `_spark_metadata`: the truth about the directory."""
+    """The file sink's own list of what it wrote: the truth about the directory."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
-        self.directory = out / "_spark_metadata"
+        self.directory = out / SINK_LOG
 
     def batches(self) -> dict[int, Path]:
         """The log's file of each batch, ascending; a compacted one holds all that came before it too."""

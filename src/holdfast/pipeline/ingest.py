@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.pipeline.checkpoint import SinkLog, batches_in
+from holdfast.pipeline.checkpoint import SINK_LOG, SinkLog, batches_in
 from holdfast.pipeline.session import first_line
 
 POLL_S: Final = 1
@@ -78,7 +78,8 @@ def check_pair(out: Path, checkpoint: Path) -> None:
             f"--out: {out} ends at batch {written}, checkpoint {checkpoint} says that {done} is done; "
             "accepted is the table that was written with it, or a new table with a new checkpoint"
         )
-    if written < 0 and planned < 0 and out.exists() and any(out.iterdir()):
+    # A first start that was killed leaves the sink's log made and empty.
+    if written < 0 and planned < 0 and out.exists() and any(found.name != SINK_LOG for found in out.iterdir()):
         raise ConfigError(f"--out: found files in {out} that no ingest wrote, accepted is an empty or new directory")
 
 
