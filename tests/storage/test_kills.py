@@ -36,7 +36,7 @@ def check(path: Path, reported: int) -> int:
 
 def start(path: Path, *arguments: str) -> "subprocess.Popen[bytes]":
     command = [sys.executable, str(WRITER), str(path), str(SIZE), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
 
 
 def drain(process: "subprocess.Popen[bytes]", reported: int) -> int:

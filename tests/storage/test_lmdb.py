@@ -151,6 +151,25 @@ def test_a_bound_below_what_is_stored_lets_the_store_be_emptied(tmp_path: Path) 
     store.close()
 
 
+def test_a_full_store_does_not_grow_by_being_opened(tmp_path: Path) -> None:
+    sequence = 0
+    for opened in range(6):
+        store = LmdbStore(tmp_path, bytes_max=4 * MIB, ahead_bytes=MIB)
+        with pytest.raises(StorageFull):
+            while True:
+                store.commit(Batch(appends=[(1, sequence + place, bytes(1_000)) for place in range(10)]))
+                sequence += 10
+        assert (tmp_path / "data.mdb").stat().st_size <= 4 * MIB
+        if opened % 2:  # into the reserve, which the next one opens with
+            store.commit(Batch(retires=[(1, number) for number in range(0, sequence, 40)]))
+        store.close()
+    store = LmdbStore(tmp_path, bytes_max=4 * MIB, ahead_bytes=MIB)
+    store.commit(Batch(retires=[(1, number) for number in range(sequence)]))
+    assert store.room_bytes() > MIB // 2
+    assert (tmp_path / "data.mdb").stat().st_size <= 4 * MIB
+    store.close()
+
+
 def test_no_read_transaction_outlives_a_call(tmp_path: Path) -> None:
     """Pages come back: a reader left open would make the file grow with each round."""
     store = LmdbStore(tmp_path, bytes_max=64 * MIB, ahead_bytes=MIB)

@@ -25,6 +25,7 @@ __all__ = [
     "code",
     "create",
     "hold",
+    "make_durable",
     "means_full",
     "refusal",
 ]
@@ -87,12 +88,27 @@ def create(path: Path) -> None:
         env.close()
     os.rename(aside / "data.mdb", path / "data.mdb")
     shutil.rmtree(aside, ignore_errors=True)
-    for directory in (path, path.resolve().parent):
-        fd = os.open(directory, os.O_RDONLY)
+
+
+def make_durable(path: Path, data_fd: int) -> None:
+    """Bring to disk what an open store shows: its data, its name, and the names of the directories above it.
+
+    At every open, not only of a new store: a process killed between a write or a rename and its sync leaves what
+    everyone sees and a power loss undoes, and what a node has seen at its start it answers on.
+    """
+    os.fdatasync(data_fd)
+    place = path.resolve()
+    for directory in (place, *place.parents):
+        try:
+            fd = os.open(directory, os.O_RDONLY)
+        except PermissionError:
+            continue  # What we may not look into we did not make.
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
+        if os.path.ismount(directory):
+            break
 
 
 def code(error: Exception) -> int:

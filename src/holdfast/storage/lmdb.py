@@ -36,6 +36,7 @@ from holdfast.storage.directory import (
     code,
     create,
     hold,
+    make_durable,
     means_full,
     refusal,
 )
@@ -99,6 +100,8 @@ class LmdbStore:
             data = path / "data.mdb"
             if not data.exists() or not data.stat().st_size:
                 create(path)
+            self._data_fd = os.open(data, os.O_RDWR)
+            make_durable(path, self._data_fd)
             allocate_lock_table(path)
             self._env = _open(path, bytes_max)
             self.uuid = self._read_identity()
@@ -106,14 +109,15 @@ class LmdbStore:
                 opened = [self._env.open_db(name, txn=txn) for name in DATABASES]
                 self._entries, self._chunks, self._tables = opened
                 self._page_bytes: int = txn.stat(self._entries)["psize"]
-            self._data_fd = os.open(data, os.O_RDWR)
             bytes_max -= bytes_max % self._page_bytes
             self._reserve_bytes = min(RESERVE_BYTES_MAX, bytes_max // 4)
             self._ahead_bytes = ahead_bytes + self._reserve_bytes
             used = self._used_bytes()
-            if used + self._reserve_bytes > bytes_max:
-                # The bound was lowered below what is stored: retiring must still have pages to copy to.
-                bytes_max = used + self._reserve_bytes
+            lacking = self._reserve_bytes // 2 - self._spare_bytes(bytes_max)
+            if lacking > 0:
+                # The bound was lowered below what is stored: retiring must still have pages to copy to. Half the
+                # reserve, which appends leave: with more a full store would grow each time that it is opened.
+                bytes_max += lacking + -lacking % self._page_bytes
                 self._env.set_mapsize(bytes_max)
             self._allocation = Allocation(self._data_fd, bytes_max)
             self._allocation.grow(used + self._ahead_bytes)
@@ -376,7 +380,11 @@ class LmdbStore:
         return self._allocation.bytes - self._used_bytes()
 
     def _sure_bytes(self) -> int:
-        """Never used, or free again; less what the list of free pages takes and what has to come of age."""
+        return self._spare_bytes(self._allocation.bytes)
+
+    def _spare_bytes(self, end: int) -> int:
+        """In a file of `end` bytes never used, or free again; less what the list of free pages takes and what has
+        to come of age."""
         databases = (self._entries, self._chunks, self._tables)
         with self._env.begin() as txn:
             stats = [txn.stat(), *[txn.stat(database) for database in databases]]
@@ -384,7 +392,7 @@ class LmdbStore:
         last = self._env.info()["last_pgno"] + 1
         free = last - META_PAGES - used
         free -= free * 8 // self._page_bytes + COMMIT_PAGES
-        return self._allocation.bytes + (max(0, free) - last) * self._page_bytes
+        return end + (max(0, free) - last) * self._page_bytes
 
     # ------------------------------------------------------------------------------------------------ life
 
