@@ -170,3 +170,18 @@ def test_a_queue_in_memory_takes_nothing_from_other_nodes() -> None:
     rig.run(1)
     assert hub.bodies("$dead-letters") == ["1"] and hub.queue("work").messages == 0
     assert jfk.queue("@hub").messages == 0
+
+
+def test_a_time_to_live_counts_from_the_arrival_not_from_the_last_turn() -> None:
+    rig = Rig()
+    node = rig.node("n")
+    client = rig.client(node)
+    link = client.sender("q")
+    rig.settle()
+    rig.pass_time(0.9)  # idle: no turn tells the node how late it is
+    client.send(link, "fresh", header=Header(ttl=500))
+    rig.settle()
+    reader = rig.client(node)
+    reader.receiver("q")
+    rig.settle()
+    assert reader.bodies() == ["fresh"]

@@ -44,6 +44,10 @@ password_file = "PASSWORD"
 name = "jfk"
 user = "jfk"
 
+[[route]]
+destination = "ord"
+via = "hub"
+
 [[queue]]
 name = "flights"
 bytes_max = 1_000_000
@@ -98,6 +102,7 @@ def test_every_key_arrives(tmp_path: Path, password: Path) -> None:
     assert (core.name, core.roles, core.create_queues) == ("ewr", ("client", "root"), True)
     assert core.limits == Limits(connections_max=50, idle_time_out_s=30)
     assert (core.telemetry_messages, core.telemetry_interval_s) == (True, 5)
+    assert core.forwarding == (("ord", "hub"),)
     assert core.neighbours == (
         NeighbourConfig(
             name="hub",
@@ -164,6 +169,10 @@ MISTAKES = [
     ("[telemetry]\npath = 'x'\n", "telemetry path: unknown key, accepted are file, messages, interval_s"),
     ("[limits]\nconnections = 1\n", "limits connections: unknown key, accepted are connections_max"),
     ("[[queue]]\nname = 'q'\ndepth = 3\n", "queue 'q' depth: unknown key, accepted are name, bytes_max"),
+    ("[[route]]\ndestination = 'x'\nvia = 'n'\n", "route 'x' via: found 'n', accepted is the name of a [[neighbour]]"),
+    ("[[route]]\ndestination = 'x'\n", "route 'x' via: missing, accepted is the name of a [[neighbour]]"),
+    ("[[route]]\nvia = 'x'\n", "route number 1 destination: missing, accepted is text in quotes"),
+    ("[[route]]\ndestination = 'x'\nby = 'n'\n", "route 'x' by: unknown key, accepted are destination, via"),
     ("[[neighbour]]\nname = 'n'\nhost = 'h'\n", "neighbour 'n' host: unknown key, accepted are name, remote"),
     (
         "[[user]]\nname = 'u'\npassword = 'p'\n",

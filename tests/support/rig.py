@@ -8,6 +8,7 @@ answers has been committed there (docs/ARCHITECTURE.md, "How a core is driven").
 import json
 import logging
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -439,6 +440,35 @@ class Rig:
             self.node("jfk", start=start, neighbours=(to_hub,), **(jfk or {})),
             self.node("hub", start=start, neighbours=(NeighbourConfig(name="jfk"),), **hub),
         )
+
+    def graph(
+        self, *links: str, routes: dict[str, dict[str, str]] | None = None, start: bool = True, **fields: dict[str, Any]
+    ) -> list[Node]:
+        """Nodes by name for links written `jfk-hub`, of which the first dials; `fields` and `routes` by node's name."""
+        names = list(dict.fromkeys(name for link in links for name in link.split("-")))
+        neighbours: dict[str, list[NeighbourConfig]] = {name: [] for name in names}
+        for link in links:
+            dialling, dialled = link.split("-")
+            neighbours[dialling].append(NeighbourConfig(name=dialled, remote="127.0.0.1:1"))
+            neighbours[dialled].append(NeighbourConfig(name=dialling))
+        return [
+            self.node(
+                name,
+                start=start,
+                neighbours=tuple(neighbours[name]),
+                forwarding=tuple((routes or {}).get(name, {}).items()),
+                **fields.get(name, {}),
+            )
+            for name in names
+        ]
+
+    def line(self, *names: str, **options: Any) -> list[Node]:
+        """Nodes in a row with routes between all of them."""
+        routes: dict[str, dict[str, str]] = {name: {} for name in names}
+        for at, name in enumerate(names):
+            routes[name] |= dict.fromkeys(names[at + 2 :], names[at + 1] if at + 1 < len(names) else "")
+            routes[name] |= dict.fromkeys(names[: max(0, at - 1)], names[at - 1])
+        return self.graph(*(f"{one}-{two}" for one, two in pairwise(names)), routes=routes, **options)
 
     def _number(self) -> int:
         self.next_number += 1

@@ -5,9 +5,11 @@ socket; `receive` raises for nothing that a peer may send. A peer's fault ends a
 allows: a link, a session, or the connection. States and their transitions are the table of states.py.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.amqp import codec, conditions, fast
+from holdfast.amqp.direct import BYTES, DIRECT, Chunk, take
 from holdfast.amqp.events import (
     ConnectionClosed,
     ConnEvent,
@@ -23,11 +25,10 @@ from holdfast.amqp.events import (
     SessionBegun,
     SessionEnded,
 )
-from holdfast.amqp.faults import LinkFault, SessionFault
+from holdfast.amqp.faults import Fault
 from holdfast.amqp.frames import (
     AMQP_FRAME,
     AMQP_HEADER,
-    EMPTY_FRAME,
     FRAME_HEAD,
     FRAME_SIZE_MIN,
     HEADER_BYTES,
@@ -36,7 +37,6 @@ from holdfast.amqp.frames import (
     SASL_HEADER,
     bad_frame,
     bounded,
-    frame,
 )
 from holdfast.amqp.link import Link
 from holdfast.amqp.performatives import (
@@ -87,7 +87,10 @@ class Connection:
         self.settings = settings
         self.server = server
         self.state = State.START
-        self.output: list[bytes] = []
+        self.form = DIRECT if settings.decoded else BYTES
+        self.output: list[Any] = []
+        self.tail = self.form.tail(self.output)
+        """Where senders write a transfer: its head, then the pieces of its payload."""
         self.remote_open: Open | None = None
         self.authenticated_user: str | None = None
         self.closed = False
@@ -143,6 +146,17 @@ class Connection:
             self._fail(Error(Symbol(error.condition), error.description), events)
         return events
 
+    def receive_frames(self, chunks: Sequence[Chunk], now: float) -> list[ConnEvent]:
+        """As `receive`: what a `decoded` peer's chunks mean."""
+        events: list[ConnEvent] = []
+        if not self.closed:
+            self._heard = now
+            try:
+                take(self, chunks, events)
+            except RemoteProtocolError as error:
+                self._fail(Error(Symbol(error.condition), error.description), events)
+        return events
+
     def tick(self, now: float) -> list[ConnEvent]:
         """Let time pass: send an empty frame, give up a silent peer."""
         events: list[ConnEvent] = []
@@ -157,7 +171,7 @@ class Connection:
             self._time_out(f"nothing came for {self._idle_in_s:g} s", events)
         elif self._idle_out_s is not None and now >= self._spoke + self._idle_out_s and self.usable:
             if not self.output:
-                self.output.append(EMPTY_FRAME)
+                self.output.append(self.form.empty)
             self._spoke = now
         return events
 
@@ -174,8 +188,8 @@ class Connection:
             moments.append(self._spoke + self._idle_out_s)
         return min(moments, default=None)
 
-    def take_output(self, now: float) -> list[bytes]:
-        """The chunks to write, for one writelines; [] if none."""
+    def take_output(self, now: float) -> list[Any]:
+        """The chunks to write: bytes, for one writelines; Chunks with `decoded`. [] if none."""
         output = self.output
         if not output:
             return []
@@ -239,7 +253,7 @@ class Connection:
             raise LocalProtocolError(
                 f"{type(performative).__name__} takes {len(body)} bytes, a frame of the peer's {limit}"
             )
-        self.output.append(frame(channel, body))
+        self.output.append(self.form.frame(channel, body))
 
     # ------------------------------------------------------------------------------------------------ layers
 
@@ -265,12 +279,9 @@ class Connection:
                     if at < 0:
                         at = -1 - at
                         break
-            except LinkFault as fault:
+            except Fault as fault:
                 at = self._at
-                fault.link._fault(Error(Symbol(fault.condition), fault.description), events)
-            except SessionFault as fault:
-                at = self._at
-                fault.session.fault(Error(Symbol(fault.condition), fault.description), events)
+                fault.answer(events)
         if at < size and not self.closed:
             self._rest = [buf[at:]]
             self._rest_bytes = size - at
@@ -392,11 +403,15 @@ class Connection:
         if self.state in CLOSING and buf[at : at + 3] in _STREAM:
             return
         performative, _ = decode_composite(buf[at:end])
+        if isinstance(performative, Transfer | Flow | Disposition):
+            self._on_stream(channel, performative, buf, at, end, events)
+        else:
+            self._on_performative(channel, performative, events)
+
+    def _on_performative(self, channel: int, performative: object, events: list[ConnEvent]) -> None:
+        """What is neither transfer nor flow nor disposition."""
         handler = _HANDLERS.get(type(performative))
         if handler is None:
-            if isinstance(performative, Transfer | Flow | Disposition):
-                self._on_stream(channel, performative, buf, at, end, events)
-                return
             raise RemoteProtocolError(
                 conditions.DECODE_ERROR, f"{type(performative).__name__} is no performative of a connection"
             )
@@ -528,26 +543,8 @@ class Connection:
         self.state = following
 
     def _send_open(self) -> None:
-        settings = self.settings
-        idle_ms = None if settings.idle_time_out_s is None else max(1, int(settings.idle_time_out_s * 500))
         self._step(Step.S_OPEN)
-        self.output.append(
-            frame(
-                0,
-                codec.encode(
-                    Open(
-                        settings.container_id,
-                        settings.hostname,
-                        settings.max_frame_size,
-                        settings.channel_max,
-                        idle_ms,
-                        offered_capabilities=settings.offered_capabilities or None,
-                        desired_capabilities=settings.desired_capabilities or None,
-                        properties=settings.properties,
-                    )
-                ),
-            )
-        )
+        self.output.append(self.form.frame(0, codec.encode(self.settings.open())))
         self.usable = True
 
     def _send_begin(self, session: Session, remote_channel: int | None) -> None:

@@ -6,6 +6,7 @@ then performatives.py decides what it is; where it returns a value, performative
 """
 
 import struct
+from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.amqp.performatives import Accepted, Rejected, Released
@@ -310,6 +311,9 @@ class TransferForm:
 
     __slots__ = ("head_bytes", "pack", "prefix")
 
+    pack: Callable[[int, bytes, int, bytes, int, bytes], Any]
+    """(size, prefix, delivery-id, tag's code and length, tag, message-format and settled) → the frame's head."""
+
     def __init__(self, channel: int, handle: int) -> None:
         wire_handle = b"\x43" if handle == 0 else bytes((0x52, handle)) if handle < 256 else b"\x70" + (
             handle.to_bytes(4, "big")
@@ -323,7 +327,7 @@ class TransferForm:
         self.head_bytes = form.size
         """Bytes of the frame before the payload."""
 
-    def head(self, payload_bytes: int, delivery_id: int, settled: bool) -> bytes:
+    def head(self, payload_bytes: int, delivery_id: int, settled: bool) -> Any:
         """The frame up to the payload."""
         return self.pack(
             self.head_bytes + payload_bytes, self.prefix, delivery_id, b"\xa0\x04", delivery_id,

@@ -33,6 +33,11 @@ def frame(channel: int, body: bytes, kind: int = AMQP_FRAME) -> bytes:
     return FRAME_HEAD.pack(8 + len(body), 2, kind, channel) + body
 
 
+def frame_with_payload(channel: int, body: bytes, payload: bytes) -> bytes:
+    """One AMQP frame around an encoded transfer and its payload."""
+    return b"".join((FRAME_HEAD.pack(8 + len(body) + len(payload), 2, AMQP_FRAME, channel), body, payload))
+
+
 _CUTS: Final = (1024, 256, 0)
 
 

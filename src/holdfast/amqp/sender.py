@@ -65,7 +65,7 @@ class Sender(Link):
         self._early: tuple[int | None, int | None, bool, bool] | None = None
         self._payload_max = -1
         self._form = _NO_FORM
-        self._output = session.connection.output
+        self._output = session.connection.tail
 
     @property
     def sendable(self) -> bool:
@@ -203,7 +203,7 @@ class Sender(Link):
 
     def _prepare(self) -> None:
         connection = self.session.connection
-        self._form = TransferForm(self.session.channel, self.handle)
+        self._form = connection.form.transfers(self.session.channel, self.handle)
         self._payload_max = connection.frame_size_out - self._form.head_bytes
         if self.message_bytes_max is not None:
             self._payload_max = min(self._payload_max, self.message_bytes_max)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.amqp import codec, conditions, fast
 from holdfast.amqp.events import ConnEvent, CreditChanged, LinkAttached, Outcomes, ReceiverSettled, SessionEnded
 from holdfast.amqp.faults import SessionFault
-from holdfast.amqp.frames import frame
 from holdfast.amqp.link import Link
 from holdfast.amqp.performatives import (
     Accepted,
@@ -53,6 +52,7 @@ class Session:
     def __init__(self, connection: "Connection", channel: int) -> None:
         settings = connection.settings
         self.connection = connection
+        self._form = connection.form
         self.channel = channel
         self.remote_channel: int | None = None
         self.context: Any = None
@@ -196,7 +196,7 @@ class Session:
             )  # fmt: skip
         else:
             self.connection.output.append(
-                fast.flow_frame(
+                self._form.flow(
                     self.channel, incoming, self._window_in, self.next_outgoing_id, OUTGOING_WINDOW, handle,
                     delivery_count, credit, drain,
                 )
@@ -206,9 +206,9 @@ class Session:
         """Tell the peer the state of first..last."""
         if not self.usable:
             return
-        raw = fast.disposition_frame(self.channel, role, first, last, settled, state)
-        if raw is not None:
-            self.connection.output.append(raw)
+        made = self._form.disposition(self.channel, role, first, last, settled, state)
+        if made is not None:
+            self.connection.output.append(made)
         else:
             self.write(Disposition(role, first, last, settled, state))
 
@@ -503,7 +503,7 @@ class Session:
         pending.started = True
         self.window_out -= 1
         self.next_outgoing_id = (self.next_outgoing_id + 1) & _SERIAL
-        self.connection.output.append(frame(self.channel, body + part))
+        self.connection.output.append(self._form.with_payload(self.channel, body, part))
         return not transfer.more
 
 

@@ -6,6 +6,7 @@ Rules of this file: frozen; units last; every bound on what a peer may make us h
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from holdfast.amqp.performatives import Open
 from holdfast.errors import ConfigError
 from holdfast.units import MIB
 
@@ -26,6 +27,7 @@ class Settings:
     Client: `mechanism` None (no SASL layer), "ANONYMOUS" or "PLAIN" with `user` and `password`.
     Server: `mechanisms` offered; `sasl_required` False takes a plain AMQP header too, as ANONYMOUS.
     `first_transfer_id`: next-outgoing-id and first delivery-id of our sessions (any number is legal).
+    `decoded`: frames go out as direct.Frame, which only an engine in the same process can take in.
     """
 
     container_id: str
@@ -49,6 +51,7 @@ class Settings:
     sasl_required: bool = False
     mechanisms: tuple[str, ...] = ("ANONYMOUS", "PLAIN")
     first_transfer_id: int = 0
+    decoded: bool = False
 
     def validate(self) -> None:
         """Raise ConfigError for a value out of its range."""
@@ -74,3 +77,16 @@ class Settings:
             seconds = getattr(self, name)
             if seconds is not None and not 0.002 <= seconds <= 4_000_000:
                 raise ConfigError(f"{name}: {seconds} found, 0.002 to 4000000 or none accepted")
+
+    def open(self) -> Open:
+        """What we say of ourselves."""
+        return Open(
+            self.container_id,
+            self.hostname,
+            self.max_frame_size,
+            self.channel_max,
+            None if self.idle_time_out_s is None else max(1, int(self.idle_time_out_s * 500)),
+            offered_capabilities=self.offered_capabilities or None,
+            desired_capabilities=self.desired_capabilities or None,
+            properties=self.properties,
+        )

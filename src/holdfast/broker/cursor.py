@@ -250,6 +250,20 @@ class Cursor:
             queue.reclaim()
         return done
 
+    def finish_wherever(self, sequences: list[int]) -> None:
+        """As `finish`, also of what was given back meanwhile and waits for its turn: another holds a copy for good."""
+        left = self.finish(sequences)
+        if self.returned and len(left) < len(sequences):
+            gone = set(sequences).difference(left).intersection(self.returned)
+            for sequence in gone:
+                value = self.queue.value(sequence)
+                if value is not None:
+                    self.shown[sequence] = Shown(self.takers[0], entry.size_of(value))
+            if gone:
+                self.returned = [sequence for sequence in self.returned if sequence not in gone]
+                heapify(self.returned)
+                self.finish(list(gone))
+
     def give_back(self, sequences: list[int], *, failed: bool) -> None:
         """What a taker could not finish; `failed` raises its delivery count. Old places are kept."""
         for sequence in sequences:

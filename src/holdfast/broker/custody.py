@@ -66,6 +66,14 @@ class Origin:
         """The next number that has a place whatever else is full."""
         return self.mark + 1
 
+    @property
+    def next_missing(self) -> int:
+        """The lowest number that was neither finished nor waits here."""
+        number = self.expected
+        while number in self.waiting or number in self.finished:
+            number += 1
+        return number
+
     def decide(self, number: int, order: str, *, ranges_max: int) -> Verdict:
         """What becomes of the copy `number` bound for a queue of that `order`. Changes nothing."""
         if number in self.waiting:
@@ -131,8 +139,9 @@ class Origin:
 
     def adopt(self, receipt: int) -> None:
         """A destination with a new disk begins where its predecessor's word ended (CUSTODY, end to end 2)."""
-        if receipt > self.mark and not self.finished and not self.waiting:
-            self.mark = receipt
+        for low, high in self._known().gaps(self.mark + 1, receipt):
+            self.finished.add(low, high)
+        self._raise_mark()
 
     def releasable(self) -> int | None:
         """The lowest waiting number that may go now, None where none may; ask again after it was finished."""

@@ -207,7 +207,7 @@ class Connection:
             producer=producer,
             in_doubt_max=in_doubt_max,
             when_full=when_full,
-            name=name or f"{self.container_id}-{uuid.uuid4().hex[:8]}",
+            name=name or self._fresh_name(),
         )
         self._add(sender)
         if not isinstance(when_full, Spool):
@@ -249,7 +249,7 @@ class Connection:
             start_sequence=start_sequence,
             end_sequence=end_sequence,
             lease=lease,
-            name=name or f"{self.container_id}-{uuid.uuid4().hex[:8]}",
+            name=name or self._fresh_name(),
         )
         self._add(receiver)
         await self._ready(receiver)
@@ -271,7 +271,7 @@ class Connection:
         """
         self._check()
         if self._management is None or self._management.failure is not None:
-            self._management = Management(self, f"{self.container_id}-management-{uuid.uuid4().hex[:8]}")
+            self._management = Management(self, f"{self._fresh_name()}-management")
             self._add(self._management)
         return await self._management.request(operation, type, name, arguments or {}, limit_s=limit_s)
 
@@ -388,6 +388,10 @@ class Connection:
             link.lost()
 
     # ---------------------------------------------------------------------------------------- internals
+
+    def _fresh_name(self) -> str:
+        """A link's name, unique enough beside the container id; from `rng`, so that a run can be repeated."""
+        return f"{self.container_id}-{self.rng.getrandbits(32):08x}"
 
     def _check(self) -> None:
         if self.failure is not None:

@@ -106,6 +106,15 @@ def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
         _produce(core, peer, link, _address(core, target), properties)
 
 
+def _transmission(core: "NodeCore", destination: str) -> Queue:
+    """The queue for what is bound for another node, which must have been heard of."""
+    if not core.forwarding.knows(check_name(destination)):
+        raise Refusal(conditions.NOT_FOUND, f"{core.config.name!r} has no route to {destination!r}")
+    queue = core.catalog.transmission(destination)
+    core.forwarding.steer(destination)
+    return queue
+
+
 def _of_neighbour(peer: Peer) -> sessions.Neighbour:
     if peer.neighbour is None:
         raise Refusal(conditions.UNAUTHORIZED_ACCESS, "accepted from a configured neighbour alone")
@@ -118,7 +127,7 @@ def _custody(core: "NodeCore", peer: Peer, link: Receiver, properties: dict[Any,
     if not isinstance(destination, str) or not isinstance(epoch, UUID):
         raise Refusal(conditions.INVALID_FIELD, f"accepted are the properties {hops.DESTINATION} and {hops.EPOCH}")
     if destination != core.config.name:
-        raise Refusal(conditions.NOT_FOUND, f"{core.config.name!r} has no route to {destination!r}")
+        _transmission(core, str(destination))
     receiver = hops.CustodyReceiver(
         core, peer, link, neighbour=neighbour.name, destination=str(destination), epoch=epoch
     )
@@ -137,10 +146,7 @@ def _produce(core: "NodeCore", peer: Peer, link: Receiver, address: Address, pro
         queue = _local(core, address.queue)
     else:
         destination = address.node
-        if core.next_hop(destination) is None:
-            raise Refusal(conditions.NOT_FOUND, f"{core.config.name!r} has no route to {destination!r}")
-        queue = core.catalog.transmission(destination)
-        core.pump_to(destination)
+        queue = _transmission(core, destination)
     name = properties.get(PRODUCER)
     if name is None:
         link.context = producer_link = ProducerLink(

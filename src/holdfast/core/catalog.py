@@ -62,7 +62,11 @@ class Catalog:
         """By destination: the next number of an identity given here."""
         self.receipts: dict[str, int] = {}
         """By destination: the last mark it told us of ours."""
+        self.passing: dict[tuple[UUID, str], int] = {}
+        """By (origin, destination) of messages that others sent to others: the highest mark that passed here."""
         self.neighbour_stores: dict[str, UUID] = {}
+        self.replaced: dict[UUID, None] = {}
+        """Stores that a neighbour's name had before, whose gaps are still to be closed."""
         self.hops: dict[bytes, tuple[bytes, int]] = {}
         self.next_queue_id = 1
         self._load()
@@ -114,6 +118,10 @@ class Catalog:
                 self.identities[rest.decode()] = int.from_bytes(data, "big")
             elif kind == b"r":
                 self.receipts[rest.decode()] = int.from_bytes(data, "big")
+            elif kind == b"m":
+                self.passing[UUID(bytes=rest[:16]), rest[16:].decode()] = int.from_bytes(data, "big")
+            elif kind == b"o":
+                self.replaced[UUID(bytes=rest)] = None
             elif kind == b"n":
                 self.neighbour_stores[rest.decode()] = UUID(bytes=data)
             elif kind == b"h":
@@ -252,6 +260,27 @@ class Catalog:
 
     def put_receipt(self, destination: str) -> None:
         self.work.batch.puts["custody", b"r" + destination.encode()] = self.receipts[destination].to_bytes(8, "big")
+
+    def put_passing(self, origin: UUID, destination: str, mark: int) -> None:
+        self.passing[origin, destination] = mark
+        self.work.batch.puts["custody", b"m" + origin.bytes + destination.encode()] = mark.to_bytes(8, "big")
+
+    def drop_passing(self, pair: tuple[UUID, str]) -> None:
+        del self.passing[pair]
+        self._drop(b"m" + pair[0].bytes + pair[1].encode())
+
+    def put_replaced(self, store: UUID) -> None:
+        self.replaced[store] = None
+        self.work.batch.puts["custody", b"o" + store.bytes] = b"\1"
+
+    def drop_replaced(self, store: UUID) -> None:
+        if store in self.replaced:
+            del self.replaced[store]
+            self._drop(b"o" + store.bytes)
+
+    def _drop(self, key: bytes) -> None:
+        self.work.batch.puts.pop(("custody", key), None)
+        self.work.batch.deletes.append(("custody", key))
 
     def put_neighbour(self, name: str, store: UUID) -> None:
         self.neighbour_stores[name] = store

@@ -120,11 +120,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """A node. `create_queues`: any address that a client names becomes a durable queue."""
+    """A node. `create_queues`: any address that a client names becomes a durable queue.
+
+    `forwarding`: (destination, neighbour that its messages go to next); a neighbour needs none to be reached itself.
+    """
 
     name: str
     roles: tuple[str, ...] = ("client",)
     neighbours: tuple[NeighbourConfig, ...] = ()
+    forwarding: tuple[tuple[str, str], ...] = ()
     queues: tuple[QueueConfig, ...] = ()
     users: tuple[UserConfig, ...] = ()
     create_queues: bool = False
@@ -142,6 +146,7 @@ class NodeConfig:
             ("neighbour", [neighbour.name for neighbour in self.neighbours]),
             ("queue", [queue.name for queue in self.queues]),
             ("user", [user.name for user in self.users]),
+            ("route", [destination for destination, _ in self.forwarding]),
         ):
             for index, name in enumerate(names):
                 if name in names[:index]:
@@ -150,5 +155,13 @@ class NodeConfig:
             neighbour.validate()
             if neighbour.name == self.name:
                 raise ConfigError(f"neighbour {neighbour.name!r}: found the node's own name, accepted is another's")
+        neighbours = [neighbour.name for neighbour in self.neighbours]
+        for destination, via in self.forwarding:
+            check_name(destination)
+            if destination == self.name:
+                raise ConfigError(f"route {destination!r}: found the node's own name, accepted is another's")
+            if via not in neighbours:
+                accepted = f"the name of a [[neighbour]] ({', '.join(neighbours) or 'there is none'})"
+                raise ConfigError(f"route {destination!r} via: found {via!r}, accepted is {accepted}")
         for queue in self.queues:
             queue.validate()

@@ -12,13 +12,16 @@ from holdfast.broker.custody import Origin, Verdict, Waiting
 from holdfast.broker.queue import Queue
 from holdfast.core.catalog import WAITING
 from holdfast.core.endings import dead_letter
-from holdfast.core.hops import Arrival
 
 if TYPE_CHECKING:
+    from holdfast.core.hops import Arrival
     from holdfast.core.node import NodeCore
 
 TICK_S: Final = 1.0
 """How often the time waited for a missing number is counted, and stored."""
+
+NEXT_BYTES: Final = 1024 * 1024
+"""What of the store's reserve the next expected number of an origin may use beyond that of forwarding."""
 
 GRACE_S: Final = 60.0
 """After a node name came back with a new store, how long the old one's gaps stay open."""
@@ -38,10 +41,8 @@ class Destination:
         self.closing: dict[UUID, float] = {}
         """Old stores of names that came back with a new one, and when their gaps close."""
         self._load_waiting()  # before the gaps are asked for: what waits shows them
-        current = set(self.catalog.neighbour_stores.values())
-        for uuid, origin in self.catalog.origins.items():  # the grace begins anew, lest a restart keep gaps for ever
-            if current and uuid not in current and origin.gaps():
-                self.closing[uuid] = core.now + GRACE_S
+        for uuid in self.catalog.replaced:  # the grace begins anew, lest a restart keep gaps for ever
+            self.closing[uuid] = core.now + GRACE_S
 
     def _load_waiting(self) -> None:
         held = self.catalog.queues.get(WAITING)
@@ -71,7 +72,7 @@ class Destination:
 
     # ------------------------------------------------------------------------------------------------ arrivals
 
-    def take(self, arrival: Arrival, *, message_format: int) -> bool | None:
+    def take(self, arrival: "Arrival", *, message_format: int) -> bool | None:
         """True: decided and taken into the turn. False: no place for it. None: its queue is full, wait for room."""
         core = self.core
         origin = self._origin(arrival.identity.origin)
@@ -95,7 +96,8 @@ class Destination:
         if verdict is Verdict.FULL:
             return False
         value, size = self._pack(arrival, message_format, late=verdict is Verdict.LATE)
-        if not core.has_room(len(value), forwarding=True):
+        reserve = NEXT_BYTES if number == origin.next_missing else 0
+        if not core.has_room(len(value), forwarding=True, reserve=reserve):
             return False if core.room_is_known else None
         if verdict is Verdict.WAIT:
             core.turn.keep_origin(origin)
@@ -127,7 +129,7 @@ class Destination:
             )
         self._changed(origin)
 
-    def _pack(self, arrival: Arrival, message_format: int, *, late: bool) -> tuple[bytes, int]:
+    def _pack(self, arrival: "Arrival", message_format: int, *, late: bool) -> tuple[bytes, int]:
         clock = self.core.clock
         value = entry.pack(
             flags=(entry.DURABLE if arrival.durable else 0) | (entry.LATE if late else 0),
@@ -200,6 +202,7 @@ class Destination:
                 origin = self.catalog.origins.get(uuid)
                 if origin is None or not origin.gaps():  # asked again until it is done: a full disk undoes it
                     del self.closing[uuid]
+                    self.catalog.drop_replaced(uuid)
                     continue
                 self.closing[uuid] = now + TICK_S
                 self.skip(origin, "its store was replaced")

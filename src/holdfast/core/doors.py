@@ -23,6 +23,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
         "container_id": core.config.name,
         "max_message_size": core.config.limits.message_bytes_max,
         "offered_capabilities": (sessions.CAPABILITY,),
+        "decoded": event.decoded,
     }
     told: dict[Any, Any] = {
         Symbol("product"): "Holdfast",

@@ -8,6 +8,7 @@ milliseconds since the epoch. Connections are named by integers that the driver 
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.amqp.direct import Chunk
 from holdfast.broker.port import Batch
 
 # --------------------------------------------------------------------------------------------------- events
@@ -15,12 +16,16 @@ from holdfast.broker.port import Batch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOpened:
-    """A transport is up. `neighbour` names the neighbour that we dialled; None for one that came to us."""
+    """A transport is up. `neighbour` names the neighbour that we dialled; None for one that came to us.
+
+    `decoded`: both ends are engines in one process, which pass frames that are not spelt out.
+    """
 
     connection: int
     peer: str
     loopback: bool
     neighbour: str | None = None
+    decoded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +34,14 @@ class BytesReceived:
 
     connection: int
     data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FramesReceived:
+    """What a `decoded` peer said: the chunks of its SendBytes."""
+
+    connection: int
+    frames: list[Chunk]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +107,13 @@ class TurnEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardingChanged:
+    """Routes were computed anew. `table`: destination -> neighbour that its messages go to next, all of them."""
+
+    table: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
     """The operator wants the node to end: close every peer properly, commit what is taken."""
 
@@ -101,6 +121,7 @@ class Stopping:
 Event = (
     ConnectionOpened
     | BytesReceived
+    | FramesReceived
     | ConnectionLost
     | ConnectFailed
     | WritingPaused
@@ -109,6 +130,7 @@ Event = (
     | CommitRefused
     | TimerFired
     | TurnEnded
+    | ForwardingChanged
     | Stopping
 )
 
@@ -117,10 +139,10 @@ Event = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendBytes:
-    """Write these chunks, in order, with one `writelines`."""
+    """Write these chunks, in order, with one `writelines`. On a `decoded` connection: list[Chunk]."""
 
     connection: int
-    chunks: list[bytes]
+    chunks: list[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

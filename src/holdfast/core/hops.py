@@ -6,6 +6,8 @@ epoch. traffic-control §3.2: the copy stays until the neighbour has stored its 
 """
 
 from collections import deque
+from dataclasses import dataclass, field
+from hashlib import sha256
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -22,6 +24,7 @@ from holdfast.broker.queue import Queue
 from holdfast.core import annotate
 from holdfast.core.egress import too_large
 from holdfast.core.endings import dead_letter, stone_of, tombstone
+from holdfast.core.forwarding import HELD_MAX
 from holdfast.core.ingress import Ingress
 from holdfast.core.peer import Peer
 from holdfast.errors import RemoteProtocolError
@@ -44,11 +47,15 @@ TO: Final = Symbol("x-opt-holdfast-to")
 RECEIPT: Final = Symbol("x-opt-holdfast-receipt")
 TOMBSTONE: Final = Symbol("x-opt-holdfast-tombstone")
 
-RETRY_S: Final = 1.0
-"""How long a sender waits before it tries again where the neighbour would not take a number."""
+RETRY_S: Final = (1.0, 30.0)
+"""How long a sender waits before it tries again where the neighbour would not take a number, or, longer each time up
+to the second, the link itself."""
 
-ROOM_BYTES: Final = 256 * 1024
-"""Below that a node gives its neighbours no credit."""
+ASIDE_MAX: Final = 20_000
+"""Messages that one sender puts aside, unsent; more than what may wait at a destination for one missing number."""
+
+KEY_BYTES_MAX: Final = 390
+"""A hop's key, made of two names: what a key of the store's small tables holds (broker/port.py), with its kind."""
 
 _DELIVERY_ANNOTATIONS: Final = Struct(">3sBII")
 
@@ -67,10 +74,28 @@ _TOMBSTONE_KEY: Final = _item(TOMBSTONE) + b"\x41"
 _U64: Final = Struct(">Q").pack
 
 
+@dataclass(slots=True)
+class Blocked:
+    """An origin whose number the destination had no place for; its messages are put aside, by sequence: number."""
+
+    due: float
+    lowest: int
+    """The lowest number that was tried."""
+    aside: dict[int, int] = field(default_factory=dict)
+    attempts: int = 0
+    probe: int | None = None
+    """The sequence that is tried now."""
+
+
 class CustodySender:
     """Our end towards `neighbour` for `destination`; a taker on the transmission queue's cursor.
 
     It outlives its links: what is in doubt stays its own until the next answer says how far the neighbour stored.
+    Only the next hop's sender takes entries (`active`). One that was it before gives all back, which goes again by
+    the new way; an answer that it still gets retires what it speaks of, wherever that entry is by then.
+
+    Where a number was not taken, what else is queued of its origin is put aside, so that other origins flow on, and
+    the lowest number of it is tried alone, later each time: it is the missing one, if that is here at all.
     """
 
     def __init__(self, core: "NodeCore", neighbour: "Neighbour", destination: str, queue: Queue) -> None:
@@ -87,9 +112,35 @@ class CustodySender:
         self.in_doubt: dict[int, int] = {}
         """Number -> sequence under `epoch`, in ascending order."""
         self.retry_at: float | None = None
-        self.sent = 0
-        """The highest number of our own that this life has sent there."""
+        self.refusals = 0
+        self.active = False
+        self.blocked: dict[UUID, Blocked] = {}
         queue.shared.attach(self)
+
+    # ------------------------------------------------------------------------------------------------ route
+
+    def go(self, peer: Peer | None) -> None:
+        """The way to the destination is by this neighbour; `peer` where its session is up."""
+        if not self.active:
+            self.active = True
+            self.queue.touch()
+        if self.link is None and peer is not None:
+            self.attach(peer)
+
+    def stop(self) -> None:
+        """The way is another one now. The map of what is in doubt is kept: it may be answered yet."""
+        if not self.active:
+            return
+        self.active = False
+        self.retry_at = None
+        self.blocked.clear()
+        self._give_back([sequence for sequence, shown in self.queue.shared.shown.items() if shown.taker is self])
+
+    def _give_back(self, sequences: list[int]) -> None:
+        """Those of `sequences` that are still this sender's own go back to their places."""
+        cursor = self.queue.shared
+        mine = [sequence for sequence in sequences if (shown := cursor.shown.get(sequence)) and shown.taker is self]
+        cursor.give_back(mine, failed=False)
 
     # ------------------------------------------------------------------------------------------------ link
 
@@ -128,10 +179,13 @@ class CustodySender:
         stored = [sequence for number, sequence in self.in_doubt.items() if number <= known]
         again = [sequence for number, sequence in self.in_doubt.items() if number > known]
         self.in_doubt.clear()
-        cursor = self.queue.shared
-        cursor.finish(stored)
-        cursor.give_back(again, failed=False)
+        self.queue.shared.finish_wherever(stored)
+        self._unblock(stored)
+        for blocked in self.blocked.values():
+            blocked.probe = None
+        self._give_back(again)
         self.number = 0
+        self.refusals = 0
         self.open = True
         self.queue.touch()
 
@@ -147,14 +201,30 @@ class CustodySender:
         link = self.link
         if not self.open or link is None or self.peer is None or not self.peer.writable or not link.sendable:
             return 0
+        if not self.active or self.core.forwarding.held(self.destination) >= HELD_MAX:
+            return 0
+        if self.blocked and sum(len(blocked.aside) for blocked in self.blocked.values()) >= ASIDE_MAX:
+            return 0
         return min(link.credit, self.core.config.limits.hop_in_doubt_max - len(self.in_doubt))
 
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
-        link, peer = self.link, self.peer
+        core = self.core
+        if core.forwarding.holds(self.destination, sequence):
+            return  # kept in our hands, unsent, until a table changes; what is behind it goes on
+        item = entry.unpack(value)
+        assert item.identity is not None
+        blocked = self.blocked.get(item.identity.origin)
+        if blocked is not None:
+            blocked.aside[sequence] = item.identity.number
+            if item.identity.number < blocked.lowest:
+                blocked.due = core.now
+            return
+        self._send(sequence, value, item)
+
+    def _send(self, sequence: int, value: bytes, item: entry.Entry) -> None:
+        link, peer, core = self.link, self.peer, self.core
         assert link is not None and peer is not None
         self.number += 1
-        core = self.core
-        item = entry.unpack(value)
         if self.queue.expired(value):  # its end goes in its place, lest all behind it wait
             item = entry.unpack(stone_of(core, item))
             self.queue.expired_total += 1
@@ -170,8 +240,9 @@ class CustodySender:
             return
         link.send(parts, context=self.number, message_format=item.message_format)
         self.in_doubt[self.number] = sequence
-        if item.identity.origin == core.store_uuid and item.identity.number > self.sent:
-            self.sent = item.identity.number
+        if item.identity.origin == core.store_uuid:
+            sent = core.forwarding.sent
+            sent[self.destination] = max(item.identity.number, sent.get(self.destination, 0))
         peer.touch()
         if core.config.telemetry_messages:
             core.record_message("sent", self.queue, sequence, value, destination=self.destination)
@@ -191,15 +262,70 @@ class CustodySender:
             _TRACE_KEY,
             trace,
         ]
-        receipt = self.core.catalog.receipts.get(self.destination, 0)
-        if receipt and item.identity.origin == self.core.store_uuid:
+        receipt = self.core.forwarding.receipt_for(item.identity.origin, self.destination)
+        if receipt:
             fields += [_RECEIPT_KEY, _U64(receipt)]
         if item.flags & entry.TOMBSTONE:
             fields.append(_TOMBSTONE_KEY)
-        count = 10 + (2 if receipt and item.identity.origin == self.core.store_uuid else 0)
+        count = 10 + (2 if receipt else 0)
         count += 2 if item.flags & entry.TOMBSTONE else 0
         body = b"".join(fields)
         return _DELIVERY_ANNOTATIONS.pack(b"\x00\x53\x71", 0xD1, len(body) + 4, count) + body
+
+    # ------------------------------------------------------------------------------------------------ aside
+
+    def _block(self, sequence: int | None) -> None:
+        """What `sequence` is of was not taken: its origin waits."""
+        value = self.queue.value(sequence) if sequence is not None else None
+        identity = entry.unpack(value).identity if value is not None else None
+        if identity is None or not self.active:
+            return
+        first, longest = RETRY_S
+        blocked = self.blocked.get(identity.origin)
+        if blocked is None:  # its first try is with the next epoch
+            self.blocked[identity.origin] = Blocked(self.core.now, identity.number)
+            return
+        blocked.attempts += 1
+        blocked.due = self.core.now + min(longest, first * 2.0 ** min(blocked.attempts, 10))
+        blocked.lowest = min(blocked.lowest, identity.number)
+        blocked.probe = None
+
+    def _unblock(self, stored: list[int]) -> None:
+        """A number that was tried is among what was taken: all of its origin that is aside goes, in order."""
+        for origin, blocked in list(self.blocked.items()):
+            if blocked.probe in stored:
+                del self.blocked[origin]
+                self._give_back(list(blocked.aside))
+
+    def _try_blocked(self, now: float) -> None:
+        """Sends the lowest number of each blocked origin whose time has come."""
+        for origin, blocked in list(self.blocked.items()):
+            if blocked.probe is not None or now < blocked.due:
+                continue
+            if self.link is None or not self.link.sendable:
+                blocked.due = now + RETRY_S[0]
+                continue
+            shown = self.queue.shared.shown
+            while blocked.aside:
+                sequence = min(blocked.aside, key=blocked.aside.__getitem__)
+                number = blocked.aside.pop(sequence)
+                value = self.queue.value(sequence)
+                if value is not None and sequence in shown and shown[sequence].taker is self:
+                    blocked.probe = sequence
+                    blocked.lowest = min(blocked.lowest, number)
+                    self._send(sequence, value, entry.unpack(value))
+                    break
+            else:
+                if self.queue.messages > len(self.in_doubt):  # what may be of it has not been taken up yet
+                    blocked.due = now + RETRY_S[0]
+                else:
+                    del self.blocked[origin]
+
+    def next_deadline(self) -> float | None:
+        """When `tick` is wanted, while the session is up."""
+        if self.retry_at is not None or not self.open:
+            return self.retry_at
+        return min((blocked.due for blocked in self.blocked.values() if blocked.probe is None), default=None)
 
     # ------------------------------------------------------------------------------------------------ events
 
@@ -210,9 +336,12 @@ class CustodySender:
         """Accepted numbers leave; a number that was not taken ends the epoch, and all from it on goes again."""
         if isinstance(state, Accepted):
             stored = [self.in_doubt.pop(number) for number in contexts if number in self.in_doubt]
-            self.queue.shared.finish(stored)
+            self.queue.shared.finish_wherever(stored)
+            self._unblock(stored)
             self.queue.touch()
         elif state is not None and self.link is not None and not self.link.detached:
+            if self.open:
+                self._block(self.in_doubt.get(min(contexts)))
             self.open = False
             self.link.detach(closed=True)
             assert self.peer is not None
@@ -221,20 +350,24 @@ class CustodySender:
             self.link.settle(first, last, state)
 
     def gone(self, unsettled: list[Any]) -> None:
-        link_was_open = self.link is not None
-        peer = self.peer
+        link, peer = self.link, self.peer
         self.lost()
-        if link_was_open and peer is not None and self.neighbour.peer is peer and not peer.amqp.closed:
-            self.retry_at = self.core.now + RETRY_S
+        if self.active and peer is not None and self.neighbour.peer is peer and not peer.amqp.closed:
+            first, longest = RETRY_S
+            self.retry_at = self.core.now + min(longest, first * 2.0**self.refusals)
+            if link is not None and link.refused:
+                self.refusals = min(self.refusals + 1, 10)
 
     def tick(self, now: float) -> None:
         if self.retry_at is not None and now >= self.retry_at and self.neighbour.established:
             assert self.neighbour.peer is not None
             self.attach(self.neighbour.peer)
+        elif self.blocked and self.open:
+            self._try_blocked(now)
 
 
 class CustodyReceiver(Ingress):
-    """The neighbour's end of its hop to us for `destination`, which is this node."""
+    """The neighbour's end of its hop to us for `destination`: this node, or one that it forwards to."""
 
     def __init__(
         self, core: "NodeCore", peer: Peer, link: Receiver, *, neighbour: str, destination: str, epoch: UUID
@@ -243,6 +376,9 @@ class CustodyReceiver(Ingress):
         self.neighbour = neighbour
         self.destination = destination
         self.key = f"{neighbour}\0{destination}".encode()
+        if len(self.key) > KEY_BYTES_MAX:
+            self.key = sha256(self.key).digest()
+        self.in_transit = destination != core.config.name
         self.epoch = epoch
         self.taken = 0
         self.failed = False
@@ -268,8 +404,9 @@ class CustodyReceiver(Ingress):
                 self.parked.popleft()
         if self.parked or self.failed or not self.link.attached:
             return
-        if self.core.has_room(ROOM_BYTES, forwarding=True):
-            self.top_up(self.core.config.limits.credit)
+        window = self.core.forwarding.window(self.destination)
+        if window:
+            self.top_up(window)
         else:  # full: credit is withheld, nothing is sent back and forth
             self.core.wait_for_room(self)
 
@@ -280,8 +417,8 @@ class CustodyReceiver(Ingress):
             del self.core.custody_receivers[self.key]
 
     def refused(self, deliveries: list[int]) -> None:
+        self.settle(deliveries, Released())  # first: the lowest that was not taken is told first
         self.fail()
-        self.settle(deliveries, Released())
 
     def fail(self) -> None:
         """A number cannot be stored: it and every later one of this epoch go back; the sender begins a new one."""
@@ -312,14 +449,21 @@ class CustodyReceiver(Ingress):
         if number <= self.taken:
             self.core.turn.arrived(self, delivery.delivery_id)
             return True
-        taken = self.core.destination.take(arrival, message_format=delivery.message_format or 0)
+        message_format = delivery.message_format or 0
+        if self.in_transit:
+            taken = self.core.forwarding.take(self, arrival, message_format)
+        else:  # asked first, whatever the trace says (CUSTODY, "Trace")
+            self.core.forwarding.arrived(arrival.identity.origin, self.neighbour)
+            taken = self.core.destination.take(arrival, message_format=message_format)
         if taken is None:
             if not self.core.room_is_known:
                 self.core.wait_for_room(self)
             return False
         if not taken:
-            self.fail()
             self.settle([delivery.delivery_id], Released())
+            if self.parked and self.parked[0] is delivery:
+                self.parked.popleft()
+            self.fail()
             return True
         self.taken = number
         self.core.put_hop(self)

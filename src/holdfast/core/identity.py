@@ -34,9 +34,7 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
     lives = core.identities_at_start
     first = lives.get(destination, 1)
     core.record("loss", {"origin": str(old), "first": first, "last": mark, "reason": "this store was restored"})
-    for neighbour in core.neighbours.values():
-        for sender in neighbour.senders.values():
-            sender.sent = 0
+    core.forwarding.sent.clear()
     for name, queue in core.catalog.transmissions():
         core.catalog.identities[name] = 1
         core.catalog.receipts[name] = 0
@@ -88,15 +86,20 @@ def _renamed(core: "NodeCore", destination: str, value: bytes, old: UUID, since:
     return entry.repack(item._replace(identity=next_identity(core, destination), trace=()))
 
 
-def receipt(core: "NodeCore", destination: str, origin: UUID, mark: int) -> None:
+def check(core: "NodeCore", destination: str, number: int) -> bool:
+    """Whether `number` of ours, which another node shows us, can be; else a restored store's, and we are someone new.
+
+    What this life numbered and has not sent, whichever way, nobody else can have.
+    """
+    if number < core.identities_at_start.get(destination, 1) or number <= core.forwarding.sent.get(destination, 0):
+        return True
+    renew(core, destination, number)
+    return False
+
+
+def receipt(core: "NodeCore", destination: str, mark: int) -> None:
     """The destination's word on what it finished of ours (CUSTODY, end to end 2)."""
-    if origin != core.store_uuid or mark <= core.catalog.receipts.get(destination, 0):
-        return
-    neighbour = core.next_hop(destination)
-    sender = neighbour.senders.get(destination) if neighbour is not None else None
-    first_of_this_life = core.identities_at_start.get(destination, 1)
-    if mark >= first_of_this_life and mark > (sender.sent if sender is not None else 0):
-        renew(core, destination, mark)
+    if mark <= core.catalog.receipts.get(destination, 0) or not check(core, destination, mark):
         return
     core.catalog.receipts[destination] = mark
     core.catalog.put_receipt(destination)

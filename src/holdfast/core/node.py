@@ -18,9 +18,10 @@ from holdfast.broker.queue import Clock, Queue, Work
 from holdfast.core import attach, events, sessions
 from holdfast.core.catalog import STEADY_KEY, Catalog, Tables
 from holdfast.core.config import NodeConfig
-from holdfast.core.destination import GRACE_S, Destination
+from holdfast.core.destination import Destination
 from holdfast.core.doors import open_door, welcome
 from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
+from holdfast.core.forwarding import Forwarding
 from holdfast.core.hops import CustodyReceiver, CustodySender
 from holdfast.core.ingress import Ingress, ProducerLink
 from holdfast.core.management import ReplyLink
@@ -89,22 +90,27 @@ class NodeCore:
         self.telemetry_at = now
         self.totals: dict[str, tuple[int, int, int]] = {}
         self.destination = Destination(self)
+        self.forwarding = Forwarding(self)
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
         for destination, _ in self.catalog.transmissions():
-            self.pump_to(destination)
+            self.forwarding.steer(destination)
         self.record("node", {"event": "started", "store": str(self.store_uuid), "resident_bytes": None})
 
     # ------------------------------------------------------------------------------------------------ surface
 
     def handle(self, event: events.Event, now: float) -> list[events.Command]:
         """What the event makes of the node; the commands are to be carried out in order."""
-        self.now = now
-        if isinstance(event, events.BytesReceived):
+        if now != self.now:
+            self._tell_time(now)
+        if isinstance(event, (events.BytesReceived, events.FramesReceived)):
             peer = self.connections.get(event.connection)
             if peer is not None:
                 if peer.neighbour is not None:
                     peer.neighbour.heard_at = now
-                self._told(peer, peer.amqp.receive(event.data, now))
+                if isinstance(event, events.BytesReceived):
+                    self._told(peer, peer.amqp.receive(event.data, now))
+                else:
+                    self._told(peer, peer.amqp.receive_frames(event.frames, now))
                 peer.touch()
         elif isinstance(event, events.TurnEnded):
             self._end_turn(event)
@@ -130,9 +136,9 @@ class NodeCore:
             at = neighbour.next_deadline()
             if at is not None:
                 deadlines.append(at)
-        at = self.destination.next_deadline()
-        if at is not None:
-            deadlines.append(at)
+        for at in (self.destination.next_deadline(), self.forwarding.next_deadline()):
+            if at is not None:
+                deadlines.append(at)
         return min(deadlines)
 
     def _handle_rare(self, event: events.Event) -> None:
@@ -157,6 +163,8 @@ class NodeCore:
                         link.credited()
         elif isinstance(event, events.CommitRefused):
             self._refused(event)
+        elif isinstance(event, events.ForwardingChanged):
+            self.forwarding.change(event.table)
         elif isinstance(event, events.Stopping):
             self._stop()
 
@@ -278,18 +286,8 @@ class NodeCore:
         self.totals.pop(queue.name, None)
 
     def next_hop(self, destination: str) -> sessions.Neighbour | None:
-        """The neighbour that a message for `destination` goes to next; today the destination itself."""
-        return self.neighbours.get(destination)
-
-    def pump_to(self, destination: str) -> None:
-        neighbour = self.next_hop(destination)
-        if neighbour is not None:
-            neighbour.sender_to(destination)
-
-    def established(self, neighbour: sessions.Neighbour) -> None:
-        for destination, _ in self.catalog.transmissions():
-            if self.next_hop(destination) is neighbour:
-                neighbour.sender_to(destination)
+        """The neighbour that a message for `destination` goes to next, None where no way is known."""
+        return self.forwarding.next_hop(destination)
 
     def connect(self, name: str) -> None:
         self.commands.append(events.Connect(neighbour=name))
@@ -307,21 +305,6 @@ class NodeCore:
         self.catalog.put_hop(receiver.key, receiver.epoch.bytes, receiver.taken)
         self._hops_in_turn[receiver.key] = (receiver.epoch.bytes, receiver.taken)
 
-    def origins_of(self, neighbour: sessions.Neighbour) -> list[UUID]:
-        """Origins whose receipts travel by that neighbour: its own store, today."""
-        store = self.catalog.neighbour_stores.get(neighbour.name)
-        return [] if store is None else [store]
-
-    def neighbour_store(self, neighbour: sessions.Neighbour, store: UUID) -> None:
-        """The store that a neighbour's name has now; a new one lets the old one's gaps close after a grace time."""
-        old = self.catalog.neighbour_stores.get(neighbour.name)
-        if old == store:
-            return
-        self.catalog.put_neighbour(neighbour.name, store)
-        if old is not None:
-            self.log("WARNING", f"neighbour {neighbour.name} has a new store {store}, was {old}")
-            self.destination.closing[old] = self.now + GRACE_S
-
     def lost(self, origin: UUID, ranges: list[tuple[int, int]], reason: str) -> None:
         for first, last in ranges:
             self.losses.append({"origin": str(origin), "first": first, "last": last, "reason": reason})
@@ -331,12 +314,15 @@ class NodeCore:
 
     # ------------------------------------------------------------------------------------------------ entries
 
-    def has_room(self, size: int, *, forwarding: bool = False) -> bool:
-        """Whether the store surely takes one more entry of that size; forwarding may use a part of the reserve."""
+    def has_room(self, size: int, *, forwarding: bool = False, reserve: int = 0) -> bool:
+        """Whether the store surely takes one more entry of that size; forwarding may use a part of the reserve.
+
+        `reserve`: bytes of it beyond that part, for what must get through when even that is used up.
+        """
         room = self.room_bytes - self.work.batch.bytes_appended
         if self.in_flight is not None:
             room -= self.in_flight.batch.bytes_appended
-        return room + (FORWARDING_BYTES if forwarding else 0) >= size
+        return room + (FORWARDING_BYTES if forwarding else 0) + reserve >= size
 
     @property
     def room_is_known(self) -> bool:
@@ -361,7 +347,6 @@ class NodeCore:
 
     def _end_turn(self, event: events.TurnEnded) -> None:
         self.clock.wall_ms = event.wall_ms
-        self.clock.steady_ms = self.steady_at_start_ms + int((self.now - self.started_at) * 1000)
         if event.resident_bytes is not None:
             self.resident_bytes = event.resident_bytes
         for _ in range(4):  # a turn that needs no disk may make more to offer
@@ -537,6 +522,13 @@ class NodeCore:
 
     # ------------------------------------------------------------------------------------------------ time
 
+    def _tell_time(self, now: float) -> None:
+        """Before anything is made of an event: what it brings is not as old as the last turn."""
+        self.now = now
+        steady_ms = self.steady_at_start_ms + int((now - self.started_at) * 1000)
+        self.clock.wall_ms += steady_ms - self.clock.steady_ms
+        self.clock.steady_ms = steady_ms
+
     def _tick(self) -> None:
         now = self.now
         for peer in list(self.connections.values()):
@@ -547,6 +539,7 @@ class NodeCore:
         for neighbour in self.neighbours.values():
             neighbour.tick(now)
         self.destination.tick(now)
+        self.forwarding.tick(now)
         if now >= self.telemetry_at:
             self.telemetry_at = now + self.config.telemetry_interval_s
             if self.in_flight is None:  # space may have come back while nothing was committed

@@ -109,7 +109,12 @@ def status(core: "NodeCore") -> dict[str, Any]:
             for neighbour in core.neighbours.values()
         ],
         "routes": [
-            {"destination": name, "next_hop": name, "waiting": Ulong(queue.messages)}
+            {
+                "destination": name,
+                "next_hop": hop.name if (hop := core.next_hop(name)) is not None else None,
+                "waiting": Ulong(queue.messages),
+                "held": core.forwarding.held(name),
+            }
             for name, queue in core.catalog.transmissions()
         ],
         "origins": origins,

@@ -15,10 +15,10 @@ from holdfast.amqp.connection import Delivery, Receiver, Sender
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Source, Target
 from holdfast.amqp.types import Symbol, Ulong
+from holdfast.broker.address import NAME_BYTES_MAX
 from holdfast.core.config import NeighbourConfig
 from holdfast.core.egress import Egress
 from holdfast.core.hops import CustodySender
-from holdfast.core.identity import receipt
 from holdfast.core.ingress import Ingress
 from holdfast.core.peer import Peer
 from holdfast.errors import RemoteProtocolError
@@ -99,7 +99,12 @@ class Neighbour:
         self.opened_at = 0.0
         self.flaps = 0
         self.senders: dict[str, CustodySender] = {}
-        self.told: dict[UUID, int] = {}
+        self.told: dict[tuple[str, UUID], int] = {}
+        """(destination, origin) -> the last mark told in this session."""
+        self.brings: dict[tuple[UUID, str], None] = {}
+        """(origin, destination) of what it was the last to bring."""
+        self.version: int | None = None
+        """The version of its forwarding table, as it last told."""
 
     @property
     def name(self) -> str:
@@ -146,8 +151,9 @@ class Neighbour:
         if self.control is not None and self.control.attached:
             deadline = min(deadline, self.probe_at)
         for sender in self.senders.values():
-            if sender.retry_at is not None and self.established:
-                deadline = min(deadline, sender.retry_at)
+            at = sender.next_deadline() if self.established else None
+            if at is not None:
+                deadline = min(deadline, at)
         return deadline
 
     def connect_failed(self, reason: str) -> None:
@@ -196,7 +202,7 @@ class Neighbour:
             self.hold_time_s = max(min(self.hold_time_s, theirs / 1000), 0.1)
         store = properties.get(STORE)
         if isinstance(store, UUID):
-            self.core.neighbour_store(self, store)
+            self.core.forwarding.neighbour_store(self, store)
 
     def _yields_to(self, peer: Peer) -> bool:
         """Of two connections that cross, both sides keep the one that the lower name dialled; else the newer."""
@@ -226,8 +232,9 @@ class Neighbour:
 
     def control_attached(self) -> None:
         """Our control link was answered: tell what we are and what we have of theirs, before anything else."""
-        marks = self._marks(everything=True)
-        self.send({"kind": "hello", "store": self.core.store_uuid, "marks": marks})
+        self.told.clear()
+        version = Ulong(self.core.forwarding.version)
+        self._tell_marks({"kind": "hello", "store": self.core.store_uuid, "version": version})
         self.probe_at = self.core.now
         self._maybe_established()
 
@@ -235,7 +242,7 @@ class Neighbour:
         if self.state is State.OPEN_CONFIRM and self.heard_hello and self.control is not None and self.control.attached:
             self.attempts = 0
             self._move(Happened.CONTROL_UP)
-            self.core.established(self)
+            self.core.forwarding.established(self)
 
     def sender_to(self, destination: str) -> None:
         """Makes sure that the transmission queue for `destination` has its pump towards this neighbour."""
@@ -243,8 +250,7 @@ class Neighbour:
         if sender is None:
             queue = self.core.catalog.transmission(destination)
             sender = self.senders[destination] = CustodySender(self.core, self, destination, queue)
-        if self.established and sender.link is None and self.peer is not None:
-            sender.attach(self.peer)
+        sender.go(self.peer if self.established else None)
 
     # ------------------------------------------------------------------------------------------------ losing
 
@@ -266,38 +272,41 @@ class Neighbour:
 
     # ------------------------------------------------------------------------------------------------ control
 
-    def send(self, fields: dict[str, Any]) -> None:
-        """One control message; dropped where the link has no credit, since all of them are said again."""
+    def send(self, fields: dict[str, Any]) -> bool:
+        """One control message; False where the link has no credit and it is dropped, to be said again or not."""
         control = self.control
         if control is None or not control.attached or control.credit < 1 or self.peer is None:
-            return
+            return False
         control.send(b"\x00\x53\x77" + encode(fields), context=None, settled=True)
         self.peer.touch()
+        return True
+
+    def tell_version(self) -> None:
+        """Our forwarding table is another one: what we sent back may be tried again."""
+        self.send({"kind": "table", "version": Ulong(self.core.forwarding.version)})
 
     def _probe(self, now: float) -> None:
         self.probe_number += 1
         self.probe_sent[self.probe_number] = now
         while len(self.probe_sent) > 16:
             del self.probe_sent[next(iter(self.probe_sent))]
-        self.send({"kind": "probe", "number": Ulong(self.probe_number)})
-        marks = self._marks(everything=False)
-        if marks:
-            self.send({"kind": "marks", "marks": marks})
+        version = Ulong(self.core.forwarding.version)  # again: what told of a change may have been dropped
+        self.send({"kind": "probe", "number": Ulong(self.probe_number), "version": version})
+        self._tell_marks({"kind": "marks"})
 
-    def _marks(self, *, everything: bool) -> list[list[Any]]:
-        """(destination, origin, mark) of what we have stored of this neighbour's, which it has not been told."""
-        stores = self.core.origins_of(self)
-        marks = []
-        for origin in stores:
-            mark = self.core.destination.stored_marks.get(origin, 0)
-            if everything or self.told.get(origin, 0) < mark:
-                self.told[origin] = mark
-                marks.append([self.core.config.name, origin, Ulong(mark)])
-        return marks[:RECEIPTS_MAX]
+    def _tell_marks(self, fields: dict[str, Any]) -> None:
+        """(destination, origin, mark) of what came by this neighbour, and which it has not been told."""
+        at_first = fields["kind"] == "hello"
+        rows = self.core.forwarding.marks_for(self, RECEIPTS_MAX, at_first=at_first)
+        marks = [[destination, origin, Ulong(mark)] for destination, origin, mark in rows]
+        if (rows or at_first) and self.send(fields | {"marks": marks}):
+            self.told.update({(destination, origin): mark for destination, origin, mark in rows})
 
     def hear(self, fields: dict[Any, Any]) -> None:
         """A control message of the peer's. Unknown kinds are passed over: a newer neighbour may say more."""
         kind = fields.get("kind")
+        if kind in ("hello", "probe", "table"):
+            self._hear_version(fields.get("version"))
         if kind == "probe":
             number = fields.get("number")
             self.send({"kind": "echo", "number": number if isinstance(number, int) else None})
@@ -311,15 +320,23 @@ class Neighbour:
             for pair in marks[:RECEIPTS_MAX] if isinstance(marks, list) else []:
                 if isinstance(pair, list) and len(pair) == 3:
                     destination, origin, mark = pair
-                    known = isinstance(destination, str) and self.core.next_hop(destination) is self
-                    if known and isinstance(origin, UUID) and isinstance(mark, int):
-                        receipt(self.core, str(destination), origin, mark)
+                    if isinstance(destination, str) and isinstance(origin, UUID) and isinstance(mark, int):
+                        self._hear_mark(str(destination), origin, int(mark))
             store = fields.get("store")
             if kind == "hello" and isinstance(store, UUID):
-                self.core.neighbour_store(self, store)
+                self.core.forwarding.neighbour_store(self, store)
             if kind == "hello":
                 self.heard_hello = True
                 self._maybe_established()
+
+    def _hear_mark(self, destination: str, origin: UUID, mark: int) -> None:
+        if len(destination.encode("utf-8", "replace")) <= NAME_BYTES_MAX and mark < 2**63:
+            self.core.forwarding.hear_mark(self, destination, origin, mark)
+
+    def _hear_version(self, version: object) -> None:
+        if isinstance(version, int) and version != self.version:
+            self.version = int(version)
+            self.core.forwarding.version_heard(self)
 
 
 class ControlSender(Egress):

@@ -25,6 +25,7 @@ def undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
         if queue is not None:
             if (queue, sequence) not in turn.rewritten:
                 queue.undo(sequence, entry.size_of(value))
+                core.forwarding.undone(queue, sequence)
             else:
                 queue.uncache(sequence)
                 kept = queue.value(sequence)
@@ -51,7 +52,7 @@ def undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
     for (table, key), record in batch.puts.items():
         if (table, key) in gone:
             continue
-        if table in ("queues", "node") or (table == "custody" and key[:1] in b"rn"):
+        if table in ("queues", "node") or (table == "custody" and key[:1] in b"rnmo"):
             retry.puts.setdefault((table, key), record)
     for queue in core.catalog.queues.values():
         for name in ("", *queue.named):

@@ -169,7 +169,10 @@ _LISTS: Final[Mapping[str, Mapping[str, _Kind]]] = {
         "durable": _FLAG,
     },
     "user": {"name": _TEXT, "password_file": _TEXT},
+    "route": {"destination": _TEXT, "via": _TEXT},
 }
+_NAMED_BY: Final[Mapping[str, str]] = {"route": "destination"}
+"""The key by which an entry of a list is told from the others; `name` in all lists but these."""
 
 
 def _found(value: object) -> str:
@@ -200,11 +203,12 @@ def _check_tables(document: Mapping[str, Any]) -> None:
             if not (isinstance(value, list) and all(isinstance(entry, dict) for entry in value)):
                 raise ConfigError(f"{name}: found {_found(value)}, accepted is a list of tables, [[{name}]]")
             for number, entry in enumerate(value, 1):
-                given = entry.get("name")
+                key = _NAMED_BY.get(name, "name")
+                given = entry.get(key)
                 where = f"{name} {given!r}" if isinstance(given, str) else f"{name} number {number}"
                 _check_keys(where, entry, _LISTS[name])
                 if given is None:
-                    raise ConfigError(f"{where} name: missing, accepted is {_TEXT.accepted}")
+                    raise ConfigError(f"{where} {key}: missing, accepted is {_TEXT.accepted}")
         else:
             accepted = [f"[{table}]" for table in _TABLES] + [f"[[{table}]]" for table in _LISTS]
             raise ConfigError(f"{name}: unknown key, accepted are {', '.join(accepted)}")
@@ -274,6 +278,13 @@ def _user(table: Mapping[str, Any]) -> UserConfig:
     return UserConfig(name=name, password=_password(where, table["password_file"]))
 
 
+def _route(table: Mapping[str, Any]) -> tuple[str, str]:
+    destination = table["destination"]
+    if "via" not in table:
+        raise ConfigError(f"route {destination!r} via: missing, accepted is the name of a [[neighbour]]")
+    return destination, table["via"]
+
+
 def _settings(
     document: Mapping[str, Any],
     *,
@@ -290,6 +301,7 @@ def _settings(
         name=name,
         roles=tuple(node.get("roles", ("client",))),
         neighbours=tuple(_neighbour(table) for table in document.get("neighbour", ())),
+        forwarding=tuple(_route(table) for table in document.get("route", ())),
         queues=tuple(QueueConfig(**table) for table in document.get("queue", ())),
         users=tuple(_user(table) for table in document.get("user", ())),
         create_queues=node.get("create_queues", create_queues),

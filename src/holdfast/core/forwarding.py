@@ -1,0 +1,353 @@
+"""Custody on its way through: where what is for other nodes goes next, and what comes back (CUSTODY, "Transit").
+
+Rules of this file: the table is given from outside and may change at any moment; a message in transit is judged by
+its hop number alone, copies are its destination's business; what is kept of other nodes' messages beside the entries
+is bounded, and to lose it costs a retry or a later receipt, never a message.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from holdfast.broker import entry
+from holdfast.broker.queue import Queue
+from holdfast.core import identity
+from holdfast.core.destination import GRACE_S
+from holdfast.core.endings import dead_letter
+
+if TYPE_CHECKING:
+    from holdfast.core.hops import Arrival, CustodyReceiver
+    from holdfast.core.node import NodeCore
+    from holdfast.core.sessions import Neighbour
+
+PAIRS_MAX: Final = 10_000
+"""(origin, destination) pairs of which it is remembered who brought them, and the last mark."""
+
+HELD_MAX: Final = 10_000
+"""Returned messages held for one destination; beyond it nothing new is sent there, and nothing returned is taken."""
+
+RETURN_S: Final = (0.5, 60.0)
+"""The first and the longest wait before what was returned is sent again once a table changed. The longest is also
+how long it is held where nothing is heard to have changed: in a longer loop it may have, out of earshot."""
+
+RESERVE_BYTES: Final = 1024 * 1024
+"""What of the store's reserve transit may use beside that of arrivals for this node, each queue its share."""
+
+ROOM_BYTES: Final = 256 * 1024
+"""Below that a node gives its neighbours no credit, or little."""
+
+TIGHT_CREDIT: Final = 16
+"""The credit of a link whose queue may still use its share of the reserve."""
+
+
+@dataclass(slots=True)
+class Returned:
+    """What came back of one destination's messages, by sequence in its transmission queue, and when it goes again."""
+
+    due: float
+    sequences: dict[int, None] = field(default_factory=dict)
+    by: dict[str, None] = field(default_factory=dict)
+    """Neighbours that returned some of it."""
+    attempts: int = 0
+    sent_again_at: float = 0.0
+
+
+class Forwarding:
+    """The forwarding table of a node, and its part in the custody of messages that are for others."""
+
+    def __init__(self, core: "NodeCore") -> None:
+        self.core = core
+        self.table = dict(core.config.forwarding)
+        self.version = core.started_wall_ms
+        """Told to neighbours and compared for equality alone; wall time at start sets lives apart."""
+        self.sent: dict[str, int] = {}
+        """By destination: the highest number of our own that this life has sent, whichever way."""
+        self.brought: dict[tuple[UUID, str], str] = {}
+        """(origin, destination) -> the neighbour that last brought such a message: the way back for its receipts."""
+        self.returned: dict[str, Returned] = {}
+
+    # ------------------------------------------------------------------------------------------------ the table
+
+    def next_hop(self, destination: str) -> "Neighbour | None":
+        """Where a message for `destination` goes next: as the table says, else to a neighbour of that name."""
+        return self.core.neighbours.get(self.table.get(destination, destination))
+
+    def knows(self, destination: str) -> bool:
+        """Whether messages for `destination` are kept here: a way is known, or once was."""
+        return self.next_hop(destination) is not None or f"@{destination}" in self.core.catalog.queues
+
+    def change(self, table: dict[str, str]) -> None:
+        """A new table: every transmission queue is pumped by its next hop's sender, and by no other."""
+        core = self.core
+        accepted = {}
+        for destination, via in table.items():
+            if via in core.neighbours and destination != core.config.name:
+                accepted[destination] = via
+            else:
+                text = f"route to {destination!r}: found {via!r}, accepted is a neighbour, for another node than this"
+                core.log("WARNING", text)
+        if accepted == self.table:
+            return
+        self.table = accepted
+        self.version += 1
+        for destination, _ in core.catalog.transmissions():
+            self.steer(destination)
+        for destination in self.returned:
+            self._try_soon(destination)
+        for neighbour in core.neighbours.values():
+            neighbour.tell_version()
+
+    def steer(self, destination: str) -> None:
+        """Has the transmission queue for `destination` pumped by its next hop's sender alone."""
+        hop = self.next_hop(destination)
+        for neighbour in self.core.neighbours.values():
+            sender = neighbour.senders.get(destination)
+            if sender is not None and neighbour is not hop:
+                sender.stop()
+        if hop is not None:
+            hop.sender_to(destination)
+
+    def established(self, neighbour: "Neighbour") -> None:
+        for destination, _ in self.core.catalog.transmissions():
+            if self.next_hop(destination) is neighbour:
+                neighbour.sender_to(destination)
+
+    # ------------------------------------------------------------------------------------------------ in transit
+
+    def take(self, receiver: "CustodyReceiver", arrival: "Arrival", message_format: int) -> bool | None:
+        """True: taken into the turn, bound for the next node. None: no room, the link waits for it."""
+        core = self.core
+        destination = receiver.destination
+        ours = core.store_uuid
+        origin, number = arrival.identity
+        if origin == ours:
+            identity.check(core, destination, number)
+        else:
+            self._brought(origin, destination, receiver.neighbour)
+            self.note(origin, destination, arrival.receipt)
+        queue = core.catalog.transmission(destination)
+        trace = arrival.trace
+        came_back = ours in trace
+        if came_back:  # the loop is cut out, so that a trace grows by the way alone
+            trace = trace[: trace.index(ours)]
+        ended = arrival.tombstone
+        too_long = len(trace) >= entry.TRACE_MAX
+        clock = core.clock
+        value = entry.pack(
+            flags=(entry.DURABLE if arrival.durable or ended else 0) | (entry.TOMBSTONE if ended else 0),
+            enqueued_ms=clock.wall_ms,
+            bare=arrival.bare,
+            priority=arrival.priority,
+            expires_ms=clock.steady_ms + arrival.ttl_ms if arrival.ttl_ms is not None and not ended else 0,
+            message_format=message_format,
+            annotation_count=arrival.notes.item_count,
+            annotations=arrival.notes.items,
+            identity=arrival.identity,
+            trace=() if too_long else trace,
+            to=arrival.to,
+        )
+        size = len(arrival.bare) + len(arrival.notes.items)
+        if not ended:
+            crowded = came_back and self.held(destination) >= HELD_MAX
+            if crowded or not queue.fits(size) or not self._has_room(queue, len(value)):
+                core.wait_for_room(receiver)
+                return None
+        if too_long and not ended:
+            reason = f"the trace is full: {entry.TRACE_MAX} nodes passed it on, the last was {receiver.neighbour!r}"
+            core.log("ERROR", f"origin {origin} number {number} for {destination!r}: {reason}")
+            dead_letter(core, value, reason, destination)
+            value, size = self._end_of(arrival)
+        sequence = queue.append(value, size)
+        if came_back:
+            self._hold(destination, sequence, receiver.neighbour)
+        if core.config.telemetry_messages:
+            core.record_message("received", queue, sequence, value, destination=destination)
+        return True
+
+    def _end_of(self, arrival: "Arrival") -> tuple[bytes, int]:
+        stone = entry.pack(
+            flags=entry.DURABLE | entry.TOMBSTONE,
+            enqueued_ms=self.core.clock.wall_ms,
+            bare=b"\x00\x53\x77\x40",
+            identity=arrival.identity,
+            to=arrival.to,
+        )
+        return stone, entry.size_of(stone)
+
+    def _has_room(self, queue: Queue, size: int) -> bool:
+        """Whether the store takes `size` more for `queue`; near its bound each queue still has a small share.
+
+        The share is by destination, since ways to one destination never form a circle: of the full nodes on such a
+        way, the last that holds something for it has before it one whose share is free.
+        """
+        core = self.core
+        if core.has_room(size):
+            return True
+        return self._may_share(queue, size) and core.has_room(size, forwarding=True, reserve=RESERVE_BYTES)
+
+    def _may_share(self, queue: Queue, size: int) -> bool:
+        share = RESERVE_BYTES // max(1, sum(name.startswith("@") for name in self.core.catalog.queues))
+        return not queue.messages or queue.bytes_held + size <= share
+
+    def window(self, destination: str) -> int:
+        """The credit that a custody link for `destination` may have now; 0 where the store is full."""
+        core = self.core
+        if destination == core.config.name:
+            return core.config.limits.credit if core.has_room(ROOM_BYTES, forwarding=True) else 0
+        if core.has_room(ROOM_BYTES):
+            return core.config.limits.credit
+        queue = core.catalog.transmission(destination)
+        shared = self._may_share(queue, 0) and core.has_room(ROOM_BYTES, forwarding=True, reserve=RESERVE_BYTES)
+        return min(TIGHT_CREDIT, core.config.limits.credit) if shared else 0
+
+    # ------------------------------------------------------------------------------------------------ what came back
+
+    def _hold(self, destination: str, sequence: int, neighbour: str) -> None:
+        held = self.returned.get(destination)
+        now = self.core.now
+        if held is None:
+            held = self.returned[destination] = Returned(now + RETURN_S[1])
+        if not held.sequences:
+            held.due = now + RETURN_S[1]
+            if now - held.sent_again_at > RETURN_S[1]:
+                held.attempts = 0
+            text = f"messages for {destination!r} come back by {neighbour!r}: held until a table changes"
+            self.core.log("WARNING", text)
+        held.sequences[sequence] = None
+        held.by[neighbour] = None
+
+    def holds(self, destination: str, sequence: int) -> bool:
+        """Whether that entry waits for a table to change; its sender keeps it without sending it."""
+        held = self.returned.get(destination)
+        return held is not None and sequence in held.sequences
+
+    def held(self, destination: str) -> int:
+        """How many messages are held; at HELD_MAX nothing new is sent the same way."""
+        held = self.returned.get(destination)
+        return 0 if held is None else len(held.sequences)
+
+    def undone(self, queue: Queue, sequence: int) -> None:
+        """The append was refused: it never was."""
+        held = self.returned.get(queue.name[1:])
+        if held is not None and queue.name.startswith("@"):
+            held.sequences.pop(sequence, None)
+
+    def version_heard(self, neighbour: "Neighbour") -> None:
+        """That neighbour's table is another one now: what it returned, or would get, may be tried again."""
+        for destination, held in self.returned.items():
+            if neighbour.name in held.by or self.next_hop(destination) is neighbour:
+                self._try_soon(destination)
+        for sender in neighbour.senders.values():
+            if sender.retry_at is not None:
+                sender.retry_at = self.core.now
+
+    def _try_soon(self, destination: str) -> None:
+        held = self.returned[destination]
+        first, longest = RETURN_S
+        if held.sequences:
+            held.due = min(held.due, self.core.now + min(longest, first * 2.0 ** min(held.attempts, 10)))
+
+    def tick(self, now: float) -> None:
+        for destination, held in list(self.returned.items()):
+            if not held.sequences:
+                if now - held.sent_again_at > RETURN_S[1]:
+                    del self.returned[destination]
+            elif now >= held.due:
+                again, held.sequences = held.sequences, {}
+                held.by.clear()
+                held.attempts += 1
+                held.sent_again_at = now
+                queue = self.core.catalog.transmission(destination)
+                queue.shared.give_back(list(again), failed=False)
+
+    def next_deadline(self) -> float | None:
+        return min((held.due for held in self.returned.values() if held.sequences), default=None)
+
+    # ------------------------------------------------------------------------------------------------ receipts
+
+    def _brought(self, origin: UUID, destination: str, neighbour: str) -> None:
+        """Remembers the way back. After a restart it is learnt anew with the next message that passes."""
+        pair = (origin, destination)
+        before = self.brought.get(pair)
+        if before == neighbour:
+            return
+        if before is not None:
+            self._forget_pair(pair)
+        elif len(self.brought) >= PAIRS_MAX:
+            self._forget_pair(next(iter(self.brought)))
+        self.brought[pair] = neighbour
+        self.core.neighbours[neighbour].brings[pair] = None
+
+    def _forget_pair(self, pair: tuple[UUID, str]) -> None:
+        neighbour = self.core.neighbours[self.brought.pop(pair)]
+        neighbour.brings.pop(pair, None)
+        neighbour.told.pop((pair[1], pair[0]), None)
+
+    def note(self, origin: UUID, destination: str, mark: int) -> None:
+        """The highest word of `destination` on that origin which passed here, either way.
+
+        It is stored, a row for each pair in a batch that is written anyway, and goes along with each message of that
+        origin: so a destination with a new disk begins there, whichever node restarted in between.
+        """
+        passing = self.core.catalog.passing
+        if mark <= passing.get((origin, destination), 0):
+            return
+        if (origin, destination) not in passing and len(passing) >= PAIRS_MAX:
+            self.core.catalog.drop_passing(next(iter(passing)))
+        self.core.catalog.put_passing(origin, destination, mark)
+
+    def receipt_for(self, origin: UUID, destination: str) -> int:
+        """What goes along with a message as the last known receipt; 0 where none is known."""
+        catalog = self.core.catalog
+        if origin == self.core.store_uuid:
+            return catalog.receipts.get(destination, 0)
+        return catalog.passing.get((origin, destination), 0)
+
+    def hear_mark(self, neighbour: "Neighbour", destination: str, origin: UUID, mark: int) -> None:
+        """A row of a control message. Passed on at most once for each value, and so never in a circle."""
+        if destination == self.core.config.name or mark <= 0:
+            return
+        if (origin, destination) in neighbour.brings:  # it need not hear its own words
+            neighbour.told[destination, origin] = max(mark, neighbour.told.get((destination, origin), 0))
+        if origin == self.core.store_uuid:
+            identity.receipt(self.core, destination, mark)
+        else:
+            self.note(origin, destination, mark)
+
+    def marks_for(self, neighbour: "Neighbour", rows_max: int, *, at_first: bool) -> list[tuple[str, UUID, int]]:
+        """(destination, origin, mark) that the neighbour has not been told: of its own store, and of what it brought.
+
+        `at_first` looks for all of its own store: should that have been rolled back, it must hear so before it sends.
+        """
+        core = self.core
+        name, stored, passing = core.config.name, core.destination.stored_marks, core.catalog.passing
+        store = core.catalog.neighbour_stores.get(neighbour.name)
+        pairs = [] if store is None else [(store, name)]
+        if at_first:
+            pairs += [pair for pair in passing if pair[0] == store]
+        rows = []
+        for origin, destination in dict.fromkeys([*pairs, *neighbour.brings]):
+            mark = stored.get(origin, 0) if destination == name else passing.get((origin, destination), 0)
+            if mark > neighbour.told.get((destination, origin), 0):
+                rows.append((destination, origin, mark))
+                if len(rows) >= rows_max:
+                    break
+        return rows
+
+    def arrived(self, origin: UUID, neighbour: str) -> None:
+        """A message for this very node came by that neighbour: so its receipts go back."""
+        self._brought(origin, self.core.config.name, neighbour)
+
+    def neighbour_store(self, neighbour: "Neighbour", store: UUID) -> None:
+        """The store that a neighbour's name has now; a new one lets the old one's gaps close after a grace time."""
+        core = self.core
+        old = core.catalog.neighbour_stores.get(neighbour.name)
+        if old == store:
+            return
+        core.catalog.put_neighbour(neighbour.name, store)
+        core.catalog.drop_replaced(store)
+        core.destination.closing.pop(store, None)
+        if old is not None:
+            core.log("WARNING", f"neighbour {neighbour.name} has a new store {store}, was {old}")
+            core.catalog.put_replaced(old)
+            core.destination.closing[old] = core.now + GRACE_S
