@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format test demo bench-throughput bench-footprint kill-campaign constraints clean
+.PHONY: setup peers lint format test demo bench-throughput bench-footprint kill-campaign swarm canaries constraints clean
 
 setup: $(SETUP)
 
@@ -45,6 +45,17 @@ bench-footprint: setup
 
 kill-campaign: setup
 	$(BIN)/python -m holdfast.harness.campaign --cycles 200
+
+# `make swarm SEEDS=200 FIRST=5001`; a seed that fails prints the command that runs it again.
+SEEDS ?= 2000
+FIRST ?= 1
+
+swarm: setup
+	$(BIN)/holdfast sim swarm --seeds $(SEEDS) --first-seed $(FIRST)
+
+# Each planted defect must pass the unit tests and be found by the simulator; minutes for each.
+canaries: setup
+	$(BIN)/python tools/canaries.py
 
 # After a deliberate upgrade whose checks passed.
 constraints: setup

@@ -8,9 +8,11 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
+from holdfast.errors import ConfigError
 from support.process import NodeProcess
 
 # The same examples on every run and machine: a red check must be red for whoever looks next.
@@ -26,6 +28,22 @@ settings.load_profile("checks")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 StartNode = Callable[..., Awaitable[NodeProcess]]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--canary", metavar="NAME", help="plant this defect first (holdfast.harness.canaries)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What `--canary` names is planted in this process, before any test is collected."""
+    name = config.getoption("--canary")
+    if name is not None:
+        from holdfast.harness.canaries import plant_to_stay  # the tests without one load no more than they need
+
+        try:
+            plant_to_stay(name)
+        except ConfigError as error:
+            raise pytest.UsageError(str(error)) from None
 
 
 @pytest_asyncio.fixture

@@ -14,6 +14,7 @@ VERBS = [
     ["node"], ["send"], ["receive"], ["status"], ["queue"], ["queue", "list"], ["queue", "create"], ["queue", "delete"],
     ["queue", "purge"], ["queue", "skip"], ["subscription"], ["subscription", "list"], ["subscription", "delete"],
     ["pipeline"], ["pipeline", "ingest"], ["demo"],
+    ["sim"], ["sim", "run"], ["sim", "swarm"], ["sim", "list"], ["sim", "replay"],
 ]  # fmt: skip
 
 
@@ -30,7 +31,7 @@ def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.Cap
     assert exit_code(*verb, "--help") == 0
     text = capsys.readouterr().out
     assert "example:" in text and f"holdfast {verb[0]}" in text.split("example:")[1]
-    for hidden in ("--crash-point", "--points-file", "--selector"):
+    for hidden in ("--crash-point", "--points-file", "--selector", "--canary"):
         assert hidden not in text
 
 
@@ -52,7 +53,9 @@ def test_the_examples_are_grammatical(capsys: pytest.CaptureFixture[str]) -> Non
         "send q f --subject a --subject-from b --format csv", "send q f --subject-from b", "send q --property novalue",
         "send q --rate 0", "send q --priority 256", "send q --resume", "send q --retry -1", "send q --ttl 0",
         "queue create q --when-full drop-oldest", "queue create q --order some", "node --listen 5672",
-        "node --listen host:70000", "demo --flights 0", "topology check x", "route list", "perf", "console",
+        "node --listen host:70000", "demo --flights 0", "sim", "sim run", "sim replay", "sim run x --seed -1",
+        "sim run x --depth packets", "sim swarm --seeds 0", "sim swarm --jobs 0", "sim swarm --depth bytes",
+        "topology check x", "route list", "perf", "console",
     ],
 )  # fmt: skip
 def test_a_mistake_is_exit_2_and_said_in_a_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,6 +41,7 @@ def _number(low: float, high: float, what: str, kind: type = int) -> Callable[[s
 _COUNT: Final = _number(1, 1 << 62, "a whole number")
 _SEQUENCE: Final = _number(1, (1 << 64) - 1, "a sequence")
 _BYTES: Final = _number(1, 1 << 62, "a number of bytes")
+_SEED: Final = _number(0, (1 << 63) - 1, "a seed")
 _SECONDS: Final = _number(0, 1e9, "seconds", float)
 _SIZE: Final = _number(0, 64 * 1024 * 1024, "a number of bytes")
 
@@ -336,6 +337,77 @@ def _add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     _client_options(parser, retry_s=60.0)
     parser.set_defaults(run=_run_ingest)
+    parser = _verb(
+        actions,
+        "swarm",
+        "spreads seeds of the simulator over a Spark cluster, a row of a table each",
+        "holdfast pipeline swarm --seeds 1000 --out ./verdicts --master 'local[2]'",
+    )
+    parser.add_argument(
+        "--scenario", default="swarm", metavar="NAME", help="of `holdfast sim list` (default %(default)s)"
+    )
+    parser.add_argument("--seeds", type=_COUNT, default=100, metavar="N", help="how many (default %(default)s)")
+    parser.add_argument("--first-seed", type=int, default=1, metavar="S", help="the first (default %(default)s)")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory, new or empty")
+    parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
+    parser.set_defaults(run=_run_pipeline_swarm)
+
+
+def _add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    group = _verb(
+        verbs,
+        "sim",
+        "runs whole topologies in virtual time, with faults, from a seed",
+        "holdfast sim list\nholdfast sim run line-cut --seed 7 --out ./line-cut\nholdfast sim swarm --seeds 100",
+    )
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parser = _verb(
+        actions,
+        "run",
+        "runs a scenario, and says whether every promise held",
+        "holdfast sim run satellite --seed 3 --json\nholdfast sim run ./mine.toml --seed 1 --out ./mine",
+    )
+    parser.add_argument("scenario", metavar="SCENARIO", help="a name from `holdfast sim list`, or a file.toml")
+    parser.add_argument("--seed", type=_SEED, default=1, metavar="S", help="default %(default)s")
+    _run_options(parser)
+    parser = _verb(
+        actions,
+        "swarm",
+        "runs many seeds, each of which draws its topology, workloads and faults",
+        "holdfast sim swarm --seeds 200 --first-seed 1000 --jobs 2 --out ./failures",
+    )
+    parser.add_argument("--seeds", type=_COUNT, default=100, metavar="N", help="how many (default %(default)s)")
+    parser.add_argument("--first-seed", type=_SEED, default=1, metavar="S", help="default %(default)s")
+    parser.add_argument("--jobs", type=_number(1, 1_024, "a number of processes"), metavar="J", help="at once")
+    parser.add_argument("--out", metavar="DIR", help="report and the plan of each seed that failed")
+    parser.add_argument("--canary", metavar="NAME", help=argparse.SUPPRESS)
+    _json_option(parser)
+    parser.set_defaults(run=_run_sim)
+    parser = _verb(actions, "list", "lists what `sim run` knows by name", "holdfast sim list")
+    _json_option(parser)
+    parser.set_defaults(run=_run_sim)
+    parser = _verb(
+        actions,
+        "replay",
+        "runs a kept plan again",
+        "holdfast sim replay ./out/plan.json --seed 7",
+    )
+    parser.add_argument("file", metavar="FILE.json", help="plan.json of an earlier run's --out")
+    parser.add_argument("--seed", type=_SEED, metavar="S", help="default: the one in the file")
+    _run_options(parser)
+
+
+def _run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--depth",
+        choices=("frames", "bytes"),
+        help="what nodes hand each other: decoded frames, or every byte (slower; the same history)",
+    )
+    parser.add_argument("--out", metavar="DIR", help="result, event log, timeline and plan go there")
+    # For the tests that plant a defect on purpose, to see it found.
+    parser.add_argument("--canary", metavar="NAME", help=argparse.SUPPRESS)
+    _json_option(parser)
+    parser.set_defaults(run=_run_sim)
 
 
 def _add_demo(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -397,6 +469,18 @@ def _run_ingest(args: argparse.Namespace) -> int:
     return ingest(args)
 
 
+def _run_pipeline_swarm(args: argparse.Namespace) -> int:
+    from holdfast.pipeline.commands import swarm
+
+    return swarm(args)
+
+
+def _run_sim(args: argparse.Namespace) -> int:
+    from holdfast.harness.sim_commands import sim
+
+    return sim(args)
+
+
 def _run_demo(args: argparse.Namespace) -> int:
     from holdfast.harness.demo import run_demo
 
@@ -422,6 +506,7 @@ def parser() -> argparse.ArgumentParser:
         _add_queue,
         _add_subscription,
         _add_pipeline,
+        _add_sim,
         _add_demo,
     ):
         add(verbs)

@@ -22,16 +22,16 @@ def test_round_trip(
     identity: tuple[UUID, int] | None, trace: list[UUID], to: str,
 ) -> None:  # fmt: skip
     identified = entry.Identity(*identity) if identity else None
-    trace = trace if identified else []
+    passed = b"".join(store.bytes for store in trace) if identified else b""
     value = entry.pack(
         flags=flags, enqueued_ms=enqueued, bare=bare, priority=priority, expires_ms=expires,
         message_format=message_format, annotation_count=2 if notes else 0, annotations=notes, identity=identified,
-        trace=trace, to=to,
+        trace=passed, to=to,
     )  # fmt: skip
     item = entry.unpack(value)
     assert item.flags == flags | (entry.CUSTODY if identified else 0)
     assert (item.enqueued_ms, item.expires_ms, item.priority) == (enqueued, expires, priority)
-    assert (item.identity, item.trace, item.to, item.message_format) == (identified, tuple(trace), to, message_format)
+    assert (item.identity, item.trace, item.to, item.message_format) == (identified, passed, to, message_format)
     assert (bytes(item.bare), bytes(item.annotations), item.annotation_count) == (bare, notes, 2 if notes else 0)
     assert entry.size_of(value) == item.size == len(bare) + len(notes)
 

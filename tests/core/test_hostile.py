@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from holdfast.amqp.codec import encode
 from holdfast.amqp.types import Symbol, Ulong
+from holdfast.core.config import Limits
 from holdfast.core.management import OPERATIONS
 from support.rig import Rig
 
@@ -99,3 +100,46 @@ def test_no_spin_while_a_dial_is_out() -> None:
     jfk.handle(events.TimerFired())
     jfk.end_turn()
     assert jfk.core.next_deadline() > rig.now
+
+
+def test_a_neighbours_wild_marks_make_a_node_someone_new_once_at_most() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    before = jfk.core.store_uuid
+    seen = {before}
+    for mark in (10**6, 10**9, 10**12):
+        neighbour = jfk.core.neighbours["hub"]
+        neighbour.hear({"kind": "marks", "marks": [["hub", jfk.core.store_uuid, Ulong(mark)]]})
+        rig.run(2)
+        seen.add(jfk.core.store_uuid)
+    assert len(seen) == 2
+    client = rig.client(jfk)
+    link = client.sender("work@hub")
+    rig.settle()
+    client.send(link, "1")
+    rig.run(2)
+    assert hub.bodies("work") == ["1"]
+
+
+def test_no_more_origins_are_taken_than_the_limit() -> None:
+    rig = Rig()
+    _, hub = rig.pair(limits=Limits(origins_max=1))
+    rig.run(1)
+    jfk = rig.nodes["jfk"]
+    client = rig.client(jfk)
+    link = client.sender("work@hub")
+    rig.settle()
+    client.send(link, "1")
+    rig.run(2)
+    jfk.crash()
+    jfk.store = type(jfk.store)(mint_from=rig.uuid)
+    jfk.start()
+    rig.run(2)
+    client = rig.client(jfk)
+    link = client.sender("work@hub")
+    rig.settle()
+    client.send(link, "2")
+    rig.run(3)
+    assert hub.bodies("work") == ["1"] and jfk.queue("@hub").messages == 1
+    assert any("1 origins are known" in line for line in hub.logs)

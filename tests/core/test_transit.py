@@ -77,7 +77,7 @@ def test_along_a_line_and_back() -> None:
     assert d.bodies("work") == names(1, 3000) and a.bodies("work") == names(1, 500)
     assert is_empty(*nodes)
     value = d.queue("work").read(0, count_max=1, bytes_max=1)[0][1]
-    assert entry.unpack(value).trace == tuple(node.store.uuid for node in (a, b, c))
+    assert entry.unpack(value).trace == b"".join(node.store.uuid.bytes for node in (a, b, c))
 
 
 def test_a_destination_never_heard_of_is_refused() -> None:
@@ -237,7 +237,7 @@ def test_stale_return() -> None:
     rig.run(2)
     assert d.bodies("work") == names(1, 60) and is_empty(*nodes) and not held(a)
     traces = {entry.unpack(value).trace for _, value in d.queue("work").read(0, count_max=100, bytes_max=2**30)}
-    assert traces == {(a.store.uuid, b.store.uuid)}
+    assert traces == {a.store.uuid.bytes + b.store.uuid.bytes}
 
 
 def test_what_is_held_holds_nothing_up() -> None:
@@ -314,7 +314,7 @@ def test_own_origin() -> None:
     rig.settle()
     assert jfk.bodies("work") == ["1"] and is_empty(jfk, hub)
     item = entry.unpack(jfk.queue("work").read(0, count_max=1, bytes_max=1)[0][1])
-    assert item.identity == (hub.store.uuid, 1) and item.trace == (hub.store.uuid,)
+    assert item.identity == (hub.store.uuid, 1) and item.trace == hub.store.uuid.bytes
 
 
 def test_the_destination_takes_what_it_finds_itself_in_the_trace_of() -> None:
@@ -326,7 +326,9 @@ def test_the_destination_takes_what_it_finds_itself_in_the_trace_of() -> None:
     queue = b.queue("@d")
     (sequence, value) = queue.read(0, count_max=1, bytes_max=1)[0]
     item = entry.unpack(value)
-    b.store._queues[queue.queue_id].values[sequence] = entry.repack(item._replace(trace=(a.store.uuid, d.store.uuid)))
+    b.store._queues[queue.queue_id].values[sequence] = entry.repack(
+        item._replace(trace=a.store.uuid.bytes + d.store.uuid.bytes)
+    )
     queue.cache.clear()
     d.start()
     rig.run(5)
@@ -341,7 +343,7 @@ def test_a_full_trace_ends_as_a_dead_letter_and_a_tombstone() -> None:
     send(rig, a, "1", "2")
     queue = a.queue("@d")
     (sequence, value) = queue.read(0, count_max=1, bytes_max=1)[0]
-    trace = tuple(UUID(int=number) for number in range(1, entry.TRACE_MAX))
+    trace = b"".join(UUID(int=number).bytes for number in range(1, entry.TRACE_MAX))
     a.store._queues[queue.queue_id].values[sequence] = entry.repack(entry.unpack(value)._replace(trace=trace))
     queue.cache.clear()
     b.start()
@@ -766,3 +768,20 @@ def test_the_longest_names_can_be_neighbours() -> None:
     rig.run(3)
     send(rig, a, "1", to=two)
     assert b.bodies("work") == ["1"] and is_empty(a, b)
+
+
+def test_what_comes_back_where_the_way_has_changed_goes_on_at_once() -> None:
+    rig = Rig()
+    a, b, c, d = nodes = rig.graph(
+        "a-b", "b-c", "a-d", "d-c", routes={"a": {"c": "b"}, "b": {"c": "c"}, "d": {"c": "c"}}, c=STRICT
+    )
+    rig.run(3)
+    c.crash()
+    send(rig, a, "1", "2", to="c")
+    assert b.queue("@c").messages == 2
+    reroute(rig, a, c="d")
+    reroute(rig, b, c="a")  # hands back what it has
+    assert held(a, "c") == 0 and d.queue("@c").messages == 2
+    c.start()
+    rig.run(5)
+    assert c.bodies("work") == ["1", "2"] and is_empty(*nodes)

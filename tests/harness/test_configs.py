@@ -3,6 +3,7 @@
 import tomllib
 from pathlib import Path
 
+from holdfast.core.config import Limits, QueueConfig
 from holdfast.harness.configs import Neighbour, NodeFile
 
 
@@ -33,3 +34,20 @@ def test_a_node_file_says_what_was_asked(tmp_path: Path) -> None:
 def test_no_telemetry_no_table(tmp_path: Path) -> None:
     text = NodeFile(name="hub", role="root", data=tmp_path).text()
     assert set(tomllib.loads(text)) == {"node"}
+
+
+def test_queues_routes_and_limits_with_all_that_is_not_as_it_comes(tmp_path: Path) -> None:
+    file = NodeFile(
+        name="hub",
+        role="root",
+        data=tmp_path,
+        queues=["flights", QueueConfig(name="slow", messages_max=20, order="strict", durable=True)],
+        routes=[("lhr", "jfk")],
+        create_queues=True,
+        limits=Limits(credit=10, idle_time_out_s=5.0),
+    )
+    document = tomllib.loads(file.text())
+    assert document["queue"] == [{"name": "flights"}, {"name": "slow", "messages_max": 20, "order": "strict"}]
+    assert document["route"] == [{"destination": "lhr", "via": "jfk"}]
+    assert document["limits"] == {"credit": 10, "idle_time_out_s": 5.0}
+    assert document["node"]["create_queues"] is True

@@ -163,3 +163,32 @@ async def test_retarget_moves_new_connections() -> None:
         assert bytes(other.received) == b"moved" and not echo.received
         writer.close()
         server.close()
+
+
+async def test_what_is_held_back_passes_later_and_one_way_alone() -> None:
+    async with echo_behind_proxy() as (echo, proxy), asyncio.timeout(LIMIT_S):
+        reader, writer = await dial(proxy)
+        proxy.hold(Direction.FROM_SERVER)
+        writer.write(b"one way")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), QUIET_S)
+        assert echo.received == b"one way"
+        proxy.hold()
+        proxy.let_go(Direction.FROM_SERVER)
+        assert await reader.readexactly(7) == b"one way"
+        writer.write(b", and back")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), QUIET_S)
+        assert echo.received == b"one way"
+        proxy.let_go()
+        assert await reader.readexactly(10) == b", and back"
+
+
+async def test_a_slow_link_takes_its_time() -> None:
+    async with echo_behind_proxy() as (_, proxy), asyncio.timeout(LIMIT_S):
+        reader, writer = await dial(proxy)
+        proxy.delay_s, proxy.rate = 0.05, 1_000.0
+        began = asyncio.get_running_loop().time()
+        writer.write(b"x" * 100)
+        assert await reader.readexactly(100) == b"x" * 100
+        assert asyncio.get_running_loop().time() - began >= 2 * (0.05 + 0.1)

@@ -69,9 +69,9 @@ class Origin:
     @property
     def next_missing(self) -> int:
         """The lowest number that was neither finished nor waits here."""
-        number = self.expected
-        while number in self.waiting or number in self.finished:
-            number += 1
+        number = self.finished.end_of_run(self.expected) + 1
+        while number in self.waiting:
+            number = self.finished.end_of_run(number + 1) + 1
         return number
 
     def decide(self, number: int, order: str, *, ranges_max: int) -> Verdict:
@@ -137,18 +137,15 @@ class Origin:
             self.finished.drop_below(mark + 1)
             self.waited_s = 0.0
 
-    def adopt(self, receipt: int) -> None:
-        """A destination with a new disk begins where its predecessor's word ended (CUSTODY, end to end 2)."""
-        for low, high in self._known().gaps(self.mark + 1, receipt):
-            self.finished.add(low, high)
-        self._raise_mark()
-
     def releasable(self) -> int | None:
         """The lowest waiting number that may go now, None where none may; ask again after it was finished."""
+        in_order = self.finished.end_of_run(self.mark + 1) + 1
+        if in_order in self.waiting:
+            return in_order
+        if not self.waited_s:
+            return None
         for number in sorted(self.waiting):
             waiting = self.waiting[number]
-            if not self.missing_below(number):
-                return number
             if waiting.order == "bounded" and self.waited_s >= waiting.order_wait_s:
                 return number
         return None

@@ -11,7 +11,7 @@ carry stands in the fixed part. The layout is versioned by its first byte.
 `expires_ms` counts on the node's own steady clock, `enqueued_ms` is wall time.
 """
 
-from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -40,6 +40,11 @@ class Identity(NamedTuple):
     number: int
 
 
+def pack_identity(identity: Identity) -> bytes:
+    """As an entry holds it: the origin's 16 bytes, the number in 8."""
+    return _IDENTITY.pack(identity.origin.bytes, identity.number)
+
+
 class Entry(NamedTuple):
     """An entry taken apart. `annotations` and `bare` are views of the value, not copies."""
 
@@ -49,7 +54,7 @@ class Entry(NamedTuple):
     expires_ms: int
     message_format: int
     identity: Identity | None
-    trace: tuple[UUID, ...]
+    trace: bytes
     to: str
     annotation_count: int
     annotations: memoryview
@@ -59,6 +64,30 @@ class Entry(NamedTuple):
     def size(self) -> int:
         """What the queue's `bytes_max` counts: the message sections as they came."""
         return len(self.annotations) + len(self.bare)
+
+
+class StoreUuid(UUID):
+    """A UUID that keeps its bytes and its hash: asked for with each message."""
+
+    __slots__ = ("_hash", "raw")
+
+    def __init__(self, raw: bytes) -> None:
+        super().__init__(bytes=raw)
+        object.__setattr__(self, "raw", raw)
+        object.__setattr__(self, "_hash", hash(self.int))
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[no-any-return, attr-defined]
+
+    @property
+    def bytes(self) -> "bytes":
+        return self.raw  # type: ignore[no-any-return, attr-defined]
+
+
+@lru_cache(4_096)
+def uuid_of(raw: bytes) -> UUID:
+    """The store that 16 bytes name; the same few come again and again."""
+    return StoreUuid(raw)
 
 
 _BARE_PREFIX: Final = _FIXED.pack
@@ -82,23 +111,24 @@ def pack(
     annotation_count: int = 0,
     annotations: bytes | memoryview = b"",
     identity: Identity | None = None,
-    trace: Sequence[UUID] = (),
+    trace: bytes = b"",
     to: str = "",
 ) -> bytes:
     """An entry's value. `trace` at most TRACE_MAX long; `identity` sets the CUSTODY flag."""
-    assert len(trace) <= TRACE_MAX
+    hops = len(trace) // 16
+    assert hops <= TRACE_MAX and len(trace) % 16 == 0
     to_bytes = to.encode()
     parts: list[bytes | memoryview] = []
     if identity is not None:
         flags |= CUSTODY
-        parts = [_IDENTITY.pack(identity.origin.bytes, identity.number), *(store.bytes for store in trace)]
+        parts = [pack_identity(identity), trace]
     if annotation_count:
         annotations = annotation_count.to_bytes(2, "big") + bytes(annotations)
     head = _FIXED.pack(
         VERSION,
         flags,
         priority,
-        len(trace),
+        hops,
         enqueued_ms,
         expires_ms,
         message_format,
@@ -116,12 +146,12 @@ def unpack(value: bytes) -> Entry:
     view = memoryview(value)
     at = FIXED_BYTES
     identity = None
-    trace: tuple[UUID, ...] = ()
+    trace = b""
     if flags & CUSTODY:
         origin, number = _IDENTITY.unpack_from(value, at)
-        identity = Identity(UUID(bytes=origin), number)
+        identity = Identity(uuid_of(origin), number)
         at += _IDENTITY.size
-        trace = tuple(UUID(bytes=value[at + 16 * hop : at + 16 * hop + 16]) for hop in range(hops))
+        trace = value[at : at + 16 * hops]
         at += 16 * hops
     to = ""
     if to_size:
@@ -156,6 +186,51 @@ def repack(item: Entry) -> bytes:
 
 def size_of(value: bytes) -> int:
     """`unpack(value).size` without taking it apart."""
-    if not value[1] & CUSTODY and value[24:30] == b"\0\0\0\0\0\0":
-        return len(value) - FIXED_BYTES
-    return unpack(value).size
+    size = len(value) - FIXED_BYTES
+    if value[1] & CUSTODY:
+        size -= _IDENTITY.size + 16 * value[3]
+    if value[24:30] != b"\0\0\0\0\0\0":
+        size -= (value[28] << 8) + value[29]
+        if value[24:28] != b"\0\0\0\0":
+            size -= 2
+    return size
+
+
+def identity_of(value: bytes) -> Identity:
+    """The identity of an entry that has one."""
+    origin, number = _IDENTITY.unpack_from(value, FIXED_BYTES)
+    return Identity(uuid_of(origin), number)
+
+
+class Plain(NamedTuple):
+    """The parts of an entry in custody that says nothing unusual; `identity` and `to` as they are stored."""
+
+    durable: bool
+    message_format: int
+    identity: bytes
+    trace: bytes
+    to: bytes
+    bare: memoryview
+
+
+def plain(value: bytes) -> Plain | None:
+    """An entry in custody without annotations, time to live or priority of its own, and no tombstone; else None."""
+    flags = value[1]
+    if (
+        flags & (CUSTODY | TOMBSTONE) != CUSTODY
+        or value[2] != PRIORITY_DEFAULT
+        or value[12:20] != b"\0\0\0\0\0\0\0\0"
+        or value[24:28] != b"\0\0\0\0"
+    ):
+        return None
+    passed = FIXED_BYTES + _IDENTITY.size
+    named = passed + 16 * value[3]
+    end = named + (value[28] << 8) + value[29]
+    return Plain(
+        bool(flags & DURABLE),
+        int.from_bytes(value[20:24], "big"),
+        value[FIXED_BYTES:passed],
+        value[passed:named],
+        value[named:end],
+        memoryview(value)[end:],
+    )

@@ -114,6 +114,8 @@ class Limits:
     """Gaps kept for each origin or producer; at the bound what would make one more goes back, or is rejected."""
     producers_max: int = 100_000
     """Producer names kept; at the bound the one that was longest idle is forgotten."""
+    origins_max: int = 100_000
+    """Stores whose messages came here in custody; at the bound those of one more go back."""
     hop_in_doubt_max: int = 2_000
     """Transfers on one custody link that await their answer."""
 

@@ -14,7 +14,7 @@ from holdfast.core.catalog import WAITING
 from holdfast.core.endings import dead_letter
 
 if TYPE_CHECKING:
-    from holdfast.core.hops import Arrival
+    from holdfast.core.carried import Arrival
     from holdfast.core.node import NodeCore
 
 TICK_S: Final = 1.0
@@ -75,8 +75,11 @@ class Destination:
     def take(self, arrival: "Arrival", *, message_format: int) -> bool | None:
         """True: decided and taken into the turn. False: no place for it. None: its queue is full, wait for room."""
         core = self.core
-        origin = self._origin(arrival.identity.origin)
-        number = arrival.identity.number
+        uuid, number = arrival.identity
+        if uuid not in self.catalog.origins and len(self.catalog.origins) >= core.config.limits.origins_max:
+            core.log("ERROR", f"origin {uuid}: {core.config.limits.origins_max} origins are known, no more are taken")
+            return False
+        origin = self._origin(uuid)
         if arrival.receipt > origin.mark:
             self._adopt(origin, arrival.receipt)
         if arrival.tombstone:
@@ -119,11 +122,11 @@ class Destination:
     def _adopt(self, origin: Origin, receipt: int) -> None:
         """The origin has our word for more than we know: our disk is new, or was rolled back."""
         self.core.turn.keep_origin(origin)
-        if origin.mark:
-            lost = origin.end(origin.mark + 1, receipt)
-            self.core.lost(origin.origin, lost, "this node's store is older than its own word")
-        else:
-            origin.adopt(receipt)
+        known = origin.mark > 0
+        missing = origin.end(origin.mark + 1, receipt)
+        if known:
+            self.core.lost(origin.origin, missing, "this node's store is older than its own word")
+        else:  # nothing below is waited for; a copy of it that another disk still holds comes as a late one
             self.core.log(
                 "INFO", f"origin {origin.origin}: begins at {receipt}, as this node said before its disk was new"
             )

@@ -16,7 +16,8 @@ from holdfast.core.destination import GRACE_S
 from holdfast.core.endings import dead_letter
 
 if TYPE_CHECKING:
-    from holdfast.core.hops import Arrival, CustodyReceiver
+    from holdfast.core.carried import Arrival
+    from holdfast.core.hops import CustodyReceiver
     from holdfast.core.node import NodeCore
     from holdfast.core.sessions import Neighbour
 
@@ -38,6 +39,14 @@ ROOM_BYTES: Final = 256 * 1024
 
 TIGHT_CREDIT: Final = 16
 """The credit of a link whose queue may still use its share of the reserve."""
+
+
+def place_in(trace: bytes, store: bytes) -> int:
+    """Where in a trace, as entries hold it, that store's 16 bytes stand first; -1 where it was not passed."""
+    at = trace.find(store)
+    while at > 0 and at % 16:
+        at = trace.find(store, at + 1)
+    return at
 
 
 @dataclass(slots=True)
@@ -127,11 +136,13 @@ class Forwarding:
             self.note(origin, destination, arrival.receipt)
         queue = core.catalog.transmission(destination)
         trace = arrival.trace
-        came_back = ours in trace
-        if came_back:  # the loop is cut out, so that a trace grows by the way alone
-            trace = trace[: trace.index(ours)]
+        passed = place_in(trace, ours.bytes)
+        came_back = False
+        if passed >= 0:  # the loop is cut out, so that a trace grows by the way alone
+            came_back = self._would_return(destination, trace[passed + 16 : passed + 32])
+            trace = trace[:passed]
         ended = arrival.tombstone
-        too_long = len(trace) >= entry.TRACE_MAX
+        too_long = len(trace) >= 16 * entry.TRACE_MAX
         clock = core.clock
         value = entry.pack(
             flags=(entry.DURABLE if arrival.durable or ended else 0) | (entry.TOMBSTONE if ended else 0),
@@ -143,7 +154,7 @@ class Forwarding:
             annotation_count=arrival.notes.item_count,
             annotations=arrival.notes.items,
             identity=arrival.identity,
-            trace=() if too_long else trace,
+            trace=b"" if too_long else trace,
             to=arrival.to,
         )
         size = len(arrival.bare) + len(arrival.notes.items)
@@ -163,6 +174,12 @@ class Forwarding:
         if core.config.telemetry_messages:
             core.record_message("received", queue, sequence, value, destination=destination)
         return True
+
+    def _would_return(self, destination: str, went_by: bytes) -> bool:
+        """Whether what came back would go the way again that it came back from; not where the table has changed."""
+        hop = self.next_hop(destination)
+        store = self.core.catalog.neighbour_stores.get(hop.name) if hop is not None else None
+        return store is None or store.bytes == went_by
 
     def _end_of(self, arrival: "Arrival") -> tuple[bytes, int]:
         stone = entry.pack(

@@ -5,23 +5,20 @@ and nothing else, written with the entries; numbers are decided in order, and a 
 epoch. traffic-control §3.2: the copy stays until the neighbour has stored its own.
 """
 
+import sys
 from collections import deque
 from dataclasses import dataclass, field
 from hashlib import sha256
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from holdfast.amqp import conditions
-from holdfast.amqp.codec import encode
 from holdfast.amqp.connection import Delivery, Receiver, Sender
-from holdfast.amqp.message import split
 from holdfast.amqp.performatives import Accepted, Error, Released, Source, Target
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.broker import entry
-from holdfast.broker.address import NAME_BYTES_MAX
 from holdfast.broker.queue import Queue
-from holdfast.core import annotate
+from holdfast.core import carried
 from holdfast.core.egress import too_large
 from holdfast.core.endings import dead_letter, stone_of, tombstone
 from holdfast.core.forwarding import HELD_MAX
@@ -33,19 +30,14 @@ if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
     from holdfast.core.sessions import Neighbour
 
+BESIDE_BYTES: Final = 4_096
+"""More than custody ever says beside a message: names, a whole trace, the header."""
+
 CUSTODY_ADDRESS: Final = "$holdfast/custody"
 EPOCH: Final = Symbol("holdfast:epoch")
 CONTINUES: Final = Symbol("holdfast:continues")
 DESTINATION: Final = Symbol("holdfast:destination")
 LAST_STORED: Final = Symbol("holdfast:last-stored")
-
-NUMBER: Final = Symbol("x-opt-holdfast-number")
-ORIGIN: Final = Symbol("x-opt-holdfast-origin")
-SEQUENCE: Final = Symbol("x-opt-holdfast-sequence")
-TRACE: Final = Symbol("x-opt-holdfast-trace")
-TO: Final = Symbol("x-opt-holdfast-to")
-RECEIPT: Final = Symbol("x-opt-holdfast-receipt")
-TOMBSTONE: Final = Symbol("x-opt-holdfast-tombstone")
 
 RETRY_S: Final = (1.0, 30.0)
 """How long a sender waits before it tries again where the neighbour would not take a number, or, longer each time up
@@ -56,22 +48,6 @@ ASIDE_MAX: Final = 20_000
 
 KEY_BYTES_MAX: Final = 390
 """A hop's key, made of two names: what a key of the store's small tables holds (broker/port.py), with its kind."""
-
-_DELIVERY_ANNOTATIONS: Final = Struct(">3sBII")
-
-
-def _item(key: Symbol) -> bytes:
-    return encode(key)
-
-
-_NUMBER_KEY: Final = _item(NUMBER) + b"\x80"
-_ORIGIN_KEY: Final = _item(ORIGIN) + b"\x98"
-_SEQUENCE_KEY: Final = _item(SEQUENCE) + b"\x80"
-_RECEIPT_KEY: Final = _item(RECEIPT) + b"\x80"
-_TO_KEY: Final = _item(TO)
-_TRACE_KEY: Final = _item(TRACE)
-_TOMBSTONE_KEY: Final = _item(TOMBSTONE) + b"\x41"
-_U64: Final = Struct(">Q").pack
 
 
 @dataclass(slots=True)
@@ -113,6 +89,8 @@ class CustodySender:
         """Number -> sequence under `epoch`, in ascending order."""
         self.retry_at: float | None = None
         self.refusals = 0
+        self.sure_bytes = 0
+        """An entry of at most that many bytes is surely taken, with what custody says beside it."""
         self.active = False
         self.blocked: dict[UUID, Blocked] = {}
         queue.shared.attach(self)
@@ -184,6 +162,8 @@ class CustodySender:
         for blocked in self.blocked.values():
             blocked.probe = None
         self._give_back(again)
+        limit = link.message_bytes_max
+        self.sure_bytes = limit - BESIDE_BYTES if limit is not None else sys.maxsize
         self.number = 0
         self.refusals = 0
         self.open = True
@@ -201,85 +181,67 @@ class CustodySender:
         link = self.link
         if not self.open or link is None or self.peer is None or not self.peer.writable or not link.sendable:
             return 0
-        if not self.active or self.core.forwarding.held(self.destination) >= HELD_MAX:
+        forwarding = self.core.forwarding
+        if not self.active or (forwarding.returned and forwarding.held(self.destination) >= HELD_MAX):
             return 0
         if self.blocked and sum(len(blocked.aside) for blocked in self.blocked.values()) >= ASIDE_MAX:
             return 0
         return min(link.credit, self.core.config.limits.hop_in_doubt_max - len(self.in_doubt))
 
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
-        core = self.core
-        if core.forwarding.holds(self.destination, sequence):
+        forwarding = self.core.forwarding
+        if forwarding.returned and forwarding.holds(self.destination, sequence):
             return  # kept in our hands, unsent, until a table changes; what is behind it goes on
-        item = entry.unpack(value)
-        assert item.identity is not None
-        blocked = self.blocked.get(item.identity.origin)
-        if blocked is not None:
-            blocked.aside[sequence] = item.identity.number
-            if item.identity.number < blocked.lowest:
-                blocked.due = core.now
-            return
-        self._send(sequence, value, item)
+        if self.blocked:
+            origin, number = entry.identity_of(value)
+            blocked = self.blocked.get(origin)
+            if blocked is not None:
+                blocked.aside[sequence] = number
+                if number < blocked.lowest:
+                    blocked.due = self.core.now
+                return
+        self._send(sequence, value)
 
-    def _send(self, sequence: int, value: bytes, item: entry.Entry) -> None:
+    def _send(self, sequence: int, value: bytes) -> None:
         link, peer, core = self.link, self.peer, self.core
         assert link is not None and peer is not None
-        self.number += 1
+        said = value
         if self.queue.expired(value):  # its end goes in its place, lest all behind it wait
-            item = entry.unpack(stone_of(core, item))
+            said = stone_of(core, entry.unpack(value))
             self.queue.expired_total += 1
-        assert item.identity is not None
-        head, notes = annotate.for_neighbour(item, core.clock.steady_ms)
-        parts = (head, self._annotations(item), *notes, item.bare)
-        if too_large(link, parts):
+        origin, number = entry.identity_of(value)
+        self.number += 1
+        message_format, parts = carried.parts_of(
+            said,
+            self.number,
+            ours=core.store_uuid.bytes,
+            receipt=core.forwarding.receipt_for(origin, self.destination),
+            steady_ms=core.clock.steady_ms,
+        )
+        if len(value) > self.sure_bytes and too_large(link, parts):
             self.number -= 1
             dead_letter(core, value, f"larger than {self.neighbour.name!r} takes", str(self.destination))
             self.queue.shared.shown.pop(sequence)
             core.move_out(self.queue, sequence, value)
             tombstone(core, self.queue, value)
             return
-        link.send(parts, context=self.number, message_format=item.message_format)
+        link.send(parts, context=self.number, message_format=message_format)
         self.in_doubt[self.number] = sequence
-        if item.identity.origin == core.store_uuid:
+        if origin == core.store_uuid:
             sent = core.forwarding.sent
-            sent[self.destination] = max(item.identity.number, sent.get(self.destination, 0))
+            sent[self.destination] = max(number, sent.get(self.destination, 0))
         peer.touch()
         if core.config.telemetry_messages:
             core.record_message("sent", self.queue, sequence, value, destination=self.destination)
-
-    def _annotations(self, item: entry.Entry) -> bytes:
-        assert item.identity is not None
-        trace = encode([*item.trace, self.core.store_uuid])
-        fields = [
-            _NUMBER_KEY,
-            _U64(self.number),
-            _ORIGIN_KEY,
-            item.identity.origin.bytes,
-            _SEQUENCE_KEY,
-            _U64(item.identity.number),
-            _TO_KEY,
-            encode(item.to),
-            _TRACE_KEY,
-            trace,
-        ]
-        receipt = self.core.forwarding.receipt_for(item.identity.origin, self.destination)
-        if receipt:
-            fields += [_RECEIPT_KEY, _U64(receipt)]
-        if item.flags & entry.TOMBSTONE:
-            fields.append(_TOMBSTONE_KEY)
-        count = 10 + (2 if receipt else 0)
-        count += 2 if item.flags & entry.TOMBSTONE else 0
-        body = b"".join(fields)
-        return _DELIVERY_ANNOTATIONS.pack(b"\x00\x53\x71", 0xD1, len(body) + 4, count) + body
 
     # ------------------------------------------------------------------------------------------------ aside
 
     def _block(self, sequence: int | None) -> None:
         """What `sequence` is of was not taken: its origin waits."""
         value = self.queue.value(sequence) if sequence is not None else None
-        identity = entry.unpack(value).identity if value is not None else None
-        if identity is None or not self.active:
+        if value is None or not self.active:
             return
+        identity = entry.identity_of(value)
         first, longest = RETRY_S
         blocked = self.blocked.get(identity.origin)
         if blocked is None:  # its first try is with the next epoch
@@ -313,7 +275,7 @@ class CustodySender:
                 if value is not None and sequence in shown and shown[sequence].taker is self:
                     blocked.probe = sequence
                     blocked.lowest = min(blocked.lowest, number)
-                    self._send(sequence, value, entry.unpack(value))
+                    self._send(sequence, value)
                     break
             else:
                 if self.queue.messages > len(self.in_doubt):  # what may be of it has not been taken up yet
@@ -380,6 +342,7 @@ class CustodyReceiver(Ingress):
             self.key = sha256(self.key).digest()
         self.in_transit = destination != core.config.name
         self.epoch = epoch
+        self.epoch_bytes = epoch.bytes
         self.taken = 0
         self.failed = False
         self.fenced = False
@@ -393,7 +356,7 @@ class CustodyReceiver(Ingress):
         properties: dict[Any, Any] = {EPOCH: self.epoch}
         if isinstance(continues, UUID) and stored is not None and stored[0] == continues.bytes:
             properties[LAST_STORED] = Ulong(stored[1])
-        self.core.hop_stored[self.key] = (self.epoch.bytes, 0)
+        self.core.hop_stored[self.key] = (self.epoch_bytes, 0)
         self.link.accept(properties=properties)
         self.refill()
         self.peer.touch()
@@ -439,7 +402,11 @@ class CustodyReceiver(Ingress):
     def _take(self, delivery: Delivery) -> bool:
         """True where the number is decided; False where it must wait for room in its queue."""
         try:
-            number, arrival = self._read(delivery.payload)
+            arrival = carried.read(delivery.payload)
+            number = arrival.number
+            if number > self.taken + 1:
+                text = f"hop number {number}, accepted is at most {self.taken + 1}"
+                raise RemoteProtocolError(conditions.ILLEGAL_STATE, text)
         except RemoteProtocolError as error:
             self.failed = True
             self.link.detach(closed=True, error=Error(Symbol(error.condition), error.description))
@@ -469,72 +436,3 @@ class CustodyReceiver(Ingress):
         self.core.put_hop(self)
         self.core.turn.arrived(self, delivery.delivery_id)
         return True
-
-    def _read(self, payload: bytes) -> tuple[int, "Arrival"]:
-        sections = split(payload)
-        told = sections.delivery_annotations or {}
-        number, origin, sequence = told.get(NUMBER), told.get(ORIGIN), told.get(SEQUENCE)
-        to, trace, receipt = told.get(TO), told.get(TRACE), told.get(RECEIPT, 0)
-        if (
-            not isinstance(number, int)
-            or not isinstance(origin, UUID)
-            or not isinstance(sequence, int)
-            or not 0 < sequence < 2**63
-            or not isinstance(to, str)
-            or len(to.encode("utf-8", "replace")) > NAME_BYTES_MAX
-            or not isinstance(receipt, int)
-            or not isinstance(trace, list)
-            or len(trace) > entry.TRACE_MAX
-            or not all(isinstance(store, UUID) for store in trace)
-        ):
-            raise RemoteProtocolError(
-                conditions.INVALID_FIELD, "a transfer in custody without its number, identity or trace"
-            )
-        if number > self.taken + 1:
-            text = f"hop number {number}, accepted is at most {self.taken + 1}"
-            raise RemoteProtocolError(conditions.ILLEGAL_STATE, text)
-        notes = annotate.strip(payload, sections) if sections.annotations[1] else annotate.NO_ANNOTATIONS
-        header = sections.header
-        return number, Arrival(
-            identity=entry.Identity(origin, sequence),
-            to=str(to),
-            trace=tuple(trace),
-            receipt=receipt,
-            tombstone=bool(told.get(TOMBSTONE)),
-            durable=header is not None and bool(header.durable),
-            priority=header.priority if header is not None else entry.PRIORITY_DEFAULT,
-            ttl_ms=header.ttl if header is not None else None,
-            notes=notes,
-            bare=memoryview(payload)[sections.bare :],
-        )
-
-
-class Arrival:
-    """A message in custody as it came over a hop."""
-
-    __slots__ = ("bare", "durable", "identity", "notes", "priority", "receipt", "to", "tombstone", "trace", "ttl_ms")
-
-    def __init__(
-        self,
-        *,
-        identity: entry.Identity,
-        to: str,
-        trace: tuple[UUID, ...],
-        receipt: int,
-        tombstone: bool,
-        durable: bool,
-        priority: int,
-        ttl_ms: int | None,
-        notes: annotate.Annotations,
-        bare: memoryview,
-    ) -> None:
-        self.identity = identity
-        self.to = to
-        self.trace = trace
-        self.receipt = receipt
-        self.tombstone = tombstone
-        self.durable = durable
-        self.priority = priority
-        self.ttl_ms = ttl_ms
-        self.notes = notes
-        self.bare = bare

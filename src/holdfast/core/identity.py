@@ -26,7 +26,8 @@ def next_identity(core: "NodeCore", destination: str) -> entry.Identity:
 def renew(core: "NodeCore", destination: str, mark: int) -> None:
     """A peer is ahead of our own counters: this store was rolled back. From now on it is someone new."""
     old = core.store_uuid
-    core.store_uuid = core.store.mint()
+    core.store_uuid = entry.uuid_of(core.store.mint().bytes)
+    core.renewed = True
     core.log(
         "WARNING",
         f"{destination} has {mark} of ours, we know of fewer: this store was restored; it is {core.store_uuid} now",
@@ -83,7 +84,7 @@ def _renamed(core: "NodeCore", destination: str, value: bytes, old: UUID, since:
     item = entry.unpack(value)
     if item.identity is None or item.identity.origin != old or item.identity.number < since:
         return None
-    return entry.repack(item._replace(identity=next_identity(core, destination), trace=()))
+    return entry.repack(item._replace(identity=next_identity(core, destination), trace=b""))
 
 
 def check(core: "NodeCore", destination: str, number: int) -> bool:
@@ -93,6 +94,9 @@ def check(core: "NodeCore", destination: str, number: int) -> bool:
     """
     if number < core.identities_at_start.get(destination, 1) or number <= core.forwarding.sent.get(destination, 0):
         return True
+    if core.renewed:  # of what it gave since then nobody else can know: the neighbour is wrong
+        core.log("WARNING", f"{destination}: number {number} of ours is shown to us, which was not sent: passed over")
+        return False
     renew(core, destination, number)
     return False
 

@@ -51,7 +51,9 @@ class NodeCore:
         config.validate()
         self.config = config
         self.store = store
-        self.store_uuid = store.uuid
+        self.store_uuid = entry.uuid_of(store.uuid.bytes)
+        self.renewed = False
+        """Whether this life found its store rolled back, and became someone new."""
         self.rng = rng
         self.now = now
         self.started_at = now
@@ -302,8 +304,8 @@ class NodeCore:
         return UUID(int=self.rng.getrandbits(128), version=4)
 
     def put_hop(self, receiver: CustodyReceiver) -> None:
-        self.catalog.put_hop(receiver.key, receiver.epoch.bytes, receiver.taken)
-        self._hops_in_turn[receiver.key] = (receiver.epoch.bytes, receiver.taken)
+        """How far that hop has come; stored with what came."""
+        self._hops_in_turn[receiver.key] = (receiver.epoch_bytes, receiver.taken)
 
     def lost(self, origin: UUID, ranges: list[tuple[int, int]], reason: str) -> None:
         for first, last in ranges:
@@ -413,6 +415,8 @@ class NodeCore:
         turn, work = self.turn, self.work
         if self._may_wait():
             return False
+        for key, (epoch, last) in self._hops_in_turn.items():
+            self.catalog.put_hop(key, epoch, last)
         for producer in turn.producers:
             if self.catalog.producers.get(producer.key) is producer:
                 self.catalog.put_producer(producer)

@@ -5,8 +5,10 @@ Rules of this file: text only; TOML's basic strings are JSON's, so `json.dumps` 
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+
+from holdfast.core.config import Limits, QueueConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,14 +23,20 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFile:
-    """One node's file. `telemetry` None: off; `telemetry_interval_s` seconds between its samples."""
+    """One node's file. `telemetry` None: off; `telemetry_interval_s` seconds between its samples.
+
+    `queues` by name alone or with all their settings; `routes` are (destination, neighbour that it goes to next).
+    """
 
     name: str
     role: str
     data: Path
     listen: str = "127.0.0.1:0"
     neighbours: Sequence[Neighbour] = ()
-    queues: Sequence[str] = ()
+    queues: Sequence[str | QueueConfig] = ()
+    routes: Sequence[tuple[str, str]] = ()
+    create_queues: bool = False
+    limits: Limits | None = None
     telemetry: Path | None = None
     telemetry_interval_s: float = 0.25
 
@@ -41,13 +49,19 @@ class NodeFile:
             f"listen = [{json.dumps(self.listen)}]",
             f"roles = [{json.dumps(self.role)}]",
         ]
+        if self.create_queues:
+            lines.append("create_queues = true")
         for neighbour in self.neighbours:
             lines += ["", "[[neighbour]]", f"name = {json.dumps(neighbour.name)}"]
             if neighbour.remote is not None:
                 lines.append(f"remote = {json.dumps(neighbour.remote)}")
             lines += [f"keepalive_s = {neighbour.keepalive_s}", f"hold_time_s = {neighbour.hold_time_s}"]
         for queue in self.queues:
-            lines += ["", "[[queue]]", f"name = {json.dumps(queue)}"]
+            lines += ["", "[[queue]]", *_settings(QueueConfig(name=queue) if isinstance(queue, str) else queue)]
+        for destination, via in self.routes:
+            lines += ["", "[[route]]", f"destination = {json.dumps(destination)}", f"via = {json.dumps(via)}"]
+        if self.limits is not None and (limits := _settings(self.limits)):
+            lines += ["", "[limits]", *limits]
         if self.telemetry is not None:
             lines += [
                 "",
@@ -62,3 +76,9 @@ class NodeFile:
         path = directory / f"{self.name}.toml"
         path.write_text(self.text(), encoding="utf-8")
         return path
+
+
+def _settings(config: QueueConfig | Limits) -> list[str]:
+    """The fields that are not at their default, a TOML line each."""
+    values = [(item.name, getattr(config, item.name), item.default) for item in fields(config)]
+    return [f"{name} = {json.dumps(value)}" for name, value, default in values if value != default]

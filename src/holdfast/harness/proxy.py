@@ -4,6 +4,8 @@ Loudly: both sides get RST (SO_LINGER 0). Silently: nothing is forwarded any mor
 RST; the sockets stay open, as behind a link that drops every packet. Connections made while silent are taken
 and lead nowhere. After `heal` new connections flow; those that were cut stay dead. Source of the distinction:
 amqp-on-unstable-networks, hand-off: a peer learns of an outage by its own time-outs alone.
+Held back (`hold`): nothing passes in a direction, and all of it does after `let_go`, as TCP sends again what a
+partition kept. Slow: each chunk waits `delay_s`, and as long as its bytes take at `rate` bytes a second.
 
 Rules of this file: bytes are forwarded in order and never changed; a cut "after N bytes" forwards exactly N
 bytes of that direction, counted over all connections since the cut was armed.
@@ -94,6 +96,11 @@ class Proxy:
         self.target = (host, port)
         self.counters = Counters()
         self.silent = False
+        self.delay_s = 0.0
+        self.rate: float | None = None
+        self._passing = {direction: asyncio.Event() for direction in Direction}
+        for passing in self._passing.values():
+            passing.set()
         self._armed: _Armed | None = None
         self._cut = asyncio.Event()
         self._pairs: list[_Pair] = []
@@ -156,6 +163,16 @@ class Proxy:
         """New connections flow again; old ones stay dead. Disarms."""
         self._armed = None
         self.silent = False
+
+    def hold(self, *directions: Direction) -> None:
+        """Nothing passes any more in those directions, or in both; nothing is lost."""
+        for direction in directions or Direction:
+            self._passing[direction].clear()
+
+    def let_go(self, *directions: Direction) -> None:
+        """What was held back passes, and what comes."""
+        for direction in directions or Direction:
+            self._passing[direction].set()
 
     def retarget(self, host: str, port: int) -> None:
         """Where new connections go; for a server that came back elsewhere."""
@@ -223,6 +240,7 @@ class Proxy:
         try:
             while not pair.dead:
                 data = await loop.sock_recv(source, CHUNK_BYTES)
+                await self._pass(direction, len(data))
                 if not data:
                     break
                 armed = self._armed if self._armed and self._armed.direction is direction else None
@@ -236,7 +254,15 @@ class Proxy:
                     return
             self._half_close(pair, sink)
         except OSError:
+            await self._passing[direction].wait()  # a reset is a packet too
             self._drop(pair)
+
+    async def _pass(self, direction: Direction, size: int) -> None:
+        """Waits for as long as so many bytes take."""
+        wait_s = self.delay_s + (0.0 if self.rate is None else size / self.rate)
+        if wait_s:
+            await asyncio.sleep(wait_s)
+        await self._passing[direction].wait()
 
     def _half_close(self, pair: _Pair, sink: socket.socket) -> None:
         """An orderly FIN of one side goes on to the other; after both the sockets are closed."""

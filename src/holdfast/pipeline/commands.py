@@ -1,4 +1,4 @@
-"""`holdfast pipeline ingest`: arguments, signals, the terminal and the exit code.
+"""`holdfast pipeline ingest | swarm`: arguments, signals, the terminal and the exit code.
 
 Rules of this file: everything heavy is imported after the arguments were checked. Progress is drawn on a
 terminal and nowhere else; the last line on standard error is the summary, as JSON. SIGTERM and Ctrl-C end the
@@ -66,6 +66,31 @@ def ingest(args: argparse.Namespace) -> int:
         bus.close()
     print(json.dumps(summary(progress, seconds, advanced)), file=sys.stderr, flush=True)
     return 0
+
+
+def swarm(args: argparse.Namespace) -> int:
+    """`args`: scenario, seeds, first_seed, master, out (docs/simulator.md). Returns 1 where a seed failed."""
+    out = Path(args.out).absolute()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"--out: found files in {out}, accepted is an empty or new directory")
+    try:
+        from holdfast.pipeline.session import start_session, stop_session
+        from holdfast.pipeline.swarm import summary, verdicts
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"package {error.name!r}: not found, accepted is `pip install 'holdfast[spark]'`") from None
+    logs = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))
+    started = time.monotonic()
+    spark = start_session("holdfast swarm", logs=logs, master=args.master)
+    try:
+        slots = spark.sparkContext.defaultParallelism
+        table = verdicts(spark, args.scenario, first_seed=args.first_seed, seeds=args.seeds, slots=slots)
+        table.write.mode("append").parquet(str(out))
+        found = summary(spark.read.parquet(str(out)))
+    finally:
+        stop_session(spark)
+    shutil.rmtree(logs, ignore_errors=True)
+    print(json.dumps(found | {"wall_s": round(time.monotonic() - started, 3)}), flush=True)
+    return 1 if found["failed"] else 0
 
 
 def _run(job: "IngestJob", master: str, logs: Path, stop: threading.Event) -> "Progress":

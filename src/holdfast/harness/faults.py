@@ -1,0 +1,340 @@
+"""What goes wrong in a run: each fault says where, when and how long, and can be undone.
+
+Rules of this file: faults are data, drawn beforehand or written in a scenario, so that a run can be replayed and
+shrunk; `Faults` carries them out on a simulated bed. `FaultBudget` keeps a run recoverable.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from random import Random
+from typing import Any, Final
+
+from holdfast.errors import ConfigError
+from holdfast.harness.sim.bed import SimBed
+from holdfast.harness.sim.liar import LIES, SHARE, Liar
+from holdfast.harness.sim.node import SimNode
+from holdfast.harness.sim.store import Fate, Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """`at` and `seconds` in virtual time since the run's start; `node` or `link` says where, `kind` what.
+
+    `amount`: a factor for slow links and disks, seconds for clocks, bytes of room for a full disk, the share of bytes
+    under way that still arrives for a cut, the share of frames in which a lying peer lies. `lie`: which of
+    `sim/liar.py`, all of them where it is empty.
+    """
+
+    kind: str
+    at: float
+    node: str = ""
+    link: tuple[str, str] = ("", "")
+    seconds: float = 0.0
+    amount: float = 0.0
+    lie: str = ""
+
+    def describe(self) -> str:
+        where = self.node or "-".join(self.link)
+        return f"{self.kind} {where} for {self.seconds:.3f} s ({self.amount:g}) {self.lie}".rstrip()
+
+
+KINDS: Final = {
+    "crash": "node",
+    "power": "node",
+    "stop": "node",
+    "replace-disk": "node",
+    "restore-backup": "node",
+    "full-disk": "node",
+    "slow-disk": "node",
+    "failed-sync": "node",
+    "clock-step": "node",
+    "lying-peer": "node",
+    "cut": "link",
+    "silent-cut": "link",
+    "partition": "link",
+    "one-way": "link",
+    "clog": "link",
+    "slow-link": "link",
+    "re-route": "link",
+}
+"""What there is, and whether it strikes a node or a link."""
+
+
+def make_fault(told: dict[str, Any], where: str) -> Fault:
+    """The fault of a scenario's `[[fault]]` table. Raises ConfigError that names `where` and the key."""
+    known = {item.name for item in fields(Fault)}
+    for key in told:
+        if key not in known:
+            raise ConfigError(f"{where}: found {key!r}, accepted is one of {', '.join(sorted(known))}")
+    kind = told.get("kind")
+    if kind not in KINDS:
+        raise ConfigError(f"{where}: kind: found {kind!r}, accepted is one of {', '.join(KINDS)}")
+    values = dict(told)
+    if "link" in values:
+        link = values["link"]
+        if not isinstance(link, (list, tuple)) or len(link) != 2:
+            raise ConfigError(f"{where}: link: found {link!r}, accepted are two names of nodes")
+        values["link"] = (str(link[0]), str(link[1]))
+    for key in ("at", "seconds", "amount"):
+        if key in values and (not isinstance(values[key], (int, float)) or isinstance(values[key], bool)):
+            raise ConfigError(f"{where}: {key}: found {values[key]!r}, accepted is a number")
+    fault = Fault(**{"at": 0.0, **values})
+    if fault.lie not in ("", *LIES):
+        raise ConfigError(f"{where}: lie: found {fault.lie!r}, accepted is one of {', '.join(LIES)}")
+    if not (fault.node if KINDS[fault.kind] == "node" else all(fault.link)):
+        raise ConfigError(f"{where}: {fault.kind} needs a {KINDS[fault.kind]}")
+    return fault
+
+
+class Faults:
+    """Carries the plan out. `heal` undoes what still lasts; what a fault did is counted by kind in `hits`."""
+
+    def __init__(self, bed: SimBed, plan: list[Fault]) -> None:
+        self.bed = bed
+        self.random = bed.world.seeds.stream("faults")
+        self.hits: Counter[str] = Counter()
+        self.fates: Counter[str] = Counter()
+        self.over = False
+        self.liars: dict[str, Liar] = {}
+        self._down: dict[SimNode, int] = {}
+        self._links_out: Counter[tuple[str, str]] = Counter()
+        self._tables_without: Counter[tuple[str, str]] = Counter()
+        self._snapshots: dict[str, Snapshot] = {}
+        for fault in plan:
+            if KINDS[fault.kind] == "node":
+                bed.sim_nodes[fault.node]
+            if fault.kind == "lying-peer" and fault.node not in self.liars:
+                self.liars[fault.node] = Liar(bed, bed.sim_nodes[fault.node])
+            bed.world.after(fault.at, self._strike, fault)
+            if fault.kind == "restore-backup":  # the backup is of the moment half of `seconds` before
+                bed.world.after(max(0.0, fault.at - fault.amount), self._back_up, fault.node)
+
+    def _strike(self, fault: Fault) -> None:
+        if self.over:
+            return
+        strikes: dict[str, Callable[[Fault], None]] = {
+            "crash": self._crash,
+            "power": self._crash,
+            "stop": self._stop,
+            "replace-disk": self._crash,
+            "restore-backup": self._crash,
+            "full-disk": self._full_disk,
+            "slow-disk": self._slow_disk,
+            "failed-sync": self._failed_sync,
+            "clock-step": self._clock_step,
+            "lying-peer": self._lie,
+            "cut": self._cut,
+            "silent-cut": self._cut,
+            "partition": self._partition,
+            "one-way": self._partition,
+            "clog": self._partition,
+            "slow-link": self._slow_link,
+            "re-route": self._re_route,
+        }
+        self.hits[fault.kind] += 1
+        self.bed.world.note("fault", fault.kind, fault.describe())
+        strikes[fault.kind](fault)
+
+    def _later(self, seconds: float, call: Callable[..., None], *args: Any) -> None:
+        self.bed.world.after(seconds, self._undo, call, args)
+
+    def _undo(self, call: Callable[..., None], args: tuple[Any, ...]) -> None:
+        if not self.over:
+            call(*args)
+
+    # ------------------------------------------------------------------------------------------------ nodes
+
+    def _crash(self, fault: Fault) -> None:
+        node = self.bed.sim_nodes[fault.node]
+        if node.up:
+            fate = node.crash(power=fault.kind == "power")
+            if fate is not Fate.NONE:
+                self.fates[fate.value] += 1
+        if fault.kind == "replace-disk":
+            node.replace_disk()
+        elif fault.kind == "restore-backup" and fault.node in self._snapshots:
+            self.bed.world.note(node.name, "disk", "restored from a backup")
+            node.store.restore(self._snapshots[fault.node])
+            self.bed.disk_changed(node)
+        self._down[node] = self._down.get(node, 0) + 1
+        self._later(fault.seconds, self._start, node)
+
+    def _start(self, node: SimNode) -> None:
+        self._down[node] = self._down.get(node, 1) - 1
+        if self._down[node] <= 0 and not node.up:
+            node.start()
+
+    def _stop(self, fault: Fault) -> None:
+        node = self.bed.sim_nodes[fault.node]
+        if node.up:
+            node.stop()
+        self._down[node] = self._down.get(node, 0) + 1
+        self._later(fault.seconds, self._end_stop, node)
+
+    def _end_stop(self, node: SimNode) -> None:
+        if node.up:  # it did not end in time: kill -9
+            node.crash()
+        self._start(node)
+
+    def _failed_sync(self, fault: Fault) -> None:
+        node = self.bed.sim_nodes[fault.node]
+        node.store.fail_next_sync = True
+        self._down[node] = self._down.get(node, 0) + 1
+        self._later(fault.seconds, self._end_failed_sync, node)
+
+    def _end_failed_sync(self, node: SimNode) -> None:
+        node.store.fail_next_sync = False
+        self._start(node)
+
+    def _back_up(self, name: str) -> None:
+        self._snapshots[name] = self.bed.sim_nodes[name].store.snapshot()
+
+    def _full_disk(self, fault: Fault) -> None:
+        store = self.bed.sim_nodes[fault.node].store
+        store.fill(int(fault.amount))
+        self._later(fault.seconds, store.fill, None)
+
+    def _slow_disk(self, fault: Fault) -> None:
+        store = self.bed.sim_nodes[fault.node].store
+        store.slow = max(1.0, fault.amount)
+        self._later(fault.seconds, setattr, store, "slow", 1.0)
+
+    def _clock_step(self, fault: Fault) -> None:
+        self.bed.sim_nodes[fault.node].clock.step(fault.amount)
+        self.bed.history.clock_stepped(fault.amount)
+
+    def _lie(self, fault: Fault) -> None:
+        liar = self.liars[fault.node]
+        liar.begin([fault.lie] if fault.lie else list(LIES), fault.amount or SHARE)
+        self._later(fault.seconds, liar.end)
+
+    # ------------------------------------------------------------------------------------------------ links
+
+    def _cut(self, fault: Fault) -> None:
+        for connection in self.bed.network.between(*fault.link):
+            connection.cut(silent=fault.kind == "silent-cut", keep=(self.random.random(), self.random.random()))
+
+    def _partition(self, fault: Fault) -> None:
+        one, other = fault.link
+        ways = [(one, other)] if fault.kind == "one-way" else [(one, other), (other, one)]
+        for way in ways:
+            self._links_out[way] += 1
+            self.bed.network.set_up(*way, up=False)
+            self._later(fault.seconds, self._end_partition, way)
+
+    def _end_partition(self, way: tuple[str, str]) -> None:
+        self._links_out[way] -= 1
+        if self._links_out[way] <= 0:
+            self.bed.network.set_up(*way, up=True)
+
+    def _slow_link(self, fault: Fault) -> None:
+        for way in (fault.link, fault.link[::-1]):
+            direction = self.bed.network.direction(*way)
+            direction.slow = max(1.0, fault.amount)
+            self._later(fault.seconds, setattr, direction, "slow", 1.0)
+
+    def _re_route(self, fault: Fault) -> None:
+        self._tables_without[fault.link] += 1
+        self._set_tables()
+        self._later(fault.seconds, self._end_re_route, fault.link)
+
+    def _end_re_route(self, link: tuple[str, str]) -> None:
+        self._tables_without[link] -= 1
+        self._set_tables()
+
+    def _set_tables(self) -> None:
+        self.bed.set_forwarding(frozenset(link for link, count in self._tables_without.items() if count > 0))
+
+    # ------------------------------------------------------------------------------------------------ the end
+
+    def heal(self) -> None:
+        """Everything works again, from now on: nodes up, links up, disks wide and fast, tables whole."""
+        self.over = True
+        self.bed.world.note("fault", "heal")
+        for liar in self.liars.values():
+            liar.end()
+        network = self.bed.network
+        for one, other in network.links():
+            for way in ((one, other), (other, one)):
+                network.direction(*way).slow = 1.0
+                network.set_up(*way, up=True)
+        for node in self.bed.sim_nodes.values():
+            node.store.fill(None)
+            node.store.slow = 1.0
+            node.store.fail_next_sync = False
+            if node.up and node.core is not None and node.core.stopping:
+                node.crash()
+            if not node.up:
+                node.start()
+        self.bed.set_forwarding(frozenset())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultBudget:
+    """What a drawn run may suffer, so that it can still end well: nodes down at once, disks lost in all."""
+
+    faults_max: int = 12
+    down_max: int = 1
+    disks_max: int = 1
+
+    def draw(
+        self, random: Random, kinds: list[str], nodes: list[str], links: list[tuple[str, str]], span_s: float
+    ) -> list[Fault]:
+        """Faults within the budget, ascending by time."""
+        found: list[Fault] = []
+        disks = 0
+        for _ in range(random.randint(0, self.faults_max)):
+            kind = random.choice(kinds)
+            at = random.uniform(0.0, span_s)
+            seconds = random.choice((0.0, 0.05, 0.5, 2.0, 6.0)) * random.uniform(0.5, 1.5)
+            if kind in ("replace-disk", "restore-backup"):
+                if disks >= self.disks_max:
+                    continue
+                disks += 1
+            if kind == "clog":
+                found += self._swizzle(random, links, at, seconds)
+                continue
+            fault = Fault(
+                kind=kind,
+                at=round(at, 6),
+                node=random.choice(nodes) if KINDS[kind] == "node" else "",
+                link=random.choice(links) if KINDS[kind] == "link" else ("", ""),
+                seconds=round(seconds, 6),
+                amount=round(_amount(random, kind), 6),
+            )
+            if KINDS[kind] == "node" and kind not in ("full-disk", "slow-disk", "clock-step"):
+                down = sum(_downs(item) and _overlap(item, fault) and item.node != fault.node for item in found)
+                if down >= self.down_max:
+                    continue
+            found.append(fault)
+        return sorted(found, key=lambda item: item.at)
+
+    def _swizzle(self, random: Random, links: list[tuple[str, str]], at: float, seconds: float) -> list[Fault]:
+        """Links clogged one after the other and freed in another order (FoundationDB's swizzle-clogging)."""
+        chosen = random.sample(links, random.randint(1, len(links)))
+        ends = [at + seconds * random.uniform(0.5, 1.5) for _ in chosen]
+        return [
+            Fault(kind="clog", at=round(at + index * 0.1, 6), link=link, seconds=round(max(end - at, 0.01), 6))
+            for index, (link, end) in enumerate(zip(chosen, ends, strict=True))
+        ]
+
+
+def _amount(random: Random, kind: str) -> float:
+    if kind in ("slow-link", "slow-disk"):
+        return random.choice((2.0, 10.0, 100.0))
+    if kind == "full-disk":
+        return random.choice((0.0, 4_096.0, 65_536.0))
+    if kind == "clock-step":
+        return random.choice((-86_400.0, -5.0, 5.0, 86_400.0))
+    if kind == "restore-backup":
+        return random.uniform(0.0, 5.0)
+    return 0.0
+
+
+def _downs(fault: Fault) -> bool:
+    return fault.kind in ("crash", "power", "stop", "replace-disk", "restore-backup", "failed-sync")
+
+
+def _overlap(one: Fault, other: Fault) -> bool:
+    return one.at < other.at + other.seconds and other.at < one.at + one.seconds

@@ -1,0 +1,318 @@
+"""The driver of a NodeCore in virtual time: what node/runtime.py is to sockets, this is to the world.
+
+Rules of this file: decides nothing for the core. Every event that has come by the time a turn begins goes to the core,
+then exactly one TurnEnded; commands are done in the order given (docs/ARCHITECTURE.md, "How a core is driven").
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from holdfast.broker.port import Batch
+from holdfast.core import events
+from holdfast.core.config import NodeConfig
+from holdfast.core.node import NodeCore
+from holdfast.errors import StorageFull
+from holdfast.harness.sim.clock import SimClock
+from holdfast.harness.sim.network import End, SimNetwork
+from holdfast.harness.sim.seeds import SeedTree
+from holdfast.harness.sim.store import Fate, SimStore
+from holdfast.harness.sim.world import Timer, World
+
+TURN_S: Final = 0.000_1
+"""From the first event to the turn that takes it: what else comes meanwhile is one batch with it."""
+
+
+class Observer(Protocol):
+    """Who watches a node from outside: the checkers."""
+
+    def started(self, node: "SimNode") -> None: ...
+    def applied(self, node: "SimNode", batch: Batch) -> None: ...
+    def disk_changed(self, node: "SimNode") -> None: ...
+    def opened(self, node: "SimNode", end: End) -> None: ...
+    def heard(self, node: "SimNode", end: End, chunks: list[Any]) -> None: ...
+    def said(self, node: "SimNode", end: End, chunks: list[Any]) -> None: ...
+    def gone(self, node: "SimNode", end: End) -> None: ...
+
+
+class Speech(Protocol):
+    """Who stands between a node and its connections: a liar (`sim/liar.py`)."""
+
+    def said(self, end: End, chunks: list[Any]) -> list[Any]: ...
+    def heard(self, end: End, chunks: list[Any]) -> list[Any]: ...
+
+
+class SimNode:
+    """A node with its disk and its clocks; `start` and `crash` as often as wanted."""
+
+    def __init__(
+        self, world: World, network: SimNetwork, config: NodeConfig, observer: Observer, *, turn_s: float = TURN_S
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.config = config
+        self.name = config.name
+        self.observer = observer
+        self.turn_s = turn_s
+        self.seeds: SeedTree = world.seeds.child(f"node/{config.name}")
+        self.clock = SimClock(offset_s=self.seeds.stream("clock").uniform(0.0, 100_000.0))
+        self._mint = self.seeds.stream("mint")
+        self.store = self._new_store()
+        self.core: NodeCore | None = None
+        self.lives = 0
+        self.on_session: Callable[[dict[str, Any]], None] = lambda fields: None
+        self.on_log: Callable[[str], None] = lambda text: None
+        self.records: list[tuple[float, str, dict[str, Any]]] = []
+        self.liar: Speech | None = None
+        """Who alters what this node says and hears; nobody watches it then."""
+        self.keep_records: tuple[str, ...] = ("session", "loss", "node")
+        self._inbox: list[events.Event] = []
+        self._ends: dict[int, End] = {}
+        self._number = 0
+        self._turn: Timer | None = None
+        self._timer: Timer | None = None
+        network.add(self)
+
+    @property
+    def listening(self) -> bool:
+        return self.core is not None and not self.core.stopping
+
+    @property
+    def up(self) -> bool:
+        return self.core is not None
+
+    def _new_store(self) -> SimStore:
+        number = self._mint.getrandbits(32)
+        return SimStore(self.world, self.seeds.stream(f"store/{number}"), self._uuid, self._applied)
+
+    def _uuid(self) -> UUID:
+        return UUID(int=self._mint.getrandbits(128), version=4)
+
+    def _applied(self, batch: Batch) -> None:
+        self.observer.applied(self, batch)
+
+    # ------------------------------------------------------------------------------------------------ life
+
+    def start(self) -> None:
+        assert self.core is None
+        self.lives += 1
+        now = self.world.now
+        self.world.note(self.name, "start", f"life {self.lives}")
+        self.core = NodeCore(
+            self.config,
+            self.store,
+            rng=self.seeds.stream(f"core/{self.lives}"),
+            wall_ms=self.clock.wall_ms(now),
+            now=self.clock.monotonic(now),
+        )
+        self.observer.started(self)
+        self._do(self._take_commands())
+        self._wake()
+
+    def _take_commands(self) -> list[events.Command]:
+        assert self.core is not None
+        commands, self.core.commands = self.core.commands, []
+        return commands
+
+    def crash(self, *, power: bool = False) -> Fate:
+        """kill -9, or with `power` the whole machine: then nobody is told."""
+        fate = self.store.crash()
+        self.world.note(self.name, "power" if power else "crash", fate.value)
+        self._end()
+        self.network.host_gone(self, told=not power)
+        return fate
+
+    def _end(self) -> None:
+        self.core = None
+        self._inbox.clear()
+        for end in self._ends.values():
+            self.observer.gone(self, end)
+        self._ends.clear()
+        for timer in (self._turn, self._timer):
+            if timer is not None:
+                timer.cancel()
+        self._turn = self._timer = None
+
+    def stop(self) -> None:
+        """As `kill -TERM`: the node ends by itself when all are told."""
+        self.post(events.Stopping())
+
+    def replace_disk(self) -> None:
+        """A new disk, empty; the node must be down."""
+        assert self.core is None
+        self.world.note(self.name, "disk", "replaced")
+        self.store = self._new_store()
+        self.observer.disk_changed(self)
+
+    # ------------------------------------------------------------------------------------------------ turns
+
+    def post(self, event: events.Event) -> None:
+        """Something happened; the next turn takes it."""
+        if self.core is not None:
+            self._inbox.append(event)
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._turn is None:
+            self._turn = self.world.after(self.turn_s, self._run_turn)
+
+    def _run_turn(self) -> None:
+        self._turn = None
+        core = self.core
+        if core is None:
+            return
+        now = self.clock.monotonic(self.world.now)
+        inbox, self._inbox = self._inbox, []
+        for event in inbox:
+            self._do(core.handle(event, now))
+            if self.core is not core:
+                return
+        deadline = core.next_deadline()
+        if deadline is not None and deadline <= now + 1e-9:
+            self._do(core.handle(events.TimerFired(), now))
+        self._do(core.handle(events.TurnEnded(wall_ms=self.clock.wall_ms(self.world.now)), now))
+        if self.core is core:
+            self._arm(now)
+
+    def _arm(self, now: float) -> None:
+        assert self.core is not None
+        deadline = self.core.next_deadline()
+        if self._timer is not None:
+            if deadline is not None and self._timer.call is not None and self._timer.when == self.clock.world(deadline):
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            # A microsecond late rather than early: the two scales are floats.
+            at = max(self.clock.world(max(deadline, now)), self.world.now) + 1e-6
+            self._timer = self.world.at(at, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        self._wake()
+
+    # ------------------------------------------------------------------------------------------------ commands
+
+    def _do(self, commands: list[events.Command]) -> None:
+        for command in commands:
+            if isinstance(command, events.SendBytes):
+                end = self._ends.get(command.connection)
+                if end is not None:
+                    chunks = command.chunks
+                    if self.liar is None:
+                        self.observer.said(self, end, chunks)
+                    else:
+                        chunks = self.liar.said(end, chunks)
+                    end.send(chunks)
+            elif isinstance(command, events.Commit):
+                self.store.begin(command.batch, self._commit_done(command.number))
+            elif isinstance(command, events.Record):
+                self._record(command)
+            elif isinstance(command, events.CloseConnection):
+                end = self._ends.pop(command.connection, None)
+                if end is not None:
+                    self.observer.gone(self, end)
+                    end.close(abort=command.abort)
+            elif isinstance(command, events.Connect):
+                self._dial(command.neighbour)
+            elif isinstance(command, events.Log):
+                self.on_log(command.text)
+                loud = command.level in ("WARNING", "ERROR")
+                (self.world.note if loud else self.world.remark)(self.name, "log", f"{command.level} {command.text}")
+            else:
+                self.world.note(self.name, "stopped")
+                self._end()
+                self.network.host_gone(self, told=True)
+
+    def _record(self, command: events.Record) -> None:
+        if command.kind in self.keep_records:
+            self.world.note(self.name, command.kind, " ".join(f"{k}={v}" for k, v in command.fields.items()))
+            self.records.append((self.world.elapsed_s, command.kind, command.fields))
+            if command.kind == "session":
+                self.on_session(command.fields)
+
+    def _commit_done(self, number: int) -> Callable[[Exception | None], None]:
+        def done(error: Exception | None) -> None:
+            if error is None:
+                self.post(events.Committed(number=number, room_bytes=self.store.room_bytes()))
+            elif isinstance(error, StorageFull):
+                self.world.note(self.name, "commit refused")
+                self.post(events.CommitRefused(number=number, room_bytes=self.store.room_bytes()))
+            else:  # a second try would lie (docs/GUARANTEES.md): the node ends
+                self.world.note(self.name, "disk", str(error))
+                self._end()
+                self.network.host_gone(self, told=True)
+
+        return done
+
+    # ------------------------------------------------------------------------------------------------ connections
+
+    def _dial(self, neighbour: str) -> None:
+        life = self.lives
+
+        def failed(reason: str) -> None:
+            if self.lives == life:
+                self.post(events.ConnectFailed(neighbour=neighbour, reason=reason))
+
+        self.network.dial(_Dial(self, life), self.name, neighbour, neighbour=neighbour, failed=failed)
+
+    def opened(self, end: End, *, dialled: bool) -> None:
+        self._number += 1
+        end.number = self._number
+        end.holder = self
+        self._ends[end.number] = end
+        self.observer.opened(self, end)
+        self.post(
+            events.ConnectionOpened(
+                connection=end.number,
+                peer=end.peer,
+                loopback=True,
+                neighbour=end.neighbour if dialled else None,
+                decoded=end.decoded,
+            )
+        )
+
+    def received(self, end: End, chunks: list[Any]) -> None:
+        if end.number not in self._ends:
+            return
+        if self.liar is None:
+            self.observer.heard(self, end, chunks)
+        else:
+            chunks = self.liar.heard(end, chunks)
+        if end.decoded:
+            self.post(events.FramesReceived(connection=end.number, frames=chunks))
+        else:
+            self.post(events.BytesReceived(connection=end.number, data=b"".join(chunks)))
+
+    def lost(self, end: End, reason: str) -> None:
+        if self._ends.pop(end.number, None) is not None:
+            self.observer.gone(self, end)
+            self.post(events.ConnectionLost(connection=end.number, reason=reason))
+
+    def writing(self, end: End, *, paused: bool) -> None:
+        if end.number in self._ends:
+            kind = events.WritingPaused if paused else events.WritingResumed
+            self.post(kind(connection=end.number))
+
+
+class _Dial:
+    """A dial of one life: what it brings after a crash is hung up at once."""
+
+    def __init__(self, node: SimNode, life: int) -> None:
+        self.node = node
+        self.life = life
+
+    def opened(self, end: End, *, dialled: bool) -> None:
+        if self.node.lives == self.life and self.node.core is not None:
+            self.node.opened(end, dialled=dialled)
+        else:
+            end.close(abort=True)
+
+    def received(self, end: End, chunks: list[Any]) -> None:
+        return
+
+    def lost(self, end: End, reason: str) -> None:
+        return
+
+    def writing(self, end: End, *, paused: bool) -> None:
+        return

@@ -1,0 +1,173 @@
+"""One run: a plan, a seed and a depth to a verdict.
+
+Rules of this file: a safety phase in which faults strike, then all is healed and everything must be done within the
+plan's virtual time (TigerBeetle's two phases). A run never hangs: virtual time is bounded, and so are its events.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Final
+
+from holdfast.harness.faults import Faults
+from holdfast.harness.phases import history_counts, last_fault_s, phases, workload_metrics, workloads_of
+from holdfast.harness.plan import Plan
+from holdfast.harness.sim.bed import SimBed
+from holdfast.harness.sim.world import Note
+
+REST_S: Final = 10.0
+"""After the last message was shown: receipts, retirements and tombstones settle."""
+PROGRESS_EVERY: Final = 20_000
+SHOWN_ALL: Final = {"publish", "consume", "subscription"}
+"""Workloads under which no message ends before it is shown: none expires, is purged or moved."""
+
+
+@dataclass(slots=True)
+class Result:
+    """`failure` is one line, empty where the run ended as it must."""
+
+    name: str
+    seed: int
+    depth: str
+    ok: bool
+    failure: str
+    digest: str
+    virtual_s: float
+    wall_s: float
+    hops: int
+    metrics: dict[str, Any]
+    coverage: dict[str, Counter[str]] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+
+
+def execute(
+    plan: Plan,
+    seed: int,
+    *,
+    depth: str = "frames",
+    keep_notes: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> Result:
+    """Runs the plan. `progress` hears of the share of virtual time that has passed, now and then."""
+    with SimBed(plan.topology, seed, depth=depth, turn_s=plan.turn_s, keep_notes=keep_notes) as bed:
+        run = _Run(plan, bed, progress)
+        return judged(bed, plan.name, depth, run.go, run.metrics, run.coverage)
+
+
+def judged(
+    bed: SimBed,
+    name: str,
+    depth: str,
+    go: Callable[[], None],
+    metrics: Callable[[], dict[str, Any]],
+    coverage: Callable[[], dict[str, Counter[str]]],
+) -> Result:
+    """Runs `go` on the bed; whatever it raises is the verdict."""
+    began = perf_counter()
+    failure = ""
+    try:
+        go()
+    except Exception as error:  # whatever breaks is the run's verdict: a promise, or a defect
+        failure = f"{type(error).__name__}: {error}"
+        bed.world.note("run", "failed", failure)
+    wall_s = perf_counter() - began
+    return Result(
+        name=name,
+        seed=bed.world.seeds.seed,
+        depth=depth,
+        ok=not failure,
+        failure=failure,
+        digest=bed.world.digest,
+        virtual_s=bed.world.elapsed_s,
+        wall_s=wall_s,
+        hops=bed.ledger.hops,
+        metrics=metrics(),
+        coverage=coverage(),
+        notes=bed.world.notes,
+    )
+
+
+def counts_of(bed: SimBed) -> dict[str, Any]:
+    """What every run counts."""
+    history, ledger = bed.history, bed.ledger
+    return {
+        **history_counts(history),
+        "dead": len(ledger.dead),
+        "hops": ledger.hops,
+        "events": bed.world.events,
+    }
+
+
+def sessions_of(bed: SimBed) -> Counter[str]:
+    """The transitions of all sessions."""
+    found: Counter[str] = Counter()
+    for node in bed.sim_nodes.values():
+        for _, kind, fields in node.records:
+            if kind == "session":
+                found[f"{fields['previous']} -> {fields['state']}"] += 1
+    return found
+
+
+class _Run:
+    def __init__(self, plan: Plan, bed: SimBed, progress: Callable[[float], None] | None) -> None:
+        self.plan = plan
+        self.bed = bed
+        self.progress = progress
+        self.workloads = workloads_of(plan)
+        for name, drift in plan.drifts.items():
+            bed.sim_nodes[name].clock.drift = drift
+        self.faults: Faults | None = None
+        bed.ledger.nothing_ends = {workload.kind for workload in self.workloads} <= {
+            "publish",
+            "consume",
+            "subscription",
+        } and not any(fault.kind in ("replace-disk", "restore-backup", "lying-peer") for fault in plan.faults)
+
+    def go(self) -> None:
+        bed = self.bed
+        bed.start()
+        steps = phases(self.plan, bed, self.workloads, self._strike, self._quiet)
+        wait = next(steps, None)
+        while wait is not None:
+            try:
+                wait = steps.send(bed.run(wait.seconds, self._told_until(wait.done)))
+            except StopIteration:
+                wait = None
+        ends_at = bed.now() + self.plan.liveness_s
+        bed.run(REST_S)
+        while bed.ledger.on_its_way() and bed.now() < ends_at:  # a second copy on a thin link, to be dropped there
+            bed.run(REST_S)
+        bed.ledger.at_rest()
+        for workload in self.workloads:
+            workload.check(bed)
+
+    def _strike(self) -> Faults:
+        self.faults = Faults(self.bed, list(self.plan.faults))
+        return self.faults
+
+    def _quiet(self) -> bool:
+        """No fault is still to come."""
+        return self.bed.world.elapsed_s > last_fault_s(self.plan)
+
+    def _told_until(self, done: Callable[[], bool]) -> Callable[[], bool]:
+        return lambda: self._told() or done()
+
+    def _told(self) -> bool:
+        if self.progress is not None and self.bed.world.events % PROGRESS_EVERY == 0:
+            self.progress(self.bed.world.elapsed_s)
+        return False
+
+    def metrics(self) -> dict[str, Any]:
+        """Counts of the run, the workloads' by kind and number."""
+        found = {**counts_of(self.bed), **workload_metrics(self.workloads)}
+        if self.faults is not None:
+            found["faults"] = dict(sorted(self.faults.hits.items()))
+        return found
+
+    def coverage(self) -> dict[str, Counter[str]]:
+        """What the run exercised: session transitions, faults, fates of commits, commands."""
+        found = {"sessions": sessions_of(self.bed)}
+        if self.faults is not None:
+            found |= {"faults": self.faults.hits, "commits met by a crash": self.faults.fates}
+        return found

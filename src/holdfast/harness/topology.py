@@ -1,0 +1,113 @@
+"""Which nodes a run has, how they are joined, and which way each sends what is for another.
+
+Rules of this file: data and arithmetic; both beds build their nodes from it. The forwarding table is fixed for a run
+unless a fault changes it: the fewest hops, of equal ones the lowest name.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from holdfast.core.config import Limits, NeighbourConfig, NodeConfig, QueueConfig
+from holdfast.errors import ConfigError
+
+KEEPALIVE_S: Final = 0.5
+HOLD_TIME_S: Final = 1.5
+LIMITS: Final = Limits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkShape:
+    """One direction of a link: `rate` bytes a second (None: no limit), times in seconds, `loss` of packets."""
+
+    rate: float | None = None
+    delay_s: float = 0.002
+    jitter_s: float = 0.0
+    loss: float = 0.0
+    queue_bytes: int = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """`one` dials `other`. `back` None: the same shape both ways."""
+
+    one: str
+    other: str
+    there: LinkShape = LinkShape()
+    back: LinkShape | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """`queues` by node; `forwarding` by node and destination overrides the computed next hop."""
+
+    nodes: tuple[str, ...]
+    links: tuple[Link, ...]
+    queues: Mapping[str, tuple[QueueConfig, ...]] = field(default_factory=dict)
+    forwarding: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    limits: Limits = LIMITS
+    keepalive_s: float = KEEPALIVE_S
+    hold_time_s: float = HOLD_TIME_S
+
+    def validate(self) -> None:
+        """Raises ConfigError where a link or a queue names no node."""
+        known = set(self.nodes)
+        if len(known) != len(self.nodes):
+            raise ConfigError("topology: found a node twice, accepted is once")
+        for link in self.links:
+            for name in (link.one, link.other):
+                if name not in known:
+                    raise ConfigError(f"link {link.one} to {link.other}: found {name!r}, accepted is a node's name")
+        for name in (*self.queues, *self.forwarding):
+            if name not in known:
+                raise ConfigError(f"topology: found {name!r}, accepted is a node's name")
+
+    def neighbours(self, node: str) -> list[str]:
+        """In the order of their names."""
+        found = {link.other if link.one == node else link.one for link in self.links if node in (link.one, link.other)}
+        return sorted(found)
+
+    def table(self, node: str, *, down: frozenset[tuple[str, str]] = frozenset()) -> dict[str, str]:
+        """Destination to next hop from `node`; what cannot be reached is left out. `down`: links not to be used."""
+        first: dict[str, str] = {}
+        queue = deque([node])
+        while queue:
+            at = queue.popleft()
+            for name in self.neighbours(at):
+                if (at, name) in down or (name, at) in down or name == node or name in first:
+                    continue
+                first[name] = first.get(at, name)
+                queue.append(name)
+        return {**first, **self.forwarding.get(node, {})}
+
+    def config(self, node: str, remotes: Mapping[str, str]) -> NodeConfig:
+        """What that node is started with; `remotes` gives HOST:PORT of those that it dials."""
+        dialled = {link.other for link in self.links if link.one == node}
+        neighbours = tuple(
+            NeighbourConfig(
+                name=name,
+                remote=remotes[name] if name in dialled else None,
+                keepalive_s=self.keepalive_s,
+                hold_time_s=self.hold_time_s,
+            )
+            for name in self.neighbours(node)
+        )
+        return NodeConfig(
+            name=node,
+            neighbours=neighbours,
+            queues=self.queues.get(node, ()),
+            forwarding=tuple(sorted(self.table(node).items())),
+            create_queues=True,
+            limits=self.limits,
+        )
+
+
+def line(names: str | tuple[str, ...], shape: LinkShape | None = None) -> Topology:
+    """Nodes in a row, each dialling the next."""
+    nodes = tuple(names.split()) if isinstance(names, str) else names
+    pairs = pairwise(nodes)
+    return Topology(
+        nodes=nodes, links=tuple(Link(one=one, other=other, there=shape or LinkShape()) for one, other in pairs)
+    )

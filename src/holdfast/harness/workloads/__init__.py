@@ -1,0 +1,77 @@
+"""What runs over a bed: programs that send, take, look and manage, each with what must hold at the end.
+
+Rules of this room: a workload is `setup` (make what it needs), `start` (spawn its programs), `check` (raise Violation)
+and `metrics` (numbers, by name); it is asyncio over the client library and knows no bed's insides. Randomness comes
+from `bed.stream` alone, times from `bed.now`; names of clients and links are given, so that a run can be repeated.
+"""
+
+from dataclasses import fields
+from typing import Any, Final
+
+from holdfast.errors import ConfigError
+from holdfast.harness.workloads.browse import Browse
+from holdfast.harness.workloads.common import Workload, attached, body_of, full_address, marked
+from holdfast.harness.workloads.consume import Consume
+from holdfast.harness.workloads.durable import Copy
+from holdfast.harness.workloads.expiring import Expiring
+from holdfast.harness.workloads.manage import Manage
+from holdfast.harness.workloads.publish import ProducerLog, Publish
+from holdfast.harness.workloads.reconnecting import ReconnectingProducer
+from holdfast.harness.workloads.relay import Relay
+from holdfast.harness.workloads.slow_consumer import SlowConsumer
+from holdfast.harness.workloads.subscription import Subscription
+
+KINDS: Final[dict[str, type[Any]]] = {
+    kind.kind: kind
+    for kind in (
+        Publish,
+        Consume,
+        SlowConsumer,
+        Subscription,
+        Copy,
+        Browse,
+        ReconnectingProducer,
+        Expiring,
+        Relay,
+        Manage,
+    )
+}
+
+
+def make_workload(told: dict[str, Any], where: str) -> Workload:
+    """The workload of a scenario's `[[workload]]` table. Raises ConfigError that names `where` and the key."""
+    kind = told.get("kind")
+    found = KINDS.get(str(kind))
+    if found is None:
+        raise ConfigError(f"{where}: kind: found {kind!r}, accepted is one of {', '.join(sorted(KINDS))}")
+    known = {item.name for item in fields(found) if item.init}
+    for key in told:
+        if key != "kind" and key not in known:
+            raise ConfigError(f"{where}: found {key!r}, accepted is one of {', '.join(sorted(known))}")
+    try:
+        made: Workload = found(**{key: value for key, value in told.items() if key != "kind"})
+    except TypeError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    return made
+
+
+__all__ = [
+    "KINDS",
+    "Browse",
+    "Consume",
+    "Copy",
+    "Expiring",
+    "Manage",
+    "ProducerLog",
+    "Publish",
+    "ReconnectingProducer",
+    "Relay",
+    "SlowConsumer",
+    "Subscription",
+    "Workload",
+    "attached",
+    "body_of",
+    "full_address",
+    "make_workload",
+    "marked",
+]

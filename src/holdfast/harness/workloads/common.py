@@ -1,0 +1,103 @@
+"""What workloads share: the Workload protocol, keys in bodies, links that are tried again, questions asked again.
+
+Rules of this file: nothing here knows a workload or a bed's insides. A break of a connection or of a link is no
+failure: programs go on until they are done.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, Final, Protocol, TypeVar
+
+from holdfast.broker.address import parse
+from holdfast.client import (
+    Connection,
+    ConnectionEnded,
+    ConnectionFailed,
+    Delivery,
+    LinkError,
+    ManagementError,
+    ProducerConflict,
+    Receiver,
+    Sender,
+)
+from holdfast.errors import HoldfastError
+from holdfast.harness.bed import Bed
+
+RETRY_S: Final = 1.0
+MANAGE_LIMIT_S: Final = 10.0
+
+BREAKS: Final = (LinkError, ConnectionFailed, ConnectionEnded, ProducerConflict)
+"""What ends a link or a connection under a program, which then makes another."""
+
+Link = TypeVar("Link")
+
+
+class Workload(Protocol):
+    """One program or several. `kind` names it in scenarios."""
+
+    kind: ClassVar[str]
+
+    async def setup(self, bed: Bed) -> None: ...
+    def start(self, bed: Bed) -> None: ...
+    def check(self, bed: Bed) -> None: ...
+    def metrics(self) -> dict[str, float]: ...
+
+
+def marked(delivery: Delivery) -> bool:
+    """Whether it came as a redelivery (AMQP 1.0 §3.2.1)."""
+    header = delivery.message.header
+    return header is not None and (bool(header.delivery_count) or header.first_acquirer is False)
+
+
+def body_of(key: bytes, size: int) -> bytes:
+    """`size` bytes at least, ending with the key."""
+    return b"." * (size - len(key)) + key
+
+
+def full_address(address: str, node: str) -> str:
+    """`queue@node` for what `address` means at `node`."""
+    found = parse(address, own_name=node)
+    return f"{found.queue}@{found.node or node}"
+
+
+async def attached(attach: Callable[[], Awaitable[Link]]) -> Link:
+    """The link, tried until the node gives it: a node that is down, or has not its queues yet, is no failure."""
+    while True:
+        try:
+            return await attach()
+        except (LinkError, ConnectionFailed, ProducerConflict):
+            await asyncio.sleep(RETRY_S)
+
+
+async def asked(
+    connection: Connection, operation: str, kind: str, name: str, arguments: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The answer of the node's `$management`, asked again until there is one. Raises ManagementError.
+
+    So a question may have been answered twice: whoever changes something must expect to find it changed.
+    """
+    while True:
+        try:
+            return await connection.manage(operation, f"holdfast:{kind}", name, arguments, limit_s=MANAGE_LIMIT_S)
+        except ManagementError as error:
+            if error.code != 503:
+                raise
+        except (LinkError, ConnectionFailed):
+            pass
+        await asyncio.sleep(RETRY_S)
+
+
+async def ended(link: Sender | Receiver) -> None:
+    """Detaches what may be broken already; what a sender has in doubt stays so."""
+    try:
+        await (link.close(drain=False) if isinstance(link, Sender) else link.close())
+    except HoldfastError:
+        pass
+
+
+async def closed(connection: Connection) -> None:
+    """Closes politely; what a broken sender had in doubt, its program has sent again."""
+    try:
+        await connection.close()
+    except HoldfastError:
+        pass

@@ -1,0 +1,102 @@
+"""`consume`: ordinary consumers that compete for a queue, quick or slow, decided or not.
+
+Rules of this file: a consumer goes on over every break; it says of each message what the plan's shares say.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from holdfast.client import Receiver
+from holdfast.harness.bed import Bed
+from holdfast.harness.history import Violation, key_in
+from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, ended, marked
+
+
+@dataclass(kw_only=True)
+class Consume:
+    """Consumers that share `queue` at `node` and accept what they are shown, `think_s` after it came.
+
+    Of what is shown, the shares `release` and `modify` go back, `reject` goes to the dead letters.
+    """
+
+    kind: ClassVar[str] = "consume"
+
+    node: str
+    queue: str
+    consumers: int = 1
+    credit: int = 100
+    think_s: float = 0.0
+    release: float = 0.0
+    modify: float = 0.0
+    reject: float = 0.0
+    name: str = "consumer"
+    taken_by: dict[str, int] = field(default_factory=dict, init=False)
+    given_back: dict[int, int] = field(default_factory=dict, init=False)
+    """By sequence, where one consumer is alone: what it gave back, and how many later ones came since."""
+    breaks: int = field(default=0, init=False)
+
+    async def setup(self, bed: Bed) -> None:
+        return
+
+    def start(self, bed: Bed) -> None:
+        for number in range(self.consumers):
+            name = f"{self.name}-{self.queue}-{number}"
+            self.taken_by[name] = 0
+            bed.spawn(self._consume(bed, name), name, background=True)
+
+    async def _consume(self, bed: Bed, name: str) -> None:
+        connection = await bed.connect(self.node, name)
+        random = bed.stream(name)
+        place = f"{self.queue} at {self.node}"
+        while True:
+            receiver: Receiver = await attached(lambda: connection.receiver(self.queue, credit=self.credit, name=name))
+            try:
+                async for delivery in receiver:
+                    key = key_in(delivery.payload)
+                    if key is not None:
+                        bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence)
+                    self.taken_by[name] += 1
+                    self._in_place(delivery.sequence)
+                    if self.think_s:
+                        await asyncio.sleep(random.expovariate(1.0 / self.think_s))
+                    draw = random.random() if self.release or self.modify or self.reject else 1.0
+                    if draw < self.release + self.modify:
+                        if draw < self.release:
+                            delivery.release()
+                        else:
+                            delivery.modify(delivery_failed=True)
+                        if self.consumers == 1:
+                            self.given_back[delivery.sequence] = 0
+                    elif draw < self.release + self.modify + self.reject:
+                        delivery.reject()
+                    else:
+                        delivery.accept()
+            except BREAKS:
+                pass
+            await ended(receiver)
+            self.given_back.clear()
+            self.breaks += 1
+            await asyncio.sleep(RETRY_S)
+
+    def _in_place(self, sequence: int) -> None:
+        """What was given back comes before what the node had not sent by then: no more than the credit it had."""
+        self.given_back.pop(sequence, None)
+        for place in self.given_back:
+            if place < sequence:
+                self.given_back[place] += 1
+                if self.given_back[place] > 2 * self.credit:
+                    raise Violation(
+                        f"{self.queue} at {self.node}: sequence {place} was given back, and {self.given_back[place]} "
+                        f"later ones came before it, {sequence} the last"
+                    )
+
+    def check(self, bed: Bed) -> None:
+        return
+
+    @property
+    def taken(self) -> int:
+        return sum(self.taken_by.values())
+
+    def metrics(self) -> dict[str, float]:
+        return {"taken": self.taken}

@@ -1,0 +1,26 @@
+"""What a destination keeps of an origin, asked at its extremes."""
+
+from uuid import UUID
+
+from holdfast.broker.custody import Origin, Waiting
+
+
+def test_the_next_missing_number_is_found_at_once_however_far_it_is() -> None:
+    origin = Origin(UUID(int=1))
+    origin.waiting[2**62 + 3] = Waiting(1, "q", "strict", 30.0)
+    origin.end(1, 2**62)
+    assert origin.next_missing == 2**62 + 1
+    origin.waiting[2**62 + 1] = Waiting(2, "q", "strict", 30.0)
+    assert origin.next_missing == 2**62 + 2
+    assert origin.releasable() == 2**62 + 1
+
+
+def test_a_bounded_number_goes_on_after_its_wait_and_a_strict_one_does_not() -> None:
+    origin = Origin(UUID(int=1))
+    origin.waiting[3] = Waiting(1, "q", "strict", 1.0)
+    origin.waiting[5] = Waiting(2, "q", "bounded", 1.0)
+    assert origin.releasable() is None
+    origin.waited_s = 0.9
+    assert origin.releasable() is None
+    origin.waited_s = 1.0
+    assert origin.releasable() == 5

@@ -1,0 +1,88 @@
+"""What custody writes beside a message is read by its bytes, and the long way round, to the same result."""
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.amqp.codec import encode
+from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.broker import entry
+from holdfast.core import carried
+from holdfast.errors import RemoteProtocolError
+
+u63 = st.integers(1, carried.NUMBER_MAX)
+BARE = b"\x00\x53\x75\xa0\x03abc"
+DURABLE = b"\x00\x53\x70\xc0\x02\x01\x41"
+
+
+def fields(arrival: carried.Arrival) -> list[object]:
+    values = [getattr(arrival, name) for name in carried.Arrival.__slots__]
+    return [bytes(value) if isinstance(value, memoryview) else value for value in values]
+
+
+@given(
+    u63, st.uuids(), u63, st.text(max_size=50).filter(lambda text: len(text.encode()) <= 200),
+    st.lists(st.uuids(), max_size=entry.TRACE_MAX), st.integers(0, carried.NUMBER_MAX), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_both_ways_read_the_same(
+    number: int, origin: UUID, sequence: int, to: str, trace: list[UUID], receipt: int, tombstone: bool, durable: bool
+) -> None:
+    passed = b"".join(store.bytes for store in trace)
+    section = carried.write(
+        entry.pack_identity(entry.Identity(origin, sequence)),
+        number,
+        to=to.encode(),
+        trace=passed,
+        receipt=receipt,
+        tombstone=tombstone,
+    )
+    payload = (DURABLE if durable else b"") + section + BARE
+    long = carried.read_any(payload)
+    assert fields(carried.read(payload)) == fields(long)
+    assert (long.number, long.identity, long.to, long.trace) == (number, (origin, sequence), to, passed)
+    assert (long.receipt, long.tombstone, long.durable, bytes(long.bare)) == (receipt, tombstone, durable, BARE)
+    short = carried._read_own(payload)
+    assert (short is None) == (len(trace) > 15 or len(to.encode()) > 255)
+
+
+@given(st.data())
+def test_a_changed_byte_is_read_alike_or_refused(data: st.DataObject) -> None:
+    """Whatever the short way takes, the long way takes too, and means the same."""
+    section = carried.write(
+        UUID(int=7).bytes + (3).to_bytes(8, "big"), 2, to=b"work", trace=UUID(int=9).bytes, receipt=5, tombstone=True
+    )
+    payload = bytearray(DURABLE + section + BARE)
+    at = data.draw(st.integers(0, len(payload) - 1))
+    payload[at] = data.draw(st.integers(0, 255))
+    short = carried._read_own(bytes(payload))
+    if short is not None:
+        assert fields(short) == fields(carried.read_any(bytes(payload)))
+
+
+def test_another_encoding_is_read_too() -> None:
+    told = {
+        carried.NUMBER: Ulong(1),
+        carried.ORIGIN: UUID(int=7),
+        carried.SEQUENCE: Ulong(2),
+        carried.TO: "work",
+        carried.TRACE: [UUID(int=9)],
+    }
+    arrival = carried.read(encode(Described(Ulong(0x71), {Symbol(key): value for key, value in told.items()})) + BARE)
+    assert (arrival.number, arrival.identity, arrival.trace) == (1, (UUID(int=7), 2), UUID(int=9).bytes)
+
+
+@pytest.mark.parametrize("lacking", ["NUMBER", "ORIGIN", "SEQUENCE", "TO", "TRACE"])
+def test_what_custody_needs_must_be_there(lacking: str) -> None:
+    told = {
+        carried.NUMBER: Ulong(1),
+        carried.ORIGIN: UUID(int=7),
+        carried.SEQUENCE: Ulong(2),
+        carried.TO: "work",
+        carried.TRACE: [],
+    }
+    del told[getattr(carried, lacking)]
+    payload = encode(Described(Ulong(0x71), dict(told))) + BARE
+    with pytest.raises(RemoteProtocolError, match="without its number"):
+        carried.read(payload)

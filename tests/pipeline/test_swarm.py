@@ -1,0 +1,46 @@
+"""Verdicts of the simulator as a table: what the command line says, and what becomes of a seed that says nothing."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import main
+from holdfast.pipeline import swarm
+
+
+def test_metrics_are_flat_numbers() -> None:
+    told = {"hops": 3, "faults": {"crash": 2}, "note": "text", "publish-1.accepted": 4}
+    assert swarm.flat(told) == {"hops": 3.0, "faults.crash": 2.0, "publish-1.accepted": 4.0}
+
+
+def test_a_seed_without_a_verdict_is_a_row_that_says_so() -> None:
+    row = swarm.run_seed("no-such-scenario", 7)
+    assert not row["ok"] and row["digest"] is None and "no-such-scenario" in row["failure"] and row["seed"] == 7
+
+
+def test_a_seed_that_takes_too_long_is_a_row_that_says_so() -> None:
+    assert "no verdict within 0.01 s" in swarm.run_seed("swarm", 1, limit_s=0.01)["failure"]
+
+
+def test_the_table_must_be_new(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").write_text("")
+    assert main(["pipeline", "swarm", "--out", str(tmp_path)]) == 2
+    assert "accepted is an empty or new directory" in capsys.readouterr().err
+
+
+@pytest.mark.spark
+def test_four_seeds_on_spark(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "verdicts"
+    command = ["pipeline", "swarm", "--seeds", "4", "--first-seed", "3", "--master", "local[2]", "--out", str(out)]
+    assert main(command) == 0
+    told = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert told["seeds"] == 4 and told["failed"] == [] and told["hops"] > 0 and told["wall_s"] > 0
+    import pyarrow.parquet
+
+    rows = pyarrow.parquet.read_table(out).to_pylist()
+    assert sorted(row["seed"] for row in rows) == [3, 4, 5, 6]
+    assert all(len(row["digest"]) == 32 and dict(row["metrics"])["hops"] >= 0 for row in rows)
+    alone = swarm.run_seed("swarm", 4)
+    assert {row["digest"] for row in rows if row["seed"] == 4} == {alone["digest"]}, sys.executable

@@ -1,0 +1,172 @@
+"""A history that cannot fail shows nothing: with the very rule broken that it is about, each one fails by a promise."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from holdfast.broker import custody, entry, queue
+from holdfast.core import attach, destination, forwarding, hops, identity, ingress, management, node
+from holdfast.harness.histories import HISTORIES
+
+pytestmark = pytest.mark.sim
+
+Original = Any
+
+
+def refused_alone(original: Original) -> Original:
+    """A number that the disk refused fails no later one."""
+
+    def refused(self: Any, deliveries: list[int]) -> None:
+        return
+
+    return refused
+
+
+def answered_at_once(original: Original) -> Original:
+    """A new link is answered with what is only being committed."""
+
+    def custody_link(core: Any, peer: Any, link: Any, properties: Any) -> None:
+        original(core, peer, link, properties)
+        core.hop_stored.update(core._hops_in_flight)
+        core.turn.then.pop()()
+
+    return custody_link
+
+
+def no_copy_known(original: Original) -> Original:
+    """The destination knows no copy."""
+
+    def decide(self: Any, number: int, order: str, *, ranges_max: int) -> custody.Verdict:
+        found: custody.Verdict = original(self, number, order, ranges_max=ranges_max)
+        return custody.Verdict.DELIVER if found is custody.Verdict.DUPLICATE else found
+
+    return decide
+
+
+def ended_is_a_copy(original: Original) -> Original:
+    """A live copy of what has ended is dropped."""
+
+    def decide(self: Any, number: int, order: str, *, ranges_max: int) -> custody.Verdict:
+        found: custody.Verdict = original(self, number, order, ranges_max=ranges_max)
+        return custody.Verdict.DUPLICATE if number in self.ended else found
+
+    return decide
+
+
+def waiting_anew(original: Original) -> Original:
+    """A restart forgets how long a gap has been waited for."""
+
+    def load(origin: UUID, record: Any) -> custody.Origin:
+        return custody.Origin(origin, record.mark, record.passed, 0.0, record.finished, record.ended)
+
+    return load
+
+
+def empty_queue_is_done(original: Original) -> Original:
+    """An origin takes all that it no longer holds for finished."""
+
+    def receipt_for(self: Any, origin: UUID, to: str) -> int:
+        if origin == self.core.store_uuid and self.core.catalog.transmission(to).messages <= 1:
+            return int(self.core.catalog.identities.get(to, 1)) - 2
+        return int(original(self, origin, to))
+
+    return receipt_for
+
+
+def unnumbered(original: Original) -> Original:
+    """A producer's numbers are not kept."""
+
+    def take(self: Any, delivery: Any) -> Any:
+        producer, self.producer = self.producer, None
+        try:
+            return original(self, delivery)
+        finally:
+            self.producer = producer
+
+    return take
+
+
+def last_number_alone(original: Original) -> Original:
+    """All below a producer's last number counts as stored."""
+
+    def take(self: Any, delivery: Any) -> Any:
+        done = original(self, delivery)
+        if self.producer is not None and self.producer.stored.last:
+            self.producer.stored.add(1, self.producer.stored.last)
+        return done
+
+    return take
+
+
+def any_queue_will_do(original: Original) -> Original:
+    """A checkpoint is not asked of which queue it is."""
+
+    def held(core: Any, name: str, arguments: dict[str, Any]) -> Any:
+        found = core.catalog.queues[arguments["queue"]]
+        return original(core, name, {**arguments, "queue_uuid": str(found.uuid)})
+
+    return held
+
+
+def life_by_the_wall(original: Original) -> Original:
+    """Times to live go by the wall clock."""
+
+    def offer(self: Any) -> None:
+        self.clock.steady_ms = self.clock.wall_ms
+        original(self)
+
+    return offer
+
+
+def identity_kept(original: Original) -> Original:
+    """What begins anew at an internal link goes under somebody else's identity."""
+
+    def next_identity(core: Any, to: str) -> entry.Identity:
+        found: entry.Identity = original(core, to)
+        return found if to == "hub" else found._replace(origin=UUID(int=7))
+
+    return next_identity
+
+
+def returns(value: object) -> Callable[[Original], object]:
+    return lambda original: lambda *args, **kwargs: value
+
+
+BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
+    ("batch-hole", hops.CustodyReceiver, "refused", refused_alone),
+    ("commit-in-flight", attach, "_custody", answered_at_once),
+    ("sender-restart", custody.Origin, "decide", no_copy_known),
+    ("late-old-connection", custody.Origin, "decide", no_copy_known),
+    ("low-water", forwarding.Forwarding, "receipt_for", empty_queue_is_done),
+    ("bounded-restarts", custody.Origin, "load", waiting_anew),
+    ("late-after-tombstone", custody.Origin, "decide", ended_is_a_copy),
+    ("strict-full", hops.CustodySender, "_block", returns(None)),
+    ("full-neighbours", forwarding.Forwarding, "_may_share", returns(False)),
+    ("stale-return", forwarding.Forwarding, "holds", returns(False)),
+    ("own-origin", ingress, "next_identity", identity_kept),
+    ("restored-backup", identity, "check", returns(True)),
+    ("replaced-disk-receiver", destination.Destination, "_adopt", returns(None)),
+    ("replaced-disk-sender", forwarding.Forwarding, "neighbour_store", returns(None)),
+    ("clock-jump", node.NodeCore, "_offer", life_by_the_wall),
+    ("one-cursor", queue.Queue, "taken_by", lambda original: property(lambda self: None)),
+    ("recreated-queue", management, "_held", any_queue_will_do),
+    ("producer-crash", ingress.ProducerLink, "_take", unnumbered),
+    ("refused-then-retried", ingress.ProducerLink, "_take", last_number_alone),
+    ("dead-letter-back", destination, "dead_letter", returns(None)),
+]
+
+
+@pytest.mark.parametrize(("name", "owner", "attribute", "broken"), BROKEN, ids=[item[0] for item in BROKEN])
+def test_it_fails(
+    name: str,
+    owner: object,
+    attribute: str,
+    broken: Callable[[Original], object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(owner, attribute, broken(getattr(owner, attribute)))
+    failures = (HISTORIES[name].run(seed).failure for seed in range(1, 9))
+    failure = next((found for found in failures if found), "")
+    assert failure.startswith("Violation"), f"it fails by a promise, not {failure!r}"

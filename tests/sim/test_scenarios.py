@@ -1,0 +1,61 @@
+"""Every scenario that comes along ends as it must, and shows what it says it shows."""
+
+import re
+from functools import cache
+
+import pytest
+
+from holdfast.harness import scenario
+from holdfast.harness.sim.run import Result, execute
+
+pytestmark = pytest.mark.sim
+
+
+@cache
+def ran(name: str) -> Result:
+    """With seed 1; each once, whoever looks at it."""
+    result = execute(scenario.load(name, 1), 1, keep_notes=True)
+    assert result.ok, f"{result.failure}; holdfast sim run {name} --seed 1"
+    return result
+
+
+def most_held(result: Result, node: str) -> int:
+    held = [note.text for note in result.notes if note.place == node and note.kind == "holds"]
+    return max(int(text.split()[0]) for text in held)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in scenario.names()])
+def test_it_ends_well(name: str) -> None:
+    result = ran(name)
+    metrics = result.metrics
+    assert metrics["received"] + metrics["excused"] >= metrics["accepted"] == metrics["offered"] > 0
+    # Every fault of the plan struck before all was done.
+    assert sum(metrics["faults"].values()) == len(scenario.load(name, 1).faults) or name == "drawn-faults"
+    if name != "replaced-disk":
+        assert not metrics["excused"] and metrics["received"] == metrics["offered"]
+
+
+def test_a_cut_line_keeps_its_backlog_on_the_near_side() -> None:
+    result = ran("line-cut")
+    assert most_held(result, "west") > 50 and most_held(result, "east") <= most_held(result, "west")
+
+
+def test_a_full_disk_pushes_back_to_the_node_before() -> None:
+    result = ran("full-disk")
+    assert most_held(result, "field") > 100 and any(note.kind == "commit refused" for note in result.notes)
+
+
+def test_a_slow_consumer_keeps_the_backlog_at_the_origin() -> None:
+    result = ran("slow-consumer")
+    assert most_held(result, "plant") > 100 and most_held(result, "hub") == 20
+
+
+def test_a_ring_goes_the_long_way_round() -> None:
+    result = ran("ring-re-route")
+    by_d = [note for note in result.notes if note.place == "d" and note.kind == "append"]
+    assert len(by_d) > 50 and all(re.search(r" to @c$", note.text) for note in by_d)
+
+
+def test_a_replaced_disk_takes_no_more_with_it_than_it_held() -> None:
+    result = ran("replaced-disk")
+    assert 0 < result.metrics["excused"] <= most_held(result, "relay") + 1

@@ -1,0 +1,118 @@
+"""The swarm finds what is there, and nothing where nothing is; its workers' deaths are their seeds' failures."""
+
+from random import SystemRandom
+
+import pytest
+
+from holdfast.core import sessions
+from holdfast.errors import ConfigError
+from holdfast.harness.coverage import EVENTS, REASONS, Coverage, everything
+from holdfast.harness.plan import Plan, from_json
+from holdfast.harness.shrink import kind_of, shrink
+from holdfast.harness.swarm import depth_of, draw_plan, replay_command, run_seed, run_seeds, run_swarm
+from support.workers import die, hang
+
+pytestmark = pytest.mark.sim
+
+JOBS = 2
+FIXED = range(1, 61)
+RANDOM_COUNT = 60
+
+
+@pytest.mark.parametrize("which", ["fixed", "random"])
+def test_seeds(which: str) -> None:
+    """60 that are always the same, and 60 that nobody saw before."""
+    first = FIXED[0] if which == "fixed" else SystemRandom().randrange(1 << 20, 1 << 40)
+    print(f"seeds {first} to {first + RANDOM_COUNT - 1}")
+    report = run_swarm(first, len(FIXED) if which == "fixed" else RANDOM_COUNT, jobs=JOBS)
+    assert not report.failed, "\n".join(report.lines())
+    assert report.hops > 1_000
+
+
+def test_a_seed_is_its_plan() -> None:
+    """Drawn twice it is the same; its JSON is exact."""
+    for seed in range(1, 200):
+        plan = draw_plan(seed)
+        assert plan == draw_plan(seed)
+        assert from_json(plan.to_json()) == plan
+    depths = [depth_of(seed) for seed in range(1, 501)]
+    assert 20 < depths.count("bytes") < 90
+
+
+def test_replay_command() -> None:
+    seed = next(seed for seed in range(1, 100) if depth_of(seed) == "bytes")
+    assert replay_command(seed) == f"holdfast sim run swarm --seed {seed} --depth bytes"
+
+
+def test_jobs_change_nothing() -> None:
+    one, two = run_swarm(11, 6, jobs=1), run_swarm(11, 6, jobs=2)
+    assert (one.hops, one.virtual_s, one.coverage.counts) == (two.hops, two.virtual_s, two.coverage.counts)
+
+
+def test_a_worker_that_dies_fails_its_seed() -> None:
+    report = run_seeds([7, 8, 9], jobs=JOBS, canary=die)
+    assert [failure.seed for failure in report.failed] == [7, 8, 9]
+    assert all(failure.failure == "the worker died with exit code 3" for failure in report.failed)
+
+
+def test_a_worker_that_hangs_is_ended() -> None:
+    report = run_seeds([7, 8], jobs=JOBS, canary=hang, limit_s=1.0)
+    assert [failure.failure for failure in report.failed] == ["hung: no end within 1 s"] * 2
+
+
+def test_shrinking_keeps_what_fails() -> None:
+    """A failure that needs one fault and one publisher keeps both, and hardly more."""
+    seed, plan = next(
+        (seed, plan)
+        for seed in range(1, 500)
+        if len((plan := draw_plan(seed)).faults) > 5 and len(plan.topology.nodes) > 4 and len(plan.workloads) > 4
+    )
+    needed, fault = plan.workloads[0]["address"], plan.faults[3]
+    tried = []
+
+    def fails(smaller: Plan) -> str:
+        tried.append(smaller)
+        if not smaller.topology.links:
+            raise ConfigError("no links")
+        sent = sum(told["messages"] for told in smaller.workloads if told.get("address") == needed)
+        return f"Violation: {sent} messages at {needed}" if sent and fault in smaller.faults else ""
+
+    found = shrink(plan, seed, "frames", fails(plan), fails=fails)
+    assert found.faults == (fault,)
+    assert [told["kind"] for told in found.workloads] == ["publish", "consume"]
+    assert found.workloads[0]["messages"] == found.workloads[0]["producers"] == 1
+    assert len(found.topology.links) <= 2
+    assert len(tried) < 400
+
+
+def test_shrinking_is_bounded() -> None:
+    tried = []
+
+    def fails(smaller: Plan) -> str:
+        tried.append(smaller)
+        return "x"
+
+    shrink(draw_plan(1), 1, "frames", "x", tries_max=5, fails=fails)
+    assert len(tried) == 5
+
+
+def test_kinds_of_failures() -> None:
+    one = "Violation: 003-00000081 was appended twice to work-1 at lhr"
+    assert kind_of(one) == kind_of("Violation: 000-00000001 was appended twice to work-0 at ber")
+    assert kind_of(one) != kind_of("Violation: 000-00000001 was shown twice at work-0 at ber")
+
+
+def test_coverage_counts_and_has_reasons_only_for_what_there_is() -> None:
+    there = everything()
+    assert all(set(reasons) <= set(there[kind]) for kind, reasons in REASONS.items())
+    coverage = Coverage()
+    assert run_seed(3, coverage).ok
+    assert set(coverage.counts) <= set(there)
+    assert all(set(counts) <= set(there[kind]) for kind, counts in coverage.counts.items())
+    assert coverage.counts[EVENTS]["TurnEnded"] > 10
+    assert sessions.TRANSITIONS.__class__ is dict, "the watching is over with the run"
+    before = {kind: sum(counts.values()) for kind, counts in coverage.counts.items()}
+    coverage.merge(coverage)
+    assert sum(coverage.counts[EVENTS].values()) == 2 * before[EVENTS]
+    assert len(Coverage().unreached()) == len(there)
+    assert all(line for line in coverage.lines())

@@ -1,0 +1,201 @@
+"""Every workload in the simulator, at peace and through faults: what it demands holds, and it can be repeated."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from holdfast.broker.queue import Queue
+from holdfast.core.config import QueueConfig
+from holdfast.core.node import NodeCore
+from holdfast.harness.faults import Fault
+from holdfast.harness.history import Violation
+from holdfast.harness.plan import Plan, from_json
+from holdfast.harness.sim.bed import SimBed
+from holdfast.harness.sim.run import Result, execute
+from holdfast.harness.topology import Topology, line
+from holdfast.harness.workloads import Copy, SlowConsumer, Subscription
+
+pytestmark = pytest.mark.sim
+
+NODES: Topology = replace(
+    line("jfk hub lhr"),
+    queues={"lhr": (QueueConfig(name="flights"), QueueConfig(name="table")), "jfk": (QueueConfig(name="back"),)},
+)
+PUBLISH = {"kind": "publish", "node": "jfk", "address": "flights@lhr", "messages": 40, "producers": 2, "rate": 50.0}
+CONSUME = {"kind": "consume", "node": "lhr", "queue": "flights"}
+
+WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
+    "slow-consumer": ({"kind": "slow-consumer", "node": "lhr", "queue": "slow", "messages": 60},),
+    "subscription": (
+        {**PUBLISH, "address": "table@lhr"},
+        {"kind": "subscription", "node": "lhr", "queue": "table", "range_max": 8},
+    ),
+    "copy": (PUBLISH, {"kind": "copy", "node": "lhr", "queue": "flights"}),
+    "browse": (PUBLISH, CONSUME, {"kind": "browse", "node": "lhr", "queue": "flights", "browsers": 2}),
+    "reconnecting-producer": (
+        {"kind": "reconnecting-producer", "node": "jfk", "address": "flights@lhr", "producers": 2, "life_s": 0.3},
+        CONSUME,
+    ),
+    "expiring": (
+        {"kind": "expiring", "node": "jfk", "address": "flights@lhr", "messages": 40, "producers": 2, "rate": 30.0},
+        CONSUME,
+    ),
+    "relay": (
+        PUBLISH,
+        {"kind": "relay", "node": "lhr", "queue": "flights", "address": "back@jfk"},
+        {"kind": "consume", "node": "jfk", "queue": "back"},
+    ),
+    "manage": (PUBLISH, CONSUME, {"kind": "manage", "node": "lhr"}, {"kind": "manage", "node": "hub"}),
+}
+
+FAULTS: dict[str, tuple[Fault, ...]] = {
+    "none": (),
+    "crashes": (
+        Fault(kind="crash", at=0.4, node="lhr", seconds=0.5),
+        Fault(kind="silent-cut", at=1.0, link=("hub", "lhr")),
+        Fault(kind="crash", at=1.2, node="hub", seconds=0.3),
+        Fault(kind="power", at=1.3, node="jfk", seconds=0.2),
+    ),
+    "links": (
+        Fault(kind="cut", at=0.4, link=("jfk", "hub")),
+        Fault(kind="partition", at=0.5, link=("hub", "lhr"), seconds=3.0),
+    ),
+    "disks": (
+        Fault(kind="full-disk", at=0.3, node="lhr", seconds=0.6),
+        Fault(kind="restore-backup", at=1.1, node="lhr", seconds=0.3, amount=0.5),
+    ),
+    "new-disk": (Fault(kind="replace-disk", at=0.8, node="lhr", seconds=0.5),),
+    "clocks": (
+        Fault(kind="clock-step", at=0.5, node="lhr", amount=86_400.0),
+        Fault(kind="crash", at=1.0, node="lhr", seconds=0.1),
+        Fault(kind="clock-step", at=1.5, node="jfk", amount=-5.0),
+        Fault(kind="crash", at=2.0, node="jfk", seconds=0.1),
+    ),
+}
+
+HELD = [
+    *((workload, faults) for workload in WORKLOADS for faults in ("crashes", "disks")),
+    *(("expiring", faults) for faults in ("clocks", "new-disk")),
+    *((workload, "new-disk") for workload in ("subscription", "copy")),
+]
+
+
+@cache
+def ran(workload: str, faults: str) -> Result:
+    """The run of seed 1, once for all tests."""
+    plan = Plan(name=workload, topology=NODES, workloads=WORKLOADS[workload], faults=FAULTS[faults])
+    return execute(plan, 1)
+
+
+@pytest.mark.parametrize(("workload", "faults"), HELD)
+def test_it_holds(workload: str, faults: str) -> None:
+    result = ran(workload, faults)
+    assert result.ok, result.failure
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_it_repeats_exactly_at_the_other_depth_and_from_its_plan(workload: str) -> None:
+    first = ran(workload, "crashes")
+    plan = Plan(name=workload, topology=NODES, workloads=WORKLOADS[workload], faults=FAULTS["crashes"])
+    again = execute(from_json(plan.to_json()), 1, depth="bytes")
+    assert (again.digest, again.metrics) == (first.digest, first.metrics)
+
+
+@pytest.mark.parametrize(
+    ("workload", "metrics"),
+    [
+        ("slow-consumer", ["slow-consumer-1.at bound", "slow-consumer-1.taken"]),
+        ("subscription", ["subscription-2.fenced", "subscription-2.read again", "subscription-2.committed"]),
+        ("copy", ["copy-2.shown", "copy-2.taken"]),
+        ("browse", ["browse-3.seen"]),
+        ("reconnecting-producer", ["reconnecting-producer-1.stolen", "reconnecting-producer-1.lives"]),
+        ("relay", ["relay-2.passed on"]),
+        ("manage", ["manage-3.purged", "manage-4.purged"]),
+    ],
+)
+def test_it_does_what_it_is_for(workload: str, metrics: list[str]) -> None:
+    result = ran(workload, "none")
+    assert all(result.metrics[name] > 0 for name in metrics), result.metrics
+
+
+def test_what_expires_in_a_dark_link_is_excused_and_nothing_else() -> None:
+    result = ran("expiring", "links")
+    assert result.ok, result.failure
+    assert 0 < result.metrics["excused"] <= result.metrics["expiring-1.with a time to live"]
+    assert result.metrics["received"] + result.metrics["excused"] >= result.metrics["accepted"]
+
+
+# ------------------------------------------------------------------------------ each check can fail
+
+
+def told(bed: SimBed, act: Callable[[], None], match: str) -> None:
+    with bed, pytest.raises(Violation, match=match):
+        act()
+
+
+def test_a_starved_consumer_is_told() -> None:
+    bed = SimBed(NODES, 1)
+    slow = SlowConsumer(node="lhr", queue="slow")
+    slow.consume.taken_by = {"one": 99, "other": 1}
+    told(bed, lambda: slow.check(bed), "one of them starved")
+
+
+def test_a_refusal_of_a_queue_that_blocks_is_told() -> None:
+    bed = SimBed(NODES, 1)
+    slow = SlowConsumer(node="lhr", queue="slow")
+    log = slow.publish.new_log(bed, "p")
+    log.reasons["queue"] = 3
+    slow.publish.logs.append(log)
+    told(bed, lambda: slow.check(bed), "blocks when full, and 3 were refused")
+
+
+def test_a_copy_that_never_came_is_told() -> None:
+    bed = SimBed(NODES, 1)
+    copy = Copy(node="lhr", queue="flights", subscriptions=1)
+    bed.history.add_reader(copy.names[0], "flights@lhr")
+    bed.history.offer(b"000-00000001", "flights@lhr")
+    bed.history.accept(b"000-00000001")
+    told(bed, lambda: copy.check(bed), "never shown 1 messages, 000-00000001 the first")
+
+
+def test_a_producer_that_is_not_fenced_is_told() -> None:
+    with patch.object(NodeCore, "steal", lambda *_: None):
+        result = ran.__wrapped__("reconnecting-producer", "none")
+    assert "was accepted from a producer that a newer one has fenced" in result.failure
+
+
+def test_a_subscription_whose_entries_stay_is_told() -> None:
+    with patch.object(Queue, "reclaim", lambda _: None):
+        result = ran.__wrapped__("subscription", "none")
+    assert "holds entries that subscription-lhr-table has advanced past" in result.failure
+
+
+def test_a_range_that_changed_is_told() -> None:
+    """The reader's memory of a range, falsified: the next reading of it must not pass."""
+    bed = SimBed(NODES, 1)
+    workload = Subscription(node="lhr", queue="table", forget=1.0, range_max=4)
+
+    def falsified() -> bool:
+        for table in workload.tables.values():
+            table.entries = dict.fromkeys(table.entries, b"something else")
+        return False
+
+    async def sent() -> None:
+        connection = await bed.connect("lhr", "sender")
+        sender = await connection.sender("table")
+        for number in range(1, 5):
+            await sender.send(b"000-%08d" % number)
+
+    def run() -> None:
+        bed.start()
+        bed.spawn(workload.setup(bed), "set up")
+        bed.run(5.0, bed.finished)
+        workload.start(bed)
+        bed.spawn(sent(), "send")
+        bed.run(30.0, falsified)
+
+    told(bed, run, "again, and it has other bytes")
