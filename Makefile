@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format test demo bench-throughput bench-footprint kill-campaign swarm canaries constraints clean
+.PHONY: setup peers lint format test demo bench-throughput bench-footprint bench-simulator kill-campaign swarm canaries constraints clean
 
 setup: $(SETUP)
 
@@ -42,6 +42,9 @@ bench-throughput: setup
 
 bench-footprint: setup
 	$(BIN)/python benchmarks/macro/footprint.py
+
+bench-simulator: setup
+	$(BIN)/python benchmarks/macro/simulator.py
 
 kill-campaign: setup
 	$(BIN)/python -m holdfast.harness.campaign --cycles 200

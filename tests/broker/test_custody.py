@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from holdfast.broker.custody import Origin, Waiting
+from holdfast.broker.custody import Origin, Verdict, Waiting
 
 
 def test_the_next_missing_number_is_found_at_once_however_far_it_is() -> None:
@@ -24,3 +24,13 @@ def test_a_bounded_number_goes_on_after_its_wait_and_a_strict_one_does_not() -> 
     assert origin.releasable() is None
     origin.waited_s = 1.0
     assert origin.releasable() == 5
+
+
+def test_a_strict_number_waits_though_a_bounded_one_went_on() -> None:
+    origin = Origin(UUID(int=1))
+    origin.finish(9)
+    origin.went_on(9)
+    assert origin.decide(7, "strict", ranges_max=10) is Verdict.WAIT
+    assert origin.decide(7, "bounded", ranges_max=10) is Verdict.LATE
+    origin.end(1, 6)
+    assert origin.decide(7, "strict", ranges_max=10) is Verdict.DELIVER

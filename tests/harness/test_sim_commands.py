@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import cli
 from holdfast.harness import canaries, scenario, sim_commands, swarm
+from holdfast.harness.canaries.seeds import CAUGHT_BY
 from holdfast.harness.histories import HISTORIES
 from holdfast.harness.sim.run import Result
 
@@ -221,10 +222,32 @@ class TestSwarm:
         assert captured.err.splitlines() == [
             "failed: seed 6: Violation: lost and more",
             "replay: holdfast sim run swarm --seed 6",
+            f"written to {tmp_path / 'seed-6'}",
         ]
-        kept = scenario.read_plan_file(tmp_path / "seed-6.json")
+        kept = scenario.read_plan_file(tmp_path / "seed-6" / "plan.json")
         assert (kept.plan, kept.seed, kept.depth) == (swarm.draw_plan(6), 6, swarm.depth_of(6))
         assert json.loads((tmp_path / "result.json").read_text())["failures"][0]["seed"] == 6
+        events = (tmp_path / "seed-6" / "events.ndjson").read_text().splitlines()
+        assert {"at", "place", "kind", "text"} == set(json.loads(events[0]))
+
+    def test_what_hung_is_not_run_again(self, report: swarm.SwarmReport, tmp_path: Path) -> None:
+        report.failed.append(swarm.Failure(6, "hung: no end", "holdfast sim run swarm --seed 6", ended=False))
+        assert cli.main(["sim", *self.ARGV, "--out", str(tmp_path)]) == 1
+        assert [item.name for item in (tmp_path / "seed-6").iterdir()] == ["plan.json"]
+
+
+@pytest.mark.sim
+def test_a_failure_is_shrunk_to_a_plan_that_fails_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "advanced-beyond"
+    seed = str(CAUGHT_BY[name][0])
+    argv = ["sim", "swarm", "--seeds", "1", "--first-seed", seed, "--jobs", "1", "--canary", name, "--shrink"]
+    assert cli.main(argv) == 2
+    assert "--shrink" in capsys.readouterr().err
+    assert cli.main([*argv, "--out", str(tmp_path)]) == 1
+    plan, small = (tmp_path / f"seed-{seed}" / file for file in ("plan.json", "shrunk.json"))
+    assert len(small.read_text()) < len(plan.read_text())
+    assert cli.main(["sim", "replay", str(small), "--canary", name]) == 1
+    assert cli.main(["sim", "replay", str(small)]) == 0
 
 
 def test_progress_is_shown_on_a_terminal_alone(

@@ -23,6 +23,12 @@ READ_BYTES: Final = 1024 * 1024
 FINISHED_MAX: Final = 16_384
 """Ranges kept above the floor; at the bound nothing new is offered until what lies below is done."""
 
+RUN_COUNT: Final = 64
+"""Entries handed out between two questions whether more are wanted."""
+
+_NEVER: Final = b"\0\0\0\0\0\0\0\0"
+"""Where an entry says when it expires (broker/entry.py)."""
+
 MARK_AHEAD: Final = 256
 """A mark is stored at least that far ahead of a cursor that reads a backlog, so that it is not stored for each."""
 
@@ -116,6 +122,13 @@ class Cursor:
         given = 0
         aside: list[int] = []
         while takers and given < limit:
+            if len(takers) == 1 and self._is_plain(takers[0]):
+                ran = self._run(takers[0], min(limit - given, RUN_COUNT))
+                given += ran
+                if ran:
+                    if takers[0] not in self.takers or takers[0].wants() <= 0:
+                        break
+                    continue
             item = self._next()
             if item is None:
                 break
@@ -144,6 +157,49 @@ class Cursor:
         if given:
             self.queue.out_total += given
         return given
+
+    def _is_plain(self, taker: Taker) -> bool:
+        """Whether what lies ahead can only be what was never shown, all of it for `taker`."""
+        return not (
+            self.returned
+            or self.tracked
+            or self.prefetched
+            or self.counts
+            or taker.excluded
+            or self.position < self.shown_below
+            or self.finished
+            or not self.queue.config.durable
+        )
+
+    def _run(self, taker: Taker, limit: int) -> int:
+        """The hot path of `pump`: hands out what lies ahead in memory, entry after entry; returns how many.
+
+        Ends before whatever is not in memory or may expire. `wants` is asked once: a link whose session's window
+        ends within the run queues the rest itself.
+        """
+        queue = self.queue
+        position = first = self.position
+        end = min(position + min(limit, taker.wants()), queue.visible, self.mark_stored)
+        take, shown, size_of = taker.take, self.shown, entry.size_of
+        pop = queue.cache.pop
+        freed = 0
+        while position < end:
+            value = pop(position, None)
+            if value is None:
+                break
+            if value[12:20] != _NEVER:
+                queue.cache[position] = value
+                break
+            freed += len(value)
+            shown[position] = Shown(taker, size_of(value))
+            self.position = position + 1
+            take(position, value, None)
+            position += 1
+            if taker not in self.takers:  # it could not have this one, and was sent away
+                break
+        if freed:
+            queue.budget.free(freed)
+        return position - first
 
     def _count(self, sequence: int) -> int | None:
         """Failed deliveries so far of an entry that was shown before; None for one that never was."""
@@ -233,21 +289,24 @@ class Cursor:
         shown = self.shown
         done = []
         counts = self.counts
+        tracked = self.tracked
+        size = 0
         for sequence in sequences:
             held = shown.pop(sequence, None)
             if held is None:
                 continue
             done.append(sequence)
+            size += held.size
             if counts:
                 counts.pop(sequence, None)
-            if self.tracked:
+            if tracked:
                 self.finished.add(sequence)
-            else:
-                queue.retire(sequence, held.size)
-        if self.tracked and done:
+        if done and tracked:
             self._raise_floor()
             queue.dirty(self)
             queue.reclaim()
+        elif done:
+            queue.retire_all(done, size)
         return done
 
     def finish_wherever(self, sequences: list[int]) -> None:

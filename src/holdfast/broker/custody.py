@@ -82,7 +82,7 @@ class Origin:
             return Verdict.LATE
         if number <= self.mark or number in self.finished:
             return Verdict.DUPLICATE
-        if number < self.passed:
+        if number < self.passed and order != "strict":  # a strict one waits, whoever else went on
             return Verdict.LATE
         if not self.missing_below(number):
             return Verdict.DELIVER

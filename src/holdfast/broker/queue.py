@@ -214,14 +214,21 @@ class Queue:
 
     def retire(self, sequence: int, size: int) -> None:
         """The entry leaves with this turn's batch."""
-        self.messages -= 1
+        self.retire_all([sequence], size)
+
+    def retire_all(self, sequences: list[int], size: int) -> None:
+        """The entries, of `size` bytes together, leave with this turn's batch."""
+        self.messages -= len(sequences)
         self.bytes_held -= size
         if self.config.durable:
-            self.work.batch.retires.append((self.queue_id, sequence))
+            queue_id = self.queue_id
+            self.work.batch.retires += [(queue_id, sequence) for sequence in sequences]
             if self.cache:
-                self.uncache(sequence)
+                for sequence in sequences:
+                    self.uncache(sequence)
         else:
-            self.ephemeral.pop(sequence, None)
+            for sequence in sequences:
+                self.ephemeral.pop(sequence, None)
         self.work.counted[self] = None
         self.work.busy[self] = None
 

@@ -5,8 +5,7 @@ same goes the long way round, to the same result. Everything read is hostile unt
 """
 
 from functools import lru_cache
-from struct import Struct, error
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from holdfast.amqp import conditions
@@ -39,44 +38,41 @@ _TRACE_KEY: Final = encode(TRACE)
 _TO_KEY: Final = encode(TO)
 _RECEIPT_KEY: Final = encode(RECEIPT) + b"\x80"
 _TOMBSTONE: Final = encode(TOMBSTONE) + b"\x41"
-_HEAD: Final = Struct(f">4sII{len(_NUMBER_KEY)}sQ{len(_ORIGIN_KEY)}s16s{len(_SEQUENCE_KEY)}s8s{len(_TO_KEY)}s")
-_FIELDS_BYTES: Final = _HEAD.size - 12
-_MARK: Final = Struct(f">{len(_RECEIPT_KEY)}sQ")
+_NUMBER_AT: Final = 12 + len(_NUMBER_KEY)
+_SEQUENCE_AT: Final = _NUMBER_AT + 8 + len(_ORIGIN_KEY) + 16 + len(_SEQUENCE_KEY)
+
+_FORMS_MAX: Final = 1_024
+"""Forms remembered: an origin, a destination's queue and a way make one, a new receipt another."""
+_FORM_BYTES_MAX: Final = 1_024
+"""A larger section is read the long way, lest a stranger fill memory with forms."""
 
 
-@lru_cache(1_024)
-def _name(raw: bytes) -> bytes:
-    return encode(raw.decode())
-
-
-@lru_cache(1_024)
-def _text(raw: bytes) -> str:
-    return raw.decode()
-
-
-def write(identity: bytes, number: int, *, to: bytes, trace: bytes, receipt: int, tombstone: bool = False) -> bytes:
-    """The section. `identity` and `to` as entries hold them; `trace`: the stores passed, this node's own last, 16
-    bytes each; `number` the hop's; `receipt` 0 is none."""
+@lru_cache(_FORMS_MAX)
+def _written(origin: bytes, to: bytes, trace: bytes, receipt: int, tombstone: bool) -> tuple[bytes, bytes, bytes]:
+    """The section before the hop's number, between it and the sequence, and behind: only these two vary in a run."""
     size = len(trace)
     if size < 254:  # an array of UUIDs (AMQP 1.0 §1.6.24)
         head = bytes((0xE0, size + 2, size // 16, 0x98))
     else:
         head = b"\xf0" + (size + 5).to_bytes(4, "big") + (size // 16).to_bytes(4, "big") + b"\x98"
-    tail = b"".join((_name(to), _TRACE_KEY, head, trace))
+    tail = b"".join((_TO_KEY, encode(to.decode()), _TRACE_KEY, head, trace))
     count = 10
     if receipt:
-        tail += _MARK.pack(_RECEIPT_KEY, receipt)
+        tail += _RECEIPT_KEY + receipt.to_bytes(8, "big")
         count += 2
     if tombstone:
         tail += _TOMBSTONE
         count += 2
-    return (
-        _HEAD.pack(
-            _SECTION, _FIELDS_BYTES + 4 + len(tail), count, _NUMBER_KEY, number, _ORIGIN_KEY, identity[:16],
-            _SEQUENCE_KEY, identity[16:], _TO_KEY,
-        )
-        + tail
-    )  # fmt: skip
+    middle = _ORIGIN_KEY + origin + _SEQUENCE_KEY
+    size = 4 + len(_NUMBER_KEY) + 8 + len(middle) + 8 + len(tail)
+    return _SECTION + size.to_bytes(4, "big") + count.to_bytes(4, "big") + _NUMBER_KEY, middle, tail
+
+
+def write(identity: bytes, number: int, *, to: bytes, trace: bytes, receipt: int, tombstone: bool = False) -> bytes:
+    """The section. `identity` and `to` as entries hold them; `trace`: the stores passed, this node's own last, 16
+    bytes each; `number` the hop's; `receipt` 0 is none."""
+    before, middle, tail = _written(identity[:16], to, trace, receipt, tombstone)
+    return b"".join((before, number.to_bytes(8, "big"), middle, identity[16:], tail))
 
 
 def parts_of(value: bytes, number: int, *, ours: bytes, receipt: int, steady_ms: int) -> tuple[int, tuple[Any, ...]]:
@@ -106,12 +102,14 @@ class Arrival:
     """A message in custody as it came over a hop; `number` is the hop's, `trace` as entries hold it."""
 
     __slots__ = (
-        "bare", "durable", "identity", "notes", "number", "priority", "receipt", "to", "tombstone", "trace", "ttl_ms",
+        "bare", "durable", "identity", "notes", "number", "priority", "receipt", "stored", "to", "tombstone", "trace",
+        "ttl_ms",
     )  # fmt: skip
 
     def __init__(
         self, number: int, identity: entry.Identity, to: str, trace: bytes, receipt: int, tombstone: bool,
         durable: bool, priority: int, ttl_ms: int | None, notes: annotate.Annotations, bare: memoryview,
+        stored: tuple[bytes, bytes] | None = None,
     ) -> None:  # fmt: skip
         self.number = number
         self.identity = identity
@@ -124,6 +122,39 @@ class Arrival:
         self.ttl_ms = ttl_ms
         self.notes = notes
         self.bare = bare
+        self.stored = stored
+        """Identity and `to` as entries hold them, of a message that an entry says nothing unusual of."""
+
+
+def entry_of(
+    arrival: Arrival, *, enqueued_ms: int, steady_ms: int, message_format: int, trace: bytes, late: bool = False
+) -> bytes:
+    """The message as an entry, with that trace."""
+    if arrival.stored is not None and not late:
+        identity, to = arrival.stored
+        return entry.pack_plain_custody(
+            durable=arrival.durable, enqueued_ms=enqueued_ms, message_format=message_format, identity=identity,
+            trace=trace, to=to, bare=arrival.bare,
+        )  # fmt: skip
+    ended = arrival.tombstone
+    flags = entry.DURABLE if arrival.durable or ended else 0
+    if ended:
+        flags |= entry.TOMBSTONE
+    if late:
+        flags |= entry.LATE
+    return entry.pack(
+        flags=flags,
+        enqueued_ms=enqueued_ms,
+        bare=arrival.bare,
+        priority=arrival.priority,
+        expires_ms=steady_ms + arrival.ttl_ms if arrival.ttl_ms is not None and not ended else 0,
+        message_format=message_format,
+        annotation_count=arrival.notes.item_count,
+        annotations=arrival.notes.items,
+        identity=arrival.identity,
+        trace=trace,
+        to=arrival.to,
+    )
 
 
 def read(payload: bytes) -> Arrival:
@@ -131,59 +162,67 @@ def read(payload: bytes) -> Arrival:
     return _read_own(payload) or read_any(payload)
 
 
+class _Form(NamedTuple):
+    """What a run of messages has in common."""
+
+    origin: UUID
+    raw_origin: bytes
+    to: str
+    raw_to: bytes
+    trace: bytes
+    receipt: int
+    tombstone: bool
+
+
+@lru_cache(_FORMS_MAX)
+def _form(before: bytes, middle: bytes, tail: bytes) -> _Form | None:
+    """What `_written` wrote, taken apart; None for all else."""
+    at = len(_TO_KEY)
+    try:
+        to_ends = at + 2 + tail[at + 1]
+        trace_at = to_ends + len(_TRACE_KEY) + 4
+        trace_ends = trace_at + 16 * tail[trace_at - 2]
+        raw_to = tail[at + 2 : to_ends]
+        to = raw_to.decode()
+    except (IndexError, UnicodeDecodeError):
+        return None
+    trace = tail[trace_at:trace_ends]
+    rest = tail[trace_ends:]
+    receipt = 0
+    if rest.startswith(_RECEIPT_KEY):
+        receipt = int.from_bytes(rest[len(_RECEIPT_KEY) : len(_RECEIPT_KEY) + 8], "big")
+    origin = middle[len(_ORIGIN_KEY) : len(_ORIGIN_KEY) + 16]
+    tombstone = rest.endswith(_TOMBSTONE)
+    if (
+        len(origin) != 16
+        or len(raw_to) > NAME_BYTES_MAX
+        or receipt > NUMBER_MAX
+        or (before, middle, tail) != _written(origin, raw_to, trace, receipt, tombstone)
+    ):
+        return None
+    return _Form(entry.uuid_of(origin), origin, to, raw_to, trace, receipt, tombstone)
+
+
 def _read_own(payload: bytes) -> Arrival | None:
     """What `write` wrote, behind the usual header or none and before a bare message; None for all else."""
     durable = payload.startswith(_DURABLE)
     at = len(_DURABLE) if durable else 0
-    try:
-        (
-            section, size, count, number_key, number, origin_key, origin, sequence_key, raw_sequence, to_key,
-        ) = _HEAD.unpack_from(payload, at)  # fmt: skip
-        if (
-            section != _SECTION
-            or number_key != _NUMBER_KEY
-            or origin_key != _ORIGIN_KEY
-            or sequence_key != _SEQUENCE_KEY
-            or to_key != _TO_KEY
-        ):
-            return None
-        sequence = int.from_bytes(raw_sequence, "big")
-        end = at + 8 + size
-        if payload[end : end + 3] not in _BARE:
-            return None
-        at += _HEAD.size
-        if payload[at] != 0xA1:
-            return None
-        start = at + 2
-        at = start + payload[at + 1]
-        if at - start > NAME_BYTES_MAX:
-            return None
-        to = _text(payload[start:at])
-        if not payload.startswith(_TRACE_KEY, at):
-            return None
-        at += len(_TRACE_KEY)
-        if payload[at] != 0xE0 or payload[at + 3] != 0x98 or payload[at + 1] != 16 * payload[at + 2] + 2:
-            return None
-        start = at + 4
-        at = start + 16 * payload[at + 2]
-        trace = payload[start:at]
-        receipt = 0
-        pairs = 10
-        if at < end and payload.startswith(_RECEIPT_KEY, at):
-            receipt = _MARK.unpack_from(payload, at)[1]
-            at += _MARK.size
-            pairs += 2
-        tombstone = at < end and payload.startswith(_TOMBSTONE, at)
-        if tombstone:
-            at += len(_TOMBSTONE)
-            pairs += 2
-    except (IndexError, error, UnicodeDecodeError):
+    end = at + 8 + int.from_bytes(payload[at + 4 : at + 8], "big")
+    if end > _FORM_BYTES_MAX or payload[end : end + 3] not in _BARE:
         return None
-    if at != end or pairs != count or not 0 < sequence <= NUMBER_MAX or receipt > NUMBER_MAX:
+    number_at, sequence_at = at + _NUMBER_AT, at + _SEQUENCE_AT
+    form = _form(payload[at:number_at], payload[number_at + 8 : sequence_at], payload[sequence_at + 8 : end])
+    if form is None:
         return None
+    raw_sequence = payload[sequence_at : sequence_at + 8]
+    sequence = int.from_bytes(raw_sequence, "big")
+    if not 0 < sequence <= NUMBER_MAX:
+        return None
+    origin, raw_origin, to, raw_to, trace, receipt, tombstone = form
     return Arrival(
-        number, entry.Identity(entry.uuid_of(origin), sequence), to, trace, receipt, tombstone, durable,
-        entry.PRIORITY_DEFAULT, None, annotate.NO_ANNOTATIONS, memoryview(payload)[end:],
+        int.from_bytes(payload[number_at : number_at + 8], "big"), entry.Identity(origin, sequence), to, trace,
+        receipt, tombstone, durable, entry.PRIORITY_DEFAULT, None, annotate.NO_ANNOTATIONS, memoryview(payload)[end:],
+        None if tombstone else (raw_origin + raw_sequence, raw_to),
     )  # fmt: skip
 
 

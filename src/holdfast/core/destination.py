@@ -10,6 +10,7 @@ from uuid import UUID
 from holdfast.broker import entry
 from holdfast.broker.custody import Origin, Verdict, Waiting
 from holdfast.broker.queue import Queue
+from holdfast.core import carried
 from holdfast.core.catalog import WAITING
 from holdfast.core.endings import dead_letter
 
@@ -134,18 +135,13 @@ class Destination:
 
     def _pack(self, arrival: "Arrival", message_format: int, *, late: bool) -> tuple[bytes, int]:
         clock = self.core.clock
-        value = entry.pack(
-            flags=(entry.DURABLE if arrival.durable else 0) | (entry.LATE if late else 0),
+        value = carried.entry_of(
+            arrival,
             enqueued_ms=clock.wall_ms,
-            bare=arrival.bare,
-            priority=arrival.priority,
-            expires_ms=clock.steady_ms + arrival.ttl_ms if arrival.ttl_ms is not None else 0,
+            steady_ms=clock.steady_ms,
             message_format=message_format,
-            annotation_count=arrival.notes.item_count,
-            annotations=arrival.notes.items,
-            identity=arrival.identity,
             trace=arrival.trace,
-            to=arrival.to,
+            late=late,
         )
         return value, len(arrival.bare) + len(arrival.notes.items)
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from holdfast.broker import entry
 from holdfast.broker.queue import Queue
-from holdfast.core import identity
+from holdfast.core import carried, identity
 from holdfast.core.destination import GRACE_S
 from holdfast.core.endings import dead_letter
 
@@ -133,7 +133,8 @@ class Forwarding:
             identity.check(core, destination, number)
         else:
             self._brought(origin, destination, receiver.neighbour)
-            self.note(origin, destination, arrival.receipt)
+            if arrival.receipt:
+                self.note(origin, destination, arrival.receipt)
         queue = core.catalog.transmission(destination)
         trace = arrival.trace
         passed = place_in(trace, ours.bytes)
@@ -144,18 +145,12 @@ class Forwarding:
         ended = arrival.tombstone
         too_long = len(trace) >= 16 * entry.TRACE_MAX
         clock = core.clock
-        value = entry.pack(
-            flags=(entry.DURABLE if arrival.durable or ended else 0) | (entry.TOMBSTONE if ended else 0),
+        value = carried.entry_of(
+            arrival,
             enqueued_ms=clock.wall_ms,
-            bare=arrival.bare,
-            priority=arrival.priority,
-            expires_ms=clock.steady_ms + arrival.ttl_ms if arrival.ttl_ms is not None and not ended else 0,
+            steady_ms=clock.steady_ms,
             message_format=message_format,
-            annotation_count=arrival.notes.item_count,
-            annotations=arrival.notes.items,
-            identity=arrival.identity,
             trace=b"" if too_long else trace,
-            to=arrival.to,
         )
         size = len(arrival.bare) + len(arrival.notes.items)
         if not ended:
@@ -313,12 +308,12 @@ class Forwarding:
             self.core.catalog.drop_passing(next(iter(passing)))
         self.core.catalog.put_passing(origin, destination, mark)
 
-    def receipt_for(self, origin: UUID, destination: str) -> int:
-        """What goes along with a message as the last known receipt; 0 where none is known."""
+    def receipt_for(self, origin: bytes, destination: str) -> int:
+        """What goes along with a message of that store as the last known receipt; 0 where none is known."""
         catalog = self.core.catalog
-        if origin == self.core.store_uuid:
+        if origin == self.core.store_uuid.bytes:
             return catalog.receipts.get(destination, 0)
-        return catalog.passing.get((origin, destination), 0)
+        return catalog.passing.get((entry.uuid_of(origin), destination), 0) if catalog.passing else 0
 
     def hear_mark(self, neighbour: "Neighbour", destination: str, origin: UUID, mark: int) -> None:
         """A row of a control message. Passed on at most once for each value, and so never in a circle."""

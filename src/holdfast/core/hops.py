@@ -209,12 +209,13 @@ class CustodySender:
         if self.queue.expired(value):  # its end goes in its place, lest all behind it wait
             said = stone_of(core, entry.unpack(value))
             self.queue.expired_total += 1
-        origin, number = entry.identity_of(value)
+        ours = core.store_uuid.bytes
+        origin = entry.origin_of(value)
         self.number += 1
         message_format, parts = carried.parts_of(
             said,
             self.number,
-            ours=core.store_uuid.bytes,
+            ours=ours,
             receipt=core.forwarding.receipt_for(origin, self.destination),
             steady_ms=core.clock.steady_ms,
         )
@@ -227,9 +228,9 @@ class CustodySender:
             return
         link.send(parts, context=self.number, message_format=message_format)
         self.in_doubt[self.number] = sequence
-        if origin == core.store_uuid:
+        if origin == ours:
             sent = core.forwarding.sent
-            sent[self.destination] = max(number, sent.get(self.destination, 0))
+            sent[self.destination] = max(entry.identity_of(value).number, sent.get(self.destination, 0))
         peer.touch()
         if core.config.telemetry_messages:
             core.record_message("sent", self.queue, sequence, value, destination=self.destination)

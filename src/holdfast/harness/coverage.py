@@ -72,6 +72,7 @@ REASONS: Final[dict[str, dict[str, str]]] = {
     FAULTS: {
         "restore-backup": "histories of their own judge it: what a rolled-back store forgot is lost where the first "
         "contact is not with the one who could tell",
+        "lying-peer": "scenarios and tests of their own judge it: much is excused in a run with a liar",
     },
     FATES: {},
     EVENTS: {},

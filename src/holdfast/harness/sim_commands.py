@@ -213,9 +213,32 @@ def _put(out: Path, texts: Mapping[str, str]) -> None:
 # --------------------------------------------------------------------------------------------------------- swarm
 
 
+def _keep(out: Path, seed: int, *, ended: bool, shrink: bool) -> None:
+    """A failed seed's own directory: its plan, its event log and picture; with `shrink` a smaller plan as well.
+
+    One that did not end is not run again: it would hang us too.
+    """
+    from holdfast.harness.shrink import shrink as smallest
+
+    run = _chosen(SWARM, seed, None, None)
+    assert run.plan is not None
+    there = _out_directory(str(out / f"seed-{seed}"))
+    assert there is not None
+    if not ended:
+        _put(there, {"plan.json": scenario.plan_file_text(run.plan, seed, run.depth)})
+        return
+    result = run.go(True, lambda _: None)
+    _write(there, run, result)
+    if shrink and not result.ok:
+        small = smallest(run.plan, seed, run.depth, result.failure)
+        _put(there, {"shrunk.json": scenario.plan_file_text(small, seed, run.depth)})
+
+
 def _swarm(args: argparse.Namespace) -> int:
     from holdfast.harness import canaries, swarm
 
+    if args.shrink and args.out is None:
+        raise ConfigError("--shrink: found without --out, accepted is with it: the smaller plans are written there")
     out = _out_directory(args.out)
     canary = None
     if args.canary is not None:
@@ -245,11 +268,10 @@ def _swarm(args: argparse.Namespace) -> int:
         "unreached": report.coverage.unreached(),
     }
     if out is not None:
-        plans = {
-            f"seed-{seed}.json": scenario.plan_file_text(swarm.draw_plan(seed), seed, swarm.depth_of(seed))
-            for seed in (failure.seed for failure in report.failed)
-        }
-        _put(out, {"result.json": json.dumps(found, indent=1) + "\n", **plans})
+        _put(out, {"result.json": json.dumps(found, indent=1) + "\n"})
+        for failure in report.failed:
+            with _planted(args.canary):
+                _keep(out, failure.seed, ended=failure.ended, shrink=args.shrink)
     if args.json:
         print(json.dumps(found))
     else:
@@ -260,6 +282,8 @@ def _swarm(args: argparse.Namespace) -> int:
         print(f"failed: seed {failure.seed}: {' '.join(failure.failure.split())}", file=sys.stderr)
         planted = "" if args.canary is None else f" --canary {shlex.quote(args.canary)}"
         print(f"replay: {failure.replay_command}{planted}", file=sys.stderr)
+        if out is not None:
+            print(f"written to {out / f'seed-{failure.seed}'}", file=sys.stderr)
     return 1 if report.failed else 0
 
 

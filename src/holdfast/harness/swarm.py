@@ -310,11 +310,13 @@ def _consumer(random: Random, total: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A seed that did not end well. `failure` is one line, `replay_command` makes it again."""
+    """A seed that did not end well. `failure` is one line, `replay_command` makes it again; `ended` False: its
+    process hung or died, and so would whoever runs it again."""
 
     seed: int
     failure: str
     replay_command: str
+    ended: bool = True
 
 
 @dataclass(slots=True)
@@ -407,7 +409,7 @@ def run_seeds(
                     report.virtual_s += virtual_s
                     report.coverage.merge(coverage)
                 if failure:
-                    report.failed.append(Failure(seed, failure, replay_command(seed)))
+                    report.failed.append(Failure(seed, failure, replay_command(seed), told is not None))
                 done += 1
                 if tell is not None:
                     tell(done, failure)

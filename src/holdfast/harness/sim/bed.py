@@ -22,6 +22,8 @@ from holdfast.harness.sim.world import World
 from holdfast.harness.topology import Topology
 
 DEPTHS: Final = ("frames", "bytes")
+CLEAN_UP_TRIES: Final = 100
+"""What broke once may break at each step; but no coroutine is left that was never begun."""
 CLIENT_RETRY_S: Final = 86_400.0 * 365
 
 
@@ -77,9 +79,12 @@ class SimBed:
                 self.loop.create_task(client.abort(), name="abort")
             for task in (*self.tasks, *self.background):
                 task.cancel()
-            self.world.run(self.world.now + 60.0, lambda: not self.loop.tasks)
-        except Exception as error:  # the run has its verdict already
-            self.world.note("bed", "cleaning up", str(error))
+            for _ in range(CLEAN_UP_TRIES):
+                try:
+                    self.world.run(self.world.now + 60.0, lambda: not self.loop.tasks)
+                    break
+                except Exception as error:  # the run has its verdict already
+                    self.world.note("bed", "cleaning up", str(error))
         finally:
             self.world.failure = failure
 

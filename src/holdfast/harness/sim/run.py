@@ -4,6 +4,7 @@ Rules of this file: a safety phase in which faults strike, then all is healed an
 plan's virtual time (TigerBeetle's two phases). A run never hangs: virtual time is bounded, and so are its events.
 """
 
+import gc
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -66,11 +67,18 @@ def judged(
     """Runs `go` on the bed; whatever it raises is the verdict."""
     began = perf_counter()
     failure = ""
+    # A run makes hundreds of thousands of objects that live as long as it does and hardly a cycle: looking for
+    # cycles among them would take a sixth of its time.
+    collecting = gc.isenabled()
+    gc.disable()
     try:
         go()
     except Exception as error:  # whatever breaks is the run's verdict: a promise, or a defect
         failure = f"{type(error).__name__}: {error}"
         bed.world.note("run", "failed", failure)
+    finally:
+        if collecting:
+            gc.enable()
     wall_s = perf_counter() - began
     return Result(
         name=name,
