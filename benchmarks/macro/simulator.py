@@ -27,7 +27,7 @@ LEAST_HOPS_PER_S = 30_000
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--nodes", type=int, default=11, help="in a line (default %(default)s)")
+    parser.add_argument("--nodes", type=int, default=16, help="in a line (default %(default)s)")
     parser.add_argument("--messages", type=int, default=10_000, help="in each run (default %(default)s)")
     parser.add_argument("--size", type=int, default=200, help="bytes of a body (default %(default)s)")
     parser.add_argument("--repeat", type=int, default=3, help="runs at each depth (default %(default)s)")

@@ -38,8 +38,8 @@ def answered_at_once(original: Original) -> Original:
 def no_copy_known(original: Original) -> Original:
     """The destination knows no copy."""
 
-    def decide(self: Any, number: int, order: str, *, ranges_max: int) -> custody.Verdict:
-        found: custody.Verdict = original(self, number, order, ranges_max=ranges_max)
+    def decide(self: Any, number: int, order: str, **told: Any) -> custody.Verdict:
+        found: custody.Verdict = original(self, number, order, **told)
         return custody.Verdict.DELIVER if found is custody.Verdict.DUPLICATE else found
 
     return decide
@@ -48,8 +48,8 @@ def no_copy_known(original: Original) -> Original:
 def ended_is_a_copy(original: Original) -> Original:
     """A live copy of what has ended is dropped."""
 
-    def decide(self: Any, number: int, order: str, *, ranges_max: int) -> custody.Verdict:
-        found: custody.Verdict = original(self, number, order, ranges_max=ranges_max)
+    def decide(self: Any, number: int, order: str, **told: Any) -> custody.Verdict:
+        found: custody.Verdict = original(self, number, order, **told)
         return custody.Verdict.DUPLICATE if number in self.ended else found
 
     return decide
@@ -67,8 +67,8 @@ def waiting_anew(original: Original) -> Original:
 def empty_queue_is_done(original: Original) -> Original:
     """An origin takes all that it no longer holds for finished."""
 
-    def receipt_for(self: Any, origin: UUID, to: str) -> int:
-        if origin == self.core.store_uuid and self.core.catalog.transmission(to).messages <= 1:
+    def receipt_for(self: Any, origin: bytes, to: str) -> int:
+        if origin == self.core.store_uuid.bytes and self.core.catalog.transmission(to).messages <= 1:
             return int(self.core.catalog.identities.get(to, 1)) - 2
         return int(original(self, origin, to))
 

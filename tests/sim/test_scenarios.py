@@ -24,6 +24,10 @@ def most_held(result: Result, node: str) -> int:
     return max(int(text.split()[0]) for text in held)
 
 
+TAKES_SOME_WITH_IT = ("replaced-disk", "gaps-for-ever", "short-lives")
+"""Scenarios in which a disk is lost, or time runs out, for some of the messages."""
+
+
 @pytest.mark.parametrize("name", [name for name, _ in scenario.names()])
 def test_it_ends_well(name: str) -> None:
     result = ran(name)
@@ -31,7 +35,7 @@ def test_it_ends_well(name: str) -> None:
     assert metrics["received"] + metrics["excused"] >= metrics["accepted"] == metrics["offered"] > 0
     # Every fault of the plan struck before all was done.
     assert sum(metrics["faults"].values()) == len(scenario.load(name, 1).faults) or name == "drawn-faults"
-    if name != "replaced-disk":
+    if name not in TAKES_SOME_WITH_IT:
         assert not metrics["excused"] and metrics["received"] == metrics["offered"]
 
 

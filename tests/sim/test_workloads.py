@@ -188,6 +188,7 @@ def test_a_range_that_changed_is_told() -> None:
         connection = await bed.connect("lhr", "sender")
         sender = await connection.sender("table")
         for number in range(1, 5):
+            bed.history.offer(b"000-%08d" % number, "table")
             await sender.send(b"000-%08d" % number)
 
     def run() -> None:

@@ -74,7 +74,7 @@ class Origin:
             number = self.finished.end_of_run(number + 1) + 1
         return number
 
-    def decide(self, number: int, order: str, *, ranges_max: int) -> Verdict:
+    def decide(self, number: int, order: str, *, order_wait_s: float = 0.0, ranges_max: int) -> Verdict:
         """What becomes of the copy `number` bound for a queue of that `order`. Changes nothing."""
         if number in self.waiting:
             return Verdict.DUPLICATE
@@ -86,9 +86,13 @@ class Origin:
             return Verdict.LATE
         if not self.missing_below(number):
             return Verdict.DELIVER
-        fits = number - 1 in self.finished or number + 1 in self.finished or len(self.finished) < ranges_max
+        fits = len(self.finished) < ranges_max or any(
+            beside in self.finished or beside in self.waiting for beside in (number - 1, number + 1)
+        )
         if not fits or len(self.waiting) >= ranges_max * 16:
             return Verdict.FULL
+        if order == "bounded" and self.waited_s and self.waited_s >= order_wait_s and not self.waiting:
+            return Verdict.DELIVER  # what it would wait for was waited for
         return Verdict.DELIVER if order == "none" else Verdict.WAIT
 
     def missing_below(self, number: int) -> bool:

@@ -142,7 +142,7 @@ def pack_plain_custody(
     *, durable: bool, enqueued_ms: int, message_format: int, identity: bytes, trace: bytes, to: bytes,
     bare: bytes | memoryview,
 ) -> bytes:  # fmt: skip
-    """The hot path's entry in custody, which `plain` takes apart; `identity` and `to` as they are stored."""
+    """The hot path's entry in custody, which `plain_parts` takes apart; `identity` and `to` as they are stored."""
     flags = CUSTODY | DURABLE if durable else CUSTODY
     head = _FIXED.pack(
         VERSION, flags, PRIORITY_DEFAULT, len(trace) // 16, enqueued_ms, 0, message_format, 0, len(to)
@@ -219,35 +219,19 @@ def origin_of(value: bytes) -> bytes:
     return value[FIXED_BYTES : FIXED_BYTES + 16]
 
 
-class Plain(NamedTuple):
-    """The parts of an entry in custody that says nothing unusual; `identity` and `to` as they are stored."""
+def is_plain(value: bytes) -> bool:
+    """Whether an entry in custody has no annotations, time to live or priority of its own, and is no tombstone."""
+    return (
+        value[1] & (CUSTODY | TOMBSTONE) == CUSTODY
+        and value[2] == PRIORITY_DEFAULT
+        and value[12:20] == b"\0\0\0\0\0\0\0\0"
+        and value[24:28] == b"\0\0\0\0"
+    )
 
-    durable: bool
-    message_format: int
-    identity: bytes
-    trace: bytes
-    to: bytes
-    bare: memoryview
 
-
-def plain(value: bytes) -> Plain | None:
-    """An entry in custody without annotations, time to live or priority of its own, and no tombstone; else None."""
-    flags = value[1]
-    if (
-        flags & (CUSTODY | TOMBSTONE) != CUSTODY
-        or value[2] != PRIORITY_DEFAULT
-        or value[12:20] != b"\0\0\0\0\0\0\0\0"
-        or value[24:28] != b"\0\0\0\0"
-    ):
-        return None
+def plain_parts(value: bytes) -> tuple[bytes, bytes, bytes, int]:
+    """Identity, trace and `to` of a plain entry as they are stored, and where its bare message begins."""
     passed = FIXED_BYTES + _IDENTITY.size
     named = passed + 16 * value[3]
     end = named + (value[28] << 8) + value[29]
-    return Plain(
-        bool(flags & DURABLE),
-        int.from_bytes(value[20:24], "big"),
-        value[FIXED_BYTES:passed],
-        value[passed:named],
-        value[named:end],
-        memoryview(value)[end:],
-    )
+    return value[FIXED_BYTES:passed], value[passed:named], value[named:end], end

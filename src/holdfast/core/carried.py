@@ -41,6 +41,9 @@ _TOMBSTONE: Final = encode(TOMBSTONE) + b"\x41"
 _NUMBER_AT: Final = 12 + len(_NUMBER_KEY)
 _SEQUENCE_AT: Final = _NUMBER_AT + 8 + len(_ORIGIN_KEY) + 16 + len(_SEQUENCE_KEY)
 
+_COPY_BYTES: Final = 2_048
+"""Below that a copy of the bare message costs less than a view of it."""
+
 _FORMS_MAX: Final = 1_024
 """Forms remembered: an origin, a destination's queue and a way make one, a new receipt another."""
 _FORM_BYTES_MAX: Final = 1_024
@@ -78,12 +81,12 @@ def write(identity: bytes, number: int, *, to: bytes, trace: bytes, receipt: int
 def parts_of(value: bytes, number: int, *, ours: bytes, receipt: int, steady_ms: int) -> tuple[int, tuple[Any, ...]]:
     """The message format and the parts of a transfer that hands the entry on under that hop number; `ours` is this
     node's store, which the trace ends with from now on."""
-    item = entry.plain(value)
-    if item is not None:
-        beside = write(item.identity, number, to=item.to, trace=item.trace + ours, receipt=receipt)
-        if item.durable:
-            return item.message_format, (_DURABLE, beside, item.bare)
-        return item.message_format, (beside, item.bare)
+    if entry.is_plain(value):
+        identity, trace, to, end = entry.plain_parts(value)
+        beside = write(identity, number, to=to, trace=trace + ours, receipt=receipt)
+        message_format = int.from_bytes(value[20:24], "big")
+        bare = value[end:] if len(value) < _COPY_BYTES else memoryview(value)[end:]
+        return message_format, (_DURABLE, beside, bare) if value[1] & entry.DURABLE else (beside, bare)
     whole = entry.unpack(value)
     assert whole.identity is not None
     head, notes = annotate.for_neighbour(whole, steady_ms)

@@ -92,7 +92,8 @@ class Destination:
         queue = self.catalog.local_or_none(arrival.to)
         keeps = queue is not None and queue.config.durable
         order = queue.config.order if queue is not None and keeps else "none"
-        verdict = origin.decide(number, order, ranges_max=core.config.limits.ranges_max)
+        wait_s = queue.config.order_wait_s if queue is not None else 0.0
+        verdict = origin.decide(number, order, order_wait_s=wait_s, ranges_max=core.config.limits.ranges_max)
         if verdict is Verdict.DUPLICATE:
             origin.duplicates += 1
             core.duplicates_suppressed += 1
@@ -114,8 +115,11 @@ class Destination:
         if queue is not None and keeps and not queue.fits(size) and queue.config.when_full == "block":
             return None
         core.turn.keep_origin(origin)
+        goes_on = order == "bounded" and verdict is Verdict.DELIVER and origin.missing_below(number)
         self._deliver(origin, number, queue, value, size, arrival.to)
-        if verdict is Verdict.LATE:
+        if goes_on:
+            origin.went_on(number)
+        elif verdict is Verdict.LATE:
             origin.late += 1
         self.release(origin)
         return True

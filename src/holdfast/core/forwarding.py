@@ -73,6 +73,8 @@ class Forwarding:
         """By destination: the highest number of our own that this life has sent, whichever way."""
         self.brought: dict[tuple[UUID, str], str] = {}
         """(origin, destination) -> the neighbour that last brought such a message: the way back for its receipts."""
+        self.ways = 0
+        """Counts the changes of `brought`, for those who remember what stands there."""
         self.returned: dict[str, Returned] = {}
 
     # ------------------------------------------------------------------------------------------------ the table
@@ -127,17 +129,21 @@ class Forwarding:
         """True: taken into the turn, bound for the next node. None: no room, the link waits for it."""
         core = self.core
         destination = receiver.destination
-        ours = core.store_uuid
+        ours = core.store_uuid.bytes
         origin, number = arrival.identity
-        if origin == ours:
+        if origin.bytes == ours:
             identity.check(core, destination, number)
         else:
-            self._brought(origin, destination, receiver.neighbour)
+            if receiver.way != (self.ways, origin):
+                self._brought(origin, destination, receiver.neighbour)
+                receiver.way = self.ways, origin
             if arrival.receipt:
                 self.note(origin, destination, arrival.receipt)
-        queue = core.catalog.transmission(destination)
+        queue = receiver.onward
+        if queue is None:
+            queue = receiver.onward = core.catalog.transmission(destination)
         trace = arrival.trace
-        passed = place_in(trace, ours.bytes)
+        passed = place_in(trace, ours) if ours in trace else -1
         came_back = False
         if passed >= 0:  # the loop is cut out, so that a trace grows by the way alone
             came_back = self._would_return(destination, trace[passed + 16 : passed + 32])
@@ -288,9 +294,11 @@ class Forwarding:
         elif len(self.brought) >= PAIRS_MAX:
             self._forget_pair(next(iter(self.brought)))
         self.brought[pair] = neighbour
+        self.ways += 1
         self.core.neighbours[neighbour].brings[pair] = None
 
     def _forget_pair(self, pair: tuple[UUID, str]) -> None:
+        self.ways += 1
         neighbour = self.core.neighbours[self.brought.pop(pair)]
         neighbour.brings.pop(pair, None)
         neighbour.told.pop((pair[1], pair[0]), None)

@@ -203,18 +203,18 @@ class CustodySender:
         self._send(sequence, value)
 
     def _send(self, sequence: int, value: bytes) -> None:
-        link, peer, core = self.link, self.peer, self.core
+        link, peer, core, queue = self.link, self.peer, self.core, self.queue
         assert link is not None and peer is not None
         said = value
-        if self.queue.expired(value):  # its end goes in its place, lest all behind it wait
+        if queue.expired(value):  # its end goes in its place, lest all behind it wait
             said = stone_of(core, entry.unpack(value))
-            self.queue.expired_total += 1
+            queue.expired_total += 1
         ours = core.store_uuid.bytes
         origin = entry.origin_of(value)
-        self.number += 1
+        number = self.number = self.number + 1
         message_format, parts = carried.parts_of(
             said,
-            self.number,
+            number,
             ours=ours,
             receipt=core.forwarding.receipt_for(origin, self.destination),
             steady_ms=core.clock.steady_ms,
@@ -222,12 +222,12 @@ class CustodySender:
         if len(value) > self.sure_bytes and too_large(link, parts):
             self.number -= 1
             dead_letter(core, value, f"larger than {self.neighbour.name!r} takes", str(self.destination))
-            self.queue.shared.shown.pop(sequence)
-            core.move_out(self.queue, sequence, value)
-            tombstone(core, self.queue, value)
+            queue.shared.shown.pop(sequence)
+            core.move_out(queue, sequence, value)
+            tombstone(core, queue, value)
             return
-        link.send(parts, context=self.number, message_format=message_format)
-        self.in_doubt[self.number] = sequence
+        link.send(parts, context=number, message_format=message_format)
+        self.in_doubt[number] = sequence
         if origin == ours:
             sent = core.forwarding.sent
             sent[self.destination] = max(entry.identity_of(value).number, sent.get(self.destination, 0))
@@ -342,6 +342,10 @@ class CustodyReceiver(Ingress):
         if len(self.key) > KEY_BYTES_MAX:
             self.key = sha256(self.key).digest()
         self.in_transit = destination != core.config.name
+        self.way: tuple[int, UUID] | None = None
+        """The origin last noted as coming this way, and when, as `Forwarding.ways` counts."""
+        self.onward: Queue | None = None
+        """The transmission queue that it fills, in transit."""
         self.epoch = epoch
         self.epoch_bytes = epoch.bytes
         self.taken = 0
@@ -434,6 +438,5 @@ class CustodyReceiver(Ingress):
             self.fail()
             return True
         self.taken = number
-        self.core.put_hop(self)
         self.core.turn.arrived(self, delivery.delivery_id)
         return True

@@ -81,7 +81,6 @@ class NodeCore:
         self.reply_links: dict[tuple[Peer, str], ReplyLink] = {}
         self.custody_receivers: dict[bytes, CustodyReceiver] = {}
         self.hop_stored: dict[bytes, tuple[bytes, int]] = dict(self.catalog.hops)
-        self._hops_in_turn: dict[bytes, tuple[bytes, int]] = {}
         self._hops_in_flight: dict[bytes, tuple[bytes, int]] = {}
         self._marks_in_flight: dict[UUID, int] = {}
         self.duplicates_suppressed = 0
@@ -303,10 +302,6 @@ class NodeCore:
     def new_uuid(self) -> UUID:
         return UUID(int=self.rng.getrandbits(128), version=4)
 
-    def put_hop(self, receiver: CustodyReceiver) -> None:
-        """How far that hop has come; stored with what came."""
-        self._hops_in_turn[receiver.key] = (receiver.epoch_bytes, receiver.taken)
-
     def lost(self, origin: UUID, ranges: list[tuple[int, int]], reason: str) -> None:
         for first, last in ranges:
             self.losses.append({"origin": str(origin), "first": first, "last": last, "reason": reason})
@@ -415,8 +410,11 @@ class NodeCore:
         turn, work = self.turn, self.work
         if self._may_wait():
             return False
-        for key, (epoch, last) in self._hops_in_turn.items():
-            self.catalog.put_hop(key, epoch, last)
+        hops = {}
+        for link in turn.arrivals:  # how far each hop has come is stored with what came
+            if isinstance(link, CustodyReceiver):
+                hops[link.key] = (link.epoch_bytes, link.taken)
+                self.catalog.put_hop(link.key, link.epoch_bytes, link.taken)
         for producer in turn.producers:
             if self.catalog.producers.get(producer.key) is producer:
                 self.catalog.put_producer(producer)
@@ -433,7 +431,7 @@ class NodeCore:
         work.moved = []
         work.urgent = False
         self.turn = Turn(work.batch)
-        self._hops_in_flight, self._hops_in_turn = self._hops_in_turn, {}
+        self._hops_in_flight = hops
         self._marks_in_flight = self.destination.snapshot_marks()
         if not turn.batch:
             self._complete(turn)
@@ -487,7 +485,7 @@ class NodeCore:
         assert failed is not None
         self.in_flight = None
         self.work.retires_in_flight = []
-        self._hops_in_flight, self._hops_in_turn, self._marks_in_flight = {}, {}, {}
+        self._hops_in_flight, self._marks_in_flight = {}, {}
         self.room_bytes = min(event.room_bytes, 0)
         self.refills.update(self.starved)
         self.starved.clear()

@@ -7,8 +7,8 @@ raises Violation in the moment in which a promise breaks. Nothing here changes w
 from collections.abc import Callable, Container
 from typing import Any, Final
 
-from holdfast.amqp import fast
-from holdfast.amqp.performatives import Accepted, Attach
+from holdfast.amqp import conditions, fast
+from holdfast.amqp.performatives import Accepted, Attach, Close, Detach, End
 from holdfast.broker import entry, records
 from holdfast.broker.port import Batch
 from holdfast.harness.frames import FrameReader
@@ -18,6 +18,18 @@ from holdfast.storage.port import Store
 TRANSMISSION: Final = "@"
 OWN: Final = "$"
 DEAD_LETTERS: Final = "$dead-letters"
+BROKEN_PROTOCOL: Final = frozenset(
+    (
+        conditions.DECODE_ERROR,
+        conditions.FRAMING_ERROR,
+        conditions.WINDOW_VIOLATION,
+        conditions.ERRANT_LINK,
+        conditions.HANDLE_IN_USE,
+        conditions.UNATTACHED_HANDLE,
+        conditions.TRANSFER_LIMIT_EXCEEDED,
+    )
+)
+"""What no peer may be told that keeps to the protocol, as nodes and clients of a run do."""
 _IDENTITY_AT: Final = entry.FIXED_BYTES
 _IDENTITY_END: Final = entry.FIXED_BYTES + 24
 
@@ -135,12 +147,20 @@ class Ledger:
                 if table == "queues":
                     self._named(disk, raw, data)
         keys = []
+        offered, places = self.history.offered, disk.places
         for queue_id, sequence, value in batch.appends:
-            key = self._append(disk, queue_id, sequence, value)
+            key = value[-KEY_BYTES:]
+            if key not in offered or value[1] & entry.TOMBSTONE:
+                continue
             keys.append(key)
-            if self._remark is not None and key:
+            if (queue_id, sequence) not in places:  # else annotated, and put anew at its place
+                self._put(disk, queue_id, sequence, key)
+                name_there = disk.names[queue_id]
+                if name_there[0] != TRANSMISSION and name_there != "$waiting":
+                    self._arrived(disk, name_there, key, value)
+            if self._remark is not None:
                 self._remark(name, "append", f"{key.decode()} to {disk.names[queue_id]}")
-        places, copies, received = disk.places, self.copies, self.history.received
+        copies, received = self.copies, self.history.received
         for place in batch.retires:
             gone = places.pop(place, None)
             if gone is None:
@@ -165,22 +185,6 @@ class Ledger:
         if self._remark is not None and (keys or batch.retires):
             self._remark(name, "holds", f"{len(disk.places)} messages")
 
-    def _append(self, disk: Disk, queue_id: int, sequence: int, value: bytes) -> bytes:
-        name = disk.names[queue_id]
-        key = value[-KEY_BYTES:]
-        if value[1] & entry.TOMBSTONE or key_in(key) is None:
-            return b""
-        if (queue_id, sequence) in disk.places:  # annotated, and put anew at its place
-            return key
-        self._put(disk, queue_id, sequence, key)
-        if name[0] == TRANSMISSION or name == "$waiting":
-            return key
-        if name == DEAD_LETTERS:
-            self.dead[key] = disk.name
-            return key
-        self._at_destination(disk, name, key, value)
-        return key
-
     def _put(self, disk: Disk, queue_id: int, sequence: int, key: bytes) -> None:
         disk.places[queue_id, sequence] = key
         disk.counts[queue_id] += 1
@@ -188,7 +192,11 @@ class Ledger:
         self.answered_for.pop(key, None)
         self.copies[key] = self.copies.get(key, 0) + 1
 
-    def _at_destination(self, disk: Disk, name: str, key: bytes, value: bytes) -> None:
+    def _arrived(self, disk: Disk, name: str, key: bytes, value: bytes) -> None:
+        """In a queue of that node's own: at its destination, or among the dead letters."""
+        if name == DEAD_LETTERS:
+            self.dead[key] = disk.name
+            return
         place = f"{name}@{disk.name}"
         there = self.appended.get(place)
         if there is None:
@@ -250,9 +258,10 @@ class Ledger:
 
 
 class Watch:
-    """One connection of a node, both ways: no accepted answer before a stored copy, no transfer beyond credit.
+    """One connection of a node, both ways: no accepted answer before a stored copy, and nobody breaks the protocol.
 
-    `custody` and producers' links are watched; control, management and answers are not messages of a workload.
+    Answers are watched on custody's and producers' links; control, management and replies are not messages of a
+    workload. A transfer without credit, beyond a window or for no link is told to who sent it: that is a violation.
     """
 
     __slots__ = ("_heard", "_links", "_parts", "_said", "_waiting", "disk", "doubtful", "name")
@@ -294,6 +303,10 @@ class Watch:
             if code == fast.DISPOSITION and fields[0]:
                 _, first, last, _, state = fields
                 self._answered(channel, first, first if last is None else last, state)
+            elif isinstance(fields, (Detach, End, Close)) and fields.error is not None:
+                error = fields.error
+                if str(error.condition) in BROKEN_PROTOCOL:
+                    raise Violation(f"{self.name} was sent what AMQP forbids: {error.condition}: {error.description}")
 
     def _answered(self, channel: int, first: int, last: int, state: object) -> None:
         accepted = isinstance(state, Accepted)

@@ -178,8 +178,8 @@ def _counting_commands(call: Callable[..., None], counts: Counter[type[Any]]) ->
 
 
 def _counting_verdicts(call: Callable[..., Verdict], counts: Counter[str]) -> Callable[..., Verdict]:
-    def decide(self: Origin, number: int, order: str, *, ranges_max: int) -> Verdict:
-        verdict = call(self, number, order, ranges_max=ranges_max)
+    def decide(self: Origin, number: int, order: str, **told: Any) -> Verdict:
+        verdict = call(self, number, order, **told)
         counts[verdict.value] += 1
         return verdict
 

@@ -231,8 +231,11 @@ class Faults:
     def _slow_link(self, fault: Fault) -> None:
         for way in (fault.link, fault.link[::-1]):
             direction = self.bed.network.direction(*way)
-            direction.slow = max(1.0, fault.amount)
-            self._later(fault.seconds, setattr, direction, "slow", 1.0)
+            direction.set_slow(max(1.0, fault.amount), self.bed.now())
+            self._later(fault.seconds, self._end_slow_link, way)
+
+    def _end_slow_link(self, way: tuple[str, str]) -> None:
+        self.bed.network.direction(*way).set_slow(1.0, self.bed.now())
 
     def _re_route(self, fault: Fault) -> None:
         self._tables_without[fault.link] += 1
@@ -257,7 +260,7 @@ class Faults:
         network = self.bed.network
         for one, other in network.links():
             for way in ((one, other), (other, one)):
-                network.direction(*way).slow = 1.0
+                network.direction(*way).set_slow(1.0, self.bed.now())
                 network.set_up(*way, up=True)
         for node in self.bed.sim_nodes.values():
             node.store.fill(None)

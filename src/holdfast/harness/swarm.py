@@ -83,6 +83,7 @@ def draw_plan(seed: int) -> Plan:
     queues, workloads = _work(
         seeds.stream("work"), seeds.stream("readers"), nodes, links, safety_s, trip_s, disk_lost=disk_lost
     )
+    workloads = _variety(seeds.stream("variety"), nodes, workloads, disk_lost=disk_lost)
     window = _window(sum(int(told.get("messages", 0)) * int(told.get("producers", 0)) for told in workloads), trip_s)
     timing = seeds.stream("timing")
     # A frame comes whole or not at all in this world: the hold time outlasts the largest on the slowest link.
@@ -251,6 +252,38 @@ def _work(
             taker = {"kind": "subscription", "range_max": readers.choice((5, 10, 40))}
         workloads.append({**taker, "node": node, "queue": queue.name, "name": f"c{index}"})
     return queues, workloads
+
+
+def _variety(
+    random: Random, nodes: tuple[str, ...], workloads: list[dict[str, Any]], *, disk_lost: bool
+) -> list[dict[str, Any]]:
+    """Some producers live several lives or send what expires; some queues have copying readers or lookers-on."""
+    found: list[dict[str, Any]] = []
+    expires = set()
+    for told in workloads:
+        draw = random.random()
+        if told["kind"] == "publish" and draw < 0.1 and told["rate"] and not disk_lost:
+            # A new life asks the node what it had stored, which a new disk cannot say.
+            lives = random.choice((2, 5, 8))
+            told = {**told, "kind": "reconnecting-producer", "lives": lives, "life_s": random.choice((0.2, 1.0, 3.0))}
+        elif told["kind"] == "publish" and draw < 0.2:
+            ttl_max_s = random.choice((0.2, 2.0, 20.0))
+            told = {**told, "kind": "expiring", "ttl_max_s": ttl_max_s, "share": random.choice((0.2, 1.0))}
+            expires.add(told["address"])
+        elif (
+            told["kind"] == "consume"
+            and draw < 0.1
+            and not set(told) & {"release", "modify", "reject"}
+            and f"{told['queue']}@{told['node']}" not in expires  # what expires, not every reader is shown
+        ):
+            keep = {key: told[key] for key in ("node", "queue", "name", "credit", "think_s")}
+            told = {**keep, "kind": "copy", "subscriptions": random.choice((1, 2)), "consumers": told["consumers"]}
+        if told["kind"] == "consume" and random.random() < 0.1:
+            found.append({"kind": "browse", "node": told["node"], "queue": told["queue"], "name": f"b{len(found)}"})
+        found.append(told)
+    if random.random() < 0.1:
+        found.append({"kind": "manage", "node": random.choice(nodes), "name": "scratch"})
+    return found
 
 
 def _queue(random: Random, name: str, *, disk_lost: bool) -> QueueConfig:

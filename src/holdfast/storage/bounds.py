@@ -44,3 +44,10 @@ def check_entry(queue_id: int, sequence: int) -> None:
     """Raise `LocalProtocolError` unless these are a u32 and a u64."""
     if not (0 <= queue_id <= QUEUE_ID_MAX and 0 <= sequence <= SEQUENCE_MAX):
         raise LocalProtocolError(f"queue {queue_id}, sequence {sequence}: not a u32 and a u64")
+
+
+def check_entries(places: list[tuple[int, int]]) -> None:
+    """`check_entry` of all."""
+    for queue_id, sequence in places:
+        if not (0 <= queue_id <= QUEUE_ID_MAX and 0 <= sequence <= SEQUENCE_MAX):
+            check_entry(queue_id, sequence)

@@ -9,7 +9,7 @@ from threading import Lock
 from uuid import UUID, uuid4
 
 from holdfast.errors import StorageError, StorageFull
-from holdfast.storage.bounds import check_entry, check_rows, check_table
+from holdfast.storage.bounds import check_entries, check_rows, check_table
 from holdfast.storage.port import Batch
 
 __all__ = ["MemoryStore"]
@@ -108,10 +108,8 @@ class MemoryStore:
         """See `Store.commit`."""
         self._check()
         check_rows(batch)
-        for queue_id, sequence, _ in batch.appends:
-            check_entry(queue_id, sequence)
-        for queue_id, sequence in batch.retires:
-            check_entry(queue_id, sequence)
+        check_entries([(queue_id, sequence) for queue_id, sequence, _ in batch.appends])
+        check_entries(batch.retires)
         with self._lock:
             # A batch that adds nothing is never refused, however full the store is.
             if self._bytes_max is not None and batch.appends:

@@ -52,6 +52,18 @@ class Direction:
         self.free_at = 0.0
         self.held: dict[Pipe, None] = {}
 
+    def set_slow(self, factor: float, now: float) -> None:
+        """From now on so many times slower; what waits for the rate waits by the new one."""
+        if self.free_at > now:
+            self.free_at = now + (self.free_at - now) * factor / self.slow
+        self.slow = factor
+
+    def give_back(self, size: int, now: float) -> None:
+        """Bytes that will never be sent, since their connection is gone, hold up nobody."""
+        rate = self.now_profile().rate
+        if rate is not None:
+            self.free_at = max(now, self.free_at - size / rate)
+
     def now_profile(self) -> LinkShape:
         """With `slow`, a factor on delay and under rate."""
         if self.slow == 1.0:
@@ -314,8 +326,17 @@ class SimConnection:
             end.holder.lost(end, reason)
             self.network.forget(self)
 
+    def _forget_unsent(self, pipe: Pipe) -> None:
+        now = self.network.world.now
+        self._departed(pipe, now)
+        if pipe.unsent_bytes:
+            pipe.direction.give_back(pipe.unsent_bytes, now)
+            pipe.unsent.clear()
+            pipe.unsent_bytes = 0
+
     def _kill(self, pipe: Pipe) -> None:
         pipe.dead = True
+        self._forget_unsent(pipe)
         for _, timer in pipe.flight:
             timer.cancel()
         pipe.flight.clear()
@@ -353,6 +374,7 @@ class SimConnection:
                 kept.append((head_of(chunks, left, decoded=self.decoded), timer))
             left -= size
         pipe.flight = kept
+        self._forget_unsent(pipe)
         pipe.waiting.clear()
         pipe.direction.held.pop(pipe, None)
         pipe.dead = True

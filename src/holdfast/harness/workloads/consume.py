@@ -34,6 +34,7 @@ class Consume:
     taken_by: dict[str, int] = field(default_factory=dict, init=False)
     given_back: dict[int, int] = field(default_factory=dict, init=False)
     """By sequence, where one consumer is alone: what it gave back, and how many later ones came since."""
+    disks_changed: int = field(default=0, init=False)
     breaks: int = field(default=0, init=False)
 
     async def setup(self, bed: Bed) -> None:
@@ -57,6 +58,9 @@ class Consume:
                     if key is not None:
                         bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence)
                     self.taken_by[name] += 1
+                    if self.disks_changed != bed.history.disks_changed[self.node]:
+                        self.disks_changed = bed.history.disks_changed[self.node]
+                        self.given_back.clear()
                     self._in_place(delivery.sequence)
                     if self.think_s:
                         await asyncio.sleep(random.expovariate(1.0 / self.think_s))
@@ -66,7 +70,8 @@ class Consume:
                             delivery.release()
                         else:
                             delivery.modify(delivery_failed=True)
-                        if self.consumers == 1:
+                        header = delivery.message.header
+                        if self.consumers == 1 and (header is None or header.ttl is None):  # it may expire there
                             self.given_back[delivery.sequence] = 0
                     elif draw < self.release + self.modify + self.reject:
                         delivery.reject()
@@ -80,12 +85,13 @@ class Consume:
             await asyncio.sleep(RETRY_S)
 
     def _in_place(self, sequence: int) -> None:
-        """What was given back comes before what the node had not sent by then: no more than the credit it had."""
+        """What was given back comes before what the node had not sent by then: what lies here, is under way, or may
+        be sent for credit that is."""
         self.given_back.pop(sequence, None)
         for place in self.given_back:
             if place < sequence:
                 self.given_back[place] += 1
-                if self.given_back[place] > 2 * self.credit:
+                if self.given_back[place] > 3 * self.credit:
                     raise Violation(
                         f"{self.queue} at {self.node}: sequence {place} was given back, and {self.given_back[place]} "
                         f"later ones came before it, {sequence} the last"

@@ -1,0 +1,27 @@
+"""Defects that are planted to see whether they are found: each passes the ordinary tests, the swarm finds it.
+
+Rules of this room: a canary replaces one function from outside, in one process, for as long as it is planted; the code
+has neither the defects nor a switch for them.
+"""
+
+from contextlib import AbstractContextManager
+from typing import Final
+
+from holdfast.harness.canaries.hop_defects import HOP_CANARIES
+from holdfast.harness.canaries.planting import Canary, CanaryStale, by_name, plant_for_good, planted
+from holdfast.harness.canaries.queue_defects import QUEUE_CANARIES
+
+CANARIES: Final[dict[str, Canary]] = {canary.name: canary for canary in (*HOP_CANARIES, *QUEUE_CANARIES)}
+
+
+def plant(name: str) -> AbstractContextManager[None]:
+    """Inside of the block that defect is there. Raises ConfigError for an unknown name, CanaryStale."""
+    return planted(by_name(CANARIES, name))
+
+
+def plant_to_stay(name: str) -> None:
+    """As `plant`, for the rest of the process."""
+    plant_for_good(by_name(CANARIES, name))
+
+
+__all__ = ["CANARIES", "Canary", "CanaryStale", "plant", "plant_to_stay"]

@@ -1,0 +1,111 @@
+"""Canaries in the hop and in the destination: who may forget a message, and what was seen before.
+
+Rules of this file: each defect is wrong in a rare state alone, as those are that survive review; it calls the function
+that it replaces, so that the rest of the node goes on unchanged.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast.core.forwarding import TIGHT_CREDIT
+from holdfast.core.hops import LAST_STORED
+from holdfast.harness.canaries.planting import Canary
+
+Function = Callable[..., Any]
+
+MANY: Final = 32
+"""So many numbers in, or under way at once: what the ordinary tests do not reach where something breaks."""
+
+
+def _hop_number_ahead(original: Function) -> Function:
+    """Retires one number more than the answer says, if more than that is in doubt."""
+
+    def attached(self: Any) -> None:
+        answer = self.link.remote_attach
+        last = (answer.properties or {}).get(LAST_STORED) if answer is not None else None
+        extra = None
+        if isinstance(last, int) and last > MANY and last + MANY in self.in_doubt:
+            extra = self.in_doubt.pop(last + 1, None)
+        original(self)
+        if extra is not None:
+            self.queue.shared.finish_wherever([extra])
+
+    return attached
+
+
+def _seen_range_one_off(original: Function) -> Function:
+    """Where several origins send and copies came twice, the number just behind an origin's mark counts as seen."""
+
+    def take(self: Any, arrival: Any, *, message_format: int) -> bool | None:
+        number = arrival.identity.number
+        origin = self.catalog.origins.get(arrival.identity.origin)
+        several = len(self.catalog.origins) > 1 and number > MANY
+        if several and origin is not None and origin.duplicates and number == origin.mark + 1:
+            return True
+        taken: bool | None = original(self, arrival, message_format=message_format)
+        return taken
+
+    return take
+
+
+def _receipt_of_an_empty_queue(original: Function) -> Function:
+    """An origin with nothing else in its queue takes all that it sent for finished."""
+
+    def receipt_for(self: Any, origin: bytes, destination: str) -> int:
+        known: int = original(self, origin, destination)
+        if origin == self.core.store_uuid.bytes:
+            queue = self.core.catalog.transmission(destination)
+            given = int(self.core.catalog.identities.get(destination, 1)) - 1
+            if queue.messages == 1 and given > MANY:
+                return max(known, given - 1)
+        return known
+
+    return receipt_for
+
+
+def _starved_link_asleep(original: Function) -> Function:
+    """A link with a small window that has used it up is left to the commit under way, which does not wake it."""
+
+    def refill(self: Any) -> None:
+        small = self.core.config.limits.credit <= TIGHT_CREDIT and self.taken > MANY
+        if small and not self.parked and not self.link.credit and self.core.in_flight is not None:
+            return
+        original(self)
+
+    return refill
+
+
+HOP_CANARIES = (
+    Canary(
+        name="hop-number-ahead",
+        sentence="After a cut the sender retires one number more than the neighbour's answer says is stored.",
+        target="core.hops:CustodySender.attached",
+        signature="(self) -> None",
+        broken=_hop_number_ahead,
+        expected="last copy",
+    ),
+    Canary(
+        name="seen-range-one-off",
+        sentence="The destination takes the number just behind its mark for seen, once copies came twice.",
+        target="core.destination:Destination.take",
+        signature="(self, arrival: 'Arrival', *, message_format: int) -> bool | None",
+        broken=_seen_range_one_off,
+        expected="accepted",
+    ),
+    Canary(
+        name="receipt-of-an-empty-queue",
+        sentence="An origin whose queue holds one message tells that all before it is finished.",
+        target="core.forwarding:Forwarding.receipt_for",
+        signature="(self, origin: bytes, destination: str) -> int",
+        broken=_receipt_of_an_empty_queue,
+        expected="",
+    ),
+    Canary(
+        name="starved-link-asleep",
+        sentence="A small window that is used up while a commit is under way is never opened again.",
+        target="core.hops:CustodyReceiver.refill",
+        signature="(self) -> None",
+        broken=_starved_link_asleep,
+        expected="not done",
+    ),
+)

@@ -1,0 +1,186 @@
+"""Canaries in the turn and in the queues: what a commit promises, and what consumers and producers are told.
+
+Rules of this file: as in `hop_defects.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core.hops import CustodyReceiver
+from holdfast.harness.canaries.hop_defects import MANY
+from holdfast.harness.canaries.planting import Canary
+
+Function = Callable[..., Any]
+
+
+def _settled_before_stored(original: Function) -> Function:
+    """What came over two links in one turn is answered as its commit begins."""
+
+    def _begin_commit(self: Any) -> Any:
+        turn = self.turn
+        result = original(self)
+        if self.in_flight is turn and len(turn.arrivals) > 2:
+            for link in [link for link in turn.arrivals if isinstance(link, CustodyReceiver)]:
+                link.stored(turn.arrivals.pop(link))
+        return result
+
+    return _begin_commit
+
+
+def _shown_before_stored(original: Function) -> Function:
+    """A large batch is offered to consumers as its commit begins."""
+
+    def _begin_commit(self: Any) -> Any:
+        turn = self.turn
+        result = original(self)
+        if self.in_flight is turn and len(turn.batch.appends) > MANY:
+            for queue, sequence in turn.visible:
+                queue.show_up_to(sequence)
+        return result
+
+    return _begin_commit
+
+
+def _producer_forgotten(original: Function) -> Function:
+    """Of the producers that one turn heard of, all but the first have their numbers in memory alone."""
+
+    def put_producer(self: Any, producer: Any) -> None:
+        puts = self.work.batch.puts
+        mine = ("producers", producer.key)
+        others = sum(key[0] == "producers" and key != mine for key in puts)
+        original(self, producer)
+        if others:
+            del puts[mine]
+
+    return put_producer
+
+
+def _bound_counts_leaving_twice(original: Function) -> Function:
+    """What leaves with the commit under way makes room twice."""
+
+    def fits(self: Any, size: int) -> bool:
+        if original(self, size):
+            return True
+        leaving = sum(queue_id == self.queue_id for queue_id, _ in self.work.retires_in_flight)
+        most = self.config.messages_max
+        return most is not None and leaving > 1 and self.messages - leaving < most
+
+    return fits
+
+
+def _redelivery_not_marked(original: Function) -> Function:
+    """After a crash the last message that may have been shown comes as if it never was."""
+
+    def _count(self: Any, sequence: int) -> int | None:
+        if sequence == self.shown_below - 1 and sequence > MANY and not self.name:
+            found: int | None = self.counts.get(sequence)
+            return found
+        count: int | None = original(self, sequence)
+        return count
+
+    return _count
+
+
+def _given_back_unmarked(original: Function) -> Function:
+    """A message released while another one that was given back waits is forgotten to have been shown."""
+
+    def give_back(self: Any, sequences: list[int], *, failed: bool) -> None:
+        waiting = len(self.returned)
+        original(self, sequences, failed=failed)
+        if waiting and not failed and len(sequences) == 1 and not self.counts.get(sequences[0]):
+            self.counts.pop(sequences[0], None)
+
+    return give_back
+
+
+def _given_back_to_the_tail(original: Function) -> Function:
+    """What was read ahead from the disk goes before what was given back."""
+
+    def _next(self: Any) -> Any:
+        if not self.returned or len(self.prefetched) < 2:
+            return original(self)
+        returned, self.returned = self.returned, []
+        item = original(self)
+        self.returned = sorted(returned + self.returned)
+        return item if item is not None else original(self)
+
+    return _next
+
+
+def _advanced_beyond(original: Function) -> Function:
+    """An advance over several entries goes one too far where more are there."""
+
+    def advance(self: Any, sequence: int) -> None:
+        if self.mode == "take" and sequence > self.floor + 4 and sequence + 3 < self.queue.visible:
+            sequence += 1
+        original(self, sequence)
+
+    return advance
+
+
+QUEUE_CANARIES = (
+    Canary(
+        name="settled-before-stored",
+        sentence="What came over two links in one turn is accepted as its commit begins, not when it is on disk.",
+        target="core.node:NodeCore._begin_commit",
+        signature="(self) -> bool",
+        broken=_settled_before_stored,
+        expected="which it has not stored",
+    ),
+    Canary(
+        name="shown-before-stored",
+        sentence="A large batch is offered to consumers as its commit begins, not when it is on disk.",
+        target="core.node:NodeCore._begin_commit",
+        signature="(self) -> bool",
+        broken=_shown_before_stored,
+        expected="",
+    ),
+    Canary(
+        name="producer-forgotten",
+        sentence="What a producer has stored is not stored with its message where producers share a commit.",
+        target="core.catalog:Catalog.put_producer",
+        signature="(self, producer: holdfast.broker.producers.Producer) -> None",
+        broken=_producer_forgotten,
+        expected="appended twice",
+    ),
+    Canary(
+        name="bound-counts-leaving-twice",
+        sentence="A full queue takes more because what is leaving is counted as gone twice.",
+        target="broker.queue:Queue.fits",
+        signature="(self, size: int) -> bool",
+        broken=_bound_counts_leaving_twice,
+        expected="its bound is",
+    ),
+    Canary(
+        name="redelivery-not-marked",
+        sentence="After a crash the last message that may have been shown comes unmarked.",
+        target="broker.cursor:Cursor._count",
+        signature="(self, sequence: int) -> int | None",
+        broken=_redelivery_not_marked,
+        expected="not as a redelivery",
+    ),
+    Canary(
+        name="given-back-unmarked",
+        sentence="A message released while others that were given back wait comes again unmarked.",
+        target="broker.cursor:Cursor.give_back",
+        signature="(self, sequences: list[int], *, failed: bool) -> None",
+        broken=_given_back_unmarked,
+        expected="not as a redelivery",
+    ),
+    Canary(
+        name="given-back-to-the-tail",
+        sentence="A message given back goes behind what was read ahead from the disk.",
+        target="broker.cursor:Cursor._next",
+        signature="(self) -> tuple[int, bytes] | None",
+        broken=_given_back_to_the_tail,
+        expected="was given back, and",
+    ),
+    Canary(
+        name="advanced-beyond",
+        sentence="ADVANCE lets one more entry go than the reader's checkpoint has.",
+        target="broker.cursor:Cursor.advance",
+        signature="(self, sequence: int) -> None",
+        broken=_advanced_beyond,
+        expected="",
+    ),
+)

@@ -1,0 +1,24 @@
+"""Which seed of the swarm catches which canary: written by `python -m holdfast.harness.canaries --find`.
+
+Rules of this file: made, not edited. Whatever changes what a seed draws or what a node does makes it anew.
+"""
+
+from typing import Final
+
+WITHIN_MAX: Final = 300
+
+CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
+    "hop-number-ahead": (117, 250),
+    "seen-range-one-off": (21, 50),
+    "receipt-of-an-empty-queue": (21, 50),
+    "starved-link-asleep": (21, 50),
+    "settled-before-stored": (24, 50),
+    "shown-before-stored": (10, 50),
+    "producer-forgotten": (131, 300),
+    "bound-counts-leaving-twice": (21, 50),
+    "redelivery-not-marked": (151, 300),
+    "given-back-unmarked": (4, 50),
+    "given-back-to-the-tail": (45, 100),
+    "advanced-beyond": (10, 50),
+}
+"""By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""
