@@ -785,3 +785,17 @@ def test_what_comes_back_where_the_way_has_changed_goes_on_at_once() -> None:
     c.start()
     rig.run(5)
     assert c.bodies("work") == ["1", "2"] and is_empty(*nodes)
+
+
+def test_a_table_that_changes_while_the_node_stops_is_borne() -> None:
+    rig = Rig()
+    a, _, _ = rig.line("a", "b", "d")
+    rig.run(3)
+    reroute(rig, a, d="b", x="b")
+    send(rig, a, "1", to="x")  # b knows no way to x and refuses the link
+    rig.run(0.5)
+    a.handle(events.Stopping())
+    a.handle(events.ForwardingChanged(table={}))
+    a.handle(events.ForwardingChanged(table={"x": "b"}))
+    rig.run(3)
+    assert a.stopped

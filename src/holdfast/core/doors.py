@@ -88,6 +88,8 @@ def _authenticator(core: "NodeCore", *, loopback: bool) -> Callable[[str, str | 
 
 def welcome(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:
     """The peer said who it is: a neighbour whose session begins, or else a client."""
+    if not peer.amqp.usable:  # closed before it was open: the node is stopping
+        return
     name = str(event.open.container_id)
     offered = [str(item) for item in event.open.offered_capabilities or ()]
     properties = event.open.properties or {}

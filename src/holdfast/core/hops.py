@@ -102,7 +102,7 @@ class CustodySender:
         if not self.active:
             self.active = True
             self.queue.touch()
-        if self.link is None and peer is not None:
+        if self.link is None and peer is not None and peer.amqp.usable:
             self.attach(peer)
 
     def stop(self) -> None:
@@ -323,8 +323,8 @@ class CustodySender:
 
     def tick(self, now: float) -> None:
         if self.retry_at is not None and now >= self.retry_at and self.neighbour.established:
-            assert self.neighbour.peer is not None
-            self.attach(self.neighbour.peer)
+            self.retry_at = None
+            self.go(self.neighbour.peer)
         elif self.blocked and self.open:
             self._try_blocked(now)
 

@@ -174,7 +174,7 @@ class NodeCore:
     def session_of(self, peer: Peer) -> amqp.Session:
         """The session that the node's own links on that connection share."""
         for session in peer.amqp.sessions:
-            if session.context is self:
+            if session.context is self and session.usable:
                 return session
         session = peer.amqp.begin()
         session.context = self

@@ -80,6 +80,8 @@ class Ledger:
         """Keys whose last copy left a disk before a consumer had it: none of them may ever be accepted."""
         self.answered_for: dict[bytes, str] = {}
         """Keys that a dead disk held and had answered for, and its node: the answer may still be under way."""
+        self.may_repeat: set[bytes] = set()
+        """Keys in doubt when a disk was lost: a producer's first node was exact as far as its disk remembered."""
         self.moved_by_hand: set[str] = set()
         """Names of queues whose messages a client moves on under their own keys: those may be there again."""
         self.doubtful: set[bytes] = set()
@@ -109,6 +111,7 @@ class Ledger:
         disk.counts.clear()
         disk.store = store
         self.history.disk_changed(name)
+        self.may_repeat.update(key for key in self.history.offered if key not in self.history.accepted)
         for queue in [place for place in self.appended if place.endswith(f"@{name}")]:
             self.appended[queue] = set()
         self._last = {place: number for place, number in self._last.items() if not place[0].endswith(f"@{name}")}
@@ -201,7 +204,7 @@ class Ledger:
         there = self.appended.get(place)
         if there is None:
             there = self.appended[place] = set()
-        if key in there and name not in self.moved_by_hand and key not in self.doubtful:
+        if key in there and not (name in self.moved_by_hand or key in self.doubtful or key in self.may_repeat):
             raise Violation(f"{key.decode()} was appended twice to {name} at {disk.name}")
         there.add(key)
         order = self.orders.get(place)

@@ -205,6 +205,8 @@ class SimConnection:
 
     def _account(self, pipe: Pipe, now: float, departs: float, size: int) -> None:
         self._departed(pipe, now)
+        if pipe.unsent:  # in order, also where the link has become faster since
+            departs = max(departs, pipe.unsent[-1][0])
         pipe.unsent.append((departs, size))
         pipe.unsent_bytes += size
         if not pipe.paused and pipe.unsent_bytes > PAUSE_HIGH_BYTES:
@@ -430,6 +432,19 @@ def _frames_of(data: bytearray) -> list[bytes]:
         found.append(bytes(data[at : at + max(size, 8)]))
         at += max(size, 8)
     return found
+
+
+class Waiting:
+    """Holds a dialled end until its owner takes it; nothing can come before that."""
+
+    def received(self, end: End, chunks: list[Any]) -> None:
+        return
+
+    def lost(self, end: End, reason: str) -> None:
+        return
+
+    def writing(self, end: End, *, paused: bool) -> None:
+        return
 
 
 class Place(Holder, Protocol):

@@ -14,7 +14,7 @@ from holdfast.core.config import NodeConfig
 from holdfast.core.node import NodeCore
 from holdfast.errors import StorageFull
 from holdfast.harness.sim.clock import SimClock
-from holdfast.harness.sim.network import End, SimNetwork
+from holdfast.harness.sim.network import End, SimNetwork, Waiting
 from holdfast.harness.sim.seeds import SeedTree
 from holdfast.harness.sim.store import Fate, SimStore
 from holdfast.harness.sim.world import Timer, World
@@ -295,7 +295,7 @@ class SimNode:
             self.post(kind(connection=end.number))
 
 
-class _Dial:
+class _Dial(Waiting):
     """A dial of one life: what it brings after a crash is hung up at once."""
 
     def __init__(self, node: SimNode, life: int) -> None:
@@ -307,12 +307,3 @@ class _Dial:
             self.node.opened(end, dialled=dialled)
         else:
             end.close(abort=True)
-
-    def received(self, end: End, chunks: list[Any]) -> None:
-        return
-
-    def lost(self, end: End, reason: str) -> None:
-        return
-
-    def writing(self, end: End, *, paused: bool) -> None:
-        return

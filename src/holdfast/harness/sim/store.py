@@ -5,6 +5,7 @@ meets is drawn from the seed: never written, torn (recovery drops it), or whole 
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from random import Random
 from typing import Final
@@ -82,7 +83,8 @@ class SimStore(MemoryStore):
         if self.fail_next_sync:
             self.fail_next_sync = False
             if self.random.random() < 0.5:  # the sync failed, the write may still be there
-                self._apply_now(batch)
+                with suppress(StorageFull):
+                    self._apply_now(batch)
             done(StorageError("the simulated disk failed at a sync"))
             return
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.harness.sim.loop import WorldLoop
-from holdfast.harness.sim.network import End, SimNetwork
+from holdfast.harness.sim.network import End, SimNetwork, Waiting
 
 
 class SimTransport(asyncio.Transport):
@@ -91,7 +91,7 @@ class Connector:
         transport = SimTransport(self._loop, protocol)
         place, _, node = host.rpartition(".")
         answered: asyncio.Future[None] = self._loop.create_future()
-        waiting = _Waiting(transport, answered)
+        waiting = _Dial(transport, answered)
 
         def failed(reason: str) -> None:
             if not answered.done():
@@ -107,7 +107,7 @@ class Connector:
         return transport, protocol
 
 
-class _Waiting:
+class _Dial(Waiting):
     """Holds a dialled end until whoever asked takes it, or hangs up where nobody waits any more."""
 
     def __init__(self, transport: SimTransport, answered: "asyncio.Future[None]") -> None:
@@ -121,12 +121,3 @@ class _Waiting:
             self.transport.opened(end, dialled=dialled)
         else:
             end.close(abort=True)
-
-    def received(self, end: End, chunks: list[Any]) -> None:
-        return
-
-    def lost(self, end: End, reason: str) -> None:
-        return
-
-    def writing(self, end: End, *, paused: bool) -> None:
-        return
