@@ -1,9 +1,11 @@
 """Verdicts of the simulator as a table: what the command line says, and what becomes of a seed that says nothing."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
 from holdfast.cli import main
@@ -31,16 +33,17 @@ def test_the_table_must_be_new(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.spark
-def test_four_seeds_on_spark(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_four_seeds_on_spark(tmp_path: Path) -> None:
+    """In a process of its own: the command ends its JVM, which other tests may share."""
     out = tmp_path / "verdicts"
-    command = ["pipeline", "swarm", "--seeds", "4", "--first-seed", "3", "--master", "local[2]", "--out", str(out)]
-    assert main(command) == 0
-    told = json.loads(capfd.readouterr().out.splitlines()[-1])
+    options = ["--seeds", "4", "--first-seed", "3", "--master", "local[2]", "--out", str(out)]
+    command = [sys.executable, "-m", "holdfast", "pipeline", "swarm", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
     assert told["seeds"] == 4 and told["failed"] == [] and told["hops"] > 0 and told["wall_s"] > 0
-    import pyarrow.parquet
-
     rows = pyarrow.parquet.read_table(out).to_pylist()
     assert sorted(row["seed"] for row in rows) == [3, 4, 5, 6]
     assert all(len(row["digest"]) == 32 and dict(row["metrics"])["hops"] >= 0 for row in rows)
     alone = swarm.run_seed("swarm", 4)
-    assert {row["digest"] for row in rows if row["seed"] == 4} == {alone["digest"]}, sys.executable
+    assert {row["digest"] for row in rows if row["seed"] == 4} == {alone["digest"]}

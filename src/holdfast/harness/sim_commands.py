@@ -276,8 +276,8 @@ def _swarm(args: argparse.Namespace) -> int:
         print(json.dumps(found))
     else:
         print(report.lines()[0])
-        reached = {kind: f"{len(counts)} {kind}" for kind, counts in report.coverage.counts.items() if counts}
-        print(f"reached: {', '.join(reached.values()) or 'nothing'}")
+        for line in report.coverage.lines():
+            print(line)
     for failure in report.failed:
         print(f"failed: seed {failure.seed}: {' '.join(failure.failure.split())}", file=sys.stderr)
         planted = "" if args.canary is None else f" --canary {shlex.quote(args.canary)}"

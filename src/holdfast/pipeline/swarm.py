@@ -7,14 +7,11 @@ gives no verdict in time, is a row that says so, never a failed job.
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-
-if TYPE_CHECKING:
-    import pyarrow
 
 SEED_LIMIT_S: Final = 600.0
 """Wall time that one seed may take; a run's virtual time is bounded by itself."""
@@ -29,47 +26,28 @@ SCHEMA: Final = (
 with a dot; `host` is the executor's."""
 
 
+COLUMNS: Final = tuple(column.split()[0] for column in SCHEMA.split(", "))
+
+
 def verdicts(spark: SparkSession, scenario: str, *, first_seed: int, seeds: int, slots: int) -> DataFrame:
     """The verdicts of `scenario` for `seeds` seeds from `first_seed`, as SCHEMA says, in no order; lazy.
 
     `slots`: about how many run at once; each gets a few small tasks, so that a slow seed holds up little.
     """
-    partitions = max(1, min(seeds, slots * 4))
-    rows = spark.range(first_seed, first_seed + seeds, numPartitions=partitions)
+    wanted = range(first_seed, first_seed + seeds)
+    runs = spark.sparkContext.parallelize(wanted, max(1, min(seeds, slots * 4)))
 
-    def run(batches: "Iterator[pyarrow.RecordBatch]") -> "Iterator[pyarrow.RecordBatch]":
+    def run(numbers: Iterable[int]) -> Iterable[tuple[Any, ...]]:
         import socket
-
-        import pyarrow
 
         from holdfast.pipeline.swarm import run_seed
 
         host = socket.gethostname()
-        for batch in batches:
-            for seed in batch.column(0).to_pylist():
-                row = run_seed(scenario, seed) | {"host": host}
-                row["metrics"] = sorted(row["metrics"].items())
-                yield pyarrow.RecordBatch.from_pylist([row], schema=_arrow_schema())
+        for seed in numbers:
+            row = run_seed(scenario, seed) | {"host": host}
+            yield tuple(row[name] for name in COLUMNS)
 
-    return rows.mapInArrow(run, SCHEMA)
-
-
-def _arrow_schema() -> "pyarrow.Schema":
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            ("scenario", pa.string()),
-            ("seed", pa.int64()),
-            ("ok", pa.bool_()),
-            ("failure", pa.string()),
-            ("digest", pa.string()),
-            ("virtual_s", pa.float64()),
-            ("wall_s", pa.float64()),
-            ("metrics", pa.map_(pa.string(), pa.float64())),
-            ("host", pa.string()),
-        ]
-    )
+    return spark.createDataFrame(runs.mapPartitions(run), SCHEMA)
 
 
 def run_seed(scenario: str, seed: int, *, limit_s: float = SEED_LIMIT_S) -> dict[str, Any]:
