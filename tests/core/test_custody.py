@@ -1,6 +1,5 @@
 """The histories of CUSTODY.md that one hop can show, each by its name."""
 
-import copy
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from holdfast.amqp.performatives import Header, Source, Target
 from holdfast.amqp.types import Symbol
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.storage.memory import MemoryStore
+from support.hops import names, snapshot
 from support.rig import Client, Node, Rig
 
 
@@ -20,18 +20,6 @@ def send(rig: Rig, node: Node, *bodies: str, address: str = "work@hub", **parts:
         client.send(link, body, **parts)
     rig.settle()
     return client
-
-
-def names(first: int, last: int) -> list[str]:
-    return [str(number) for number in range(first, last + 1)]
-
-
-def snapshot(node: Node) -> MemoryStore:
-    store = MemoryStore(mint_from=node.rig.uuid)
-    store.uuid = node.store.uuid
-    store._queues = copy.deepcopy(node.store._queues)
-    store._tables = dict(node.store._tables)
-    return store
 
 
 def joined(rig: Rig) -> None:

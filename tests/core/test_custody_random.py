@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.amqp.message import Message
+from support.hops import toggle
 from support.rig import Client, Node, Rig
 
 MESSAGES = 25
@@ -63,10 +64,7 @@ def test_nothing_is_lost_doubled_or_reordered(seed: int, order: str) -> None:
         dice = random.random()
         node = random.choice(nodes)
         if dice < 0.005:
-            if node.core is None:
-                node.start()
-            else:
-                node.crash()
+            toggle(node)
         elif dice < 0.01 and rig.between("jfk", "hub"):
             random.choice(rig.between("jfk", "hub")).cut(silent=random.random() < 0.5)
         elif dice < 0.015:

@@ -300,8 +300,6 @@ def parse_flow(buf: bytes, at: int, end: int) -> ParsedFlow | None:
 
 # ------------------------------------------------------------------------------------------------- encoding
 
-_HANDLE: Final = struct.Struct(">BI")
-
 
 class TransferForm:
     """Single-frame transfers of one link: everything but size, delivery-id and settled is prepared.

@@ -26,9 +26,6 @@ FINISHED_MAX: Final = 16_384
 RUN_COUNT: Final = 64
 """Entries handed out between two questions whether more are wanted."""
 
-_NEVER: Final = b"\0\0\0\0\0\0\0\0"
-"""Where an entry says when it expires (broker/entry.py)."""
-
 MARK_AHEAD: Final = 256
 """A mark is stored at least that far ahead of a cursor that reads a backlog, so that it is not stored for each."""
 
@@ -180,14 +177,14 @@ class Cursor:
         queue = self.queue
         position = first = self.position
         end = min(position + min(limit, taker.wants()), queue.visible, self.mark_stored)
-        take, shown, size_of = taker.take, self.shown, entry.size_of
+        take, shown, size_of, never = taker.take, self.shown, entry.size_of, entry.NEVER
         pop = queue.cache.pop
         freed = 0
         while position < end:
             value = pop(position, None)
             if value is None:
                 break
-            if value[12:20] != _NEVER:
+            if value[12:20] != never:
                 queue.cache[position] = value
                 break
             freed += len(value)

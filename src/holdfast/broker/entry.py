@@ -24,6 +24,9 @@ CUSTODY: Final = 2
 TOMBSTONE: Final = 4
 LATE: Final = 8
 
+NEVER: Final = b"\0\0\0\0\0\0\0\0"
+"""`expires_ms` of an entry without time to live, as it stands in `value[12:20]`."""
+
 TRACE_MAX: Final = 64
 """Store UUIDs in a trace (CUSTODY, "Trace")."""
 
@@ -77,11 +80,11 @@ class StoreUuid(UUID):
         object.__setattr__(self, "_hash", hash(self.int))
 
     def __hash__(self) -> int:
-        return self._hash  # type: ignore[no-any-return, attr-defined]
+        return self._hash  # type: ignore[no-any-return, attr-defined]  # set above; UUID forbids plain assignment
 
     @property
     def bytes(self) -> "bytes":
-        return self.raw  # type: ignore[no-any-return, attr-defined]
+        return self.raw  # type: ignore[no-any-return, attr-defined]  # set above; UUID forbids plain assignment
 
 
 @lru_cache(4_096)
@@ -224,7 +227,7 @@ def is_plain(value: bytes) -> bool:
     return (
         value[1] & (CUSTODY | TOMBSTONE) == CUSTODY
         and value[2] == PRIORITY_DEFAULT
-        and value[12:20] == b"\0\0\0\0\0\0\0\0"
+        and value[12:20] == NEVER
         and value[24:28] == b"\0\0\0\0"
     )
 

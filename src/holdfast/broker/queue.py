@@ -238,7 +238,7 @@ class Queue:
             self.budget.free(len(value))
 
     def expired(self, value: bytes) -> bool:
-        if value[12:20] == b"\0\0\0\0\0\0\0\0":
+        if value[12:20] == entry.NEVER:
             return False
         return int.from_bytes(value[12:20], "big") <= self.clock.steady_ms
 

@@ -100,7 +100,7 @@ def for_consumer(value: bytes, sequence: int, delivery_count: int | None, steady
         delivery_count is None
         and not value[1] & (entry.CUSTODY | entry.LATE)
         and value[2] == entry.PRIORITY_DEFAULT
-        and value[12:20] == b"\0\0\0\0\0\0\0\0"
+        and value[12:20] == entry.NEVER
         and value[24:30] == b"\0\0\0\0\0\0"
     ):
         told = _PLAIN.pack(

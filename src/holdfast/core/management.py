@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 MANAGEMENT: Final = "$management"
 OPERATIONS_CREDIT: Final = 100
-PEEK_COUNT: Final = 2_000
 SUBSCRIPTIONS_MAX: Final = 1_000
 LEASE_S: Final = (1.0, 3_600.0)
 

@@ -30,9 +30,6 @@ EVENTS_MAX: Final = 1_000_000
 
 SOON_S: Final = 60.0
 
-DELAYS_S: Final = (0.0005, 0.005, 0.03)
-"""What a link's delay is drawn from."""
-
 
 class DidNotHappen(Exception):
     """The situation that the history is about never came about: it shows nothing."""

@@ -21,7 +21,6 @@ from holdfast.harness.sim.transport import Connector
 from holdfast.harness.sim.world import World
 from holdfast.harness.topology import Topology
 
-DEPTHS: Final = ("frames", "bytes")
 CLEAN_UP_TRIES: Final = 100
 """What broke once may break at each step; but no coroutine is left that was never begun."""
 CLIENT_RETRY_S: Final = 86_400.0 * 365

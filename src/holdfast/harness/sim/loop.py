@@ -106,9 +106,9 @@ class WorldLoop(asyncio.AbstractEventLoop):
 
     # ------------------------------------------------------------------------------------------------ network
 
-    async def create_connection(  # type: ignore[override]
+    async def create_connection(  # type: ignore[override]  # of its options a simulated one has none
         self, protocol_factory: Callable[[], Any], host: str, port: int, **options: Any
     ) -> tuple[Any, Any]:
         """A client's connection to the simulated node `host`; raises OSError as a refused or lost SYN would."""
         assert self.connector is not None
-        return await self.connector(protocol_factory, host, port)  # type: ignore[no-any-return]
+        return await self.connector(protocol_factory, host, port)  # type: ignore[no-any-return]  # what the factory made

@@ -126,11 +126,9 @@ class _Run:
         for name, drift in plan.drifts.items():
             bed.sim_nodes[name].clock.drift = drift
         self.faults: Faults | None = None
-        bed.ledger.nothing_ends = {workload.kind for workload in self.workloads} <= {
-            "publish",
-            "consume",
-            "subscription",
-        } and not any(fault.kind in ("replace-disk", "restore-backup", "lying-peer") for fault in plan.faults)
+        bed.ledger.nothing_ends = {workload.kind for workload in self.workloads} <= SHOWN_ALL and not any(
+            fault.kind in ("replace-disk", "restore-backup", "lying-peer") for fault in plan.faults
+        )
 
     def go(self) -> None:
         bed = self.bed
