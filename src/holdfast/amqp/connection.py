@@ -8,12 +8,13 @@ allows: a link, a session, or the connection. States and their transitions are t
 from collections.abc import Sequence
 from typing import Any, Final
 
-from holdfast.amqp import codec, conditions, fast
+from holdfast.amqp import codec, conditions, fast, runs
 from holdfast.amqp.direct import BYTES, DIRECT, Chunk, take
 from holdfast.amqp.events import (
     ConnectionClosed,
     ConnEvent,
     CreditChanged,
+    Deliveries,
     Delivery,
     Drained,
     LinkAttached,
@@ -62,8 +63,8 @@ from holdfast.amqp.types import Symbol
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
 
 __all__ = [
-    "TRANSITIONS", "ConnEvent", "Connection", "ConnectionClosed", "CreditChanged", "Delivery", "Drained", "Link",
-    "LinkAttached", "LinkDetached", "Opened", "Outcomes", "ProtocolFailed", "Receiver", "ReceiverSettled",
+    "TRANSITIONS", "ConnEvent", "Connection", "ConnectionClosed", "CreditChanged", "Deliveries", "Delivery", "Drained",
+    "Link", "LinkAttached", "LinkDetached", "Opened", "Outcomes", "ProtocolFailed", "Receiver", "ReceiverSettled",
     "Sender", "Session", "SessionBegun", "SessionEnded", "Settings", "State", "Step",
 ]  # fmt: skip
 
@@ -295,7 +296,9 @@ class Connection:
         limit = self.settings.max_frame_size
         remote = self._remote
         parse, transfer_code = fast.parse_transfer, fast.TRANSFER
+        in_runs = self.settings.runs
         while size - at >= 8:
+            start = at
             frame_size, words, kind, channel = head(buf, at)
             if frame_size > limit or words < 2 or frame_size < words * 4 or kind != AMQP_FRAME:
                 raise bad_frame(frame_size, words, kind, limit)
@@ -309,8 +312,15 @@ class Connection:
             if session is not None and not session.end_sent:
                 code = buf[body : body + 3]
                 if code == transfer_code:
+                    if session.run_link is not None:
+                        ran = runs.take(session, buf, start, size, limit, events)
+                        if ran > start:
+                            at = self._at = ran
+                            continue
                     transfer = parse(buf, body + 3, end) or plain_transfer(buf, body, end)
                     session.on_transfer(transfer, buf, end, events)
+                    if in_runs:
+                        runs.learn(session, transfer, buf, start)
                     continue
                 if code == fast.DISPOSITION:
                     disposition = fast.parse_disposition(buf, body + 3, end) or plain_disposition(buf[body:end])

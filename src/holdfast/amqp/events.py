@@ -86,6 +86,18 @@ class Delivery(NamedTuple):
     rcv_settle_mode: int | None
 
 
+class Deliveries(NamedTuple):
+    """Complete deliveries with consecutive ids from `first_id` on, one for each of `payloads`, in place of as many
+    Delivery events; only where Settings.runs asks for it. Tags and states are not told.
+    """
+
+    link: "Receiver"
+    first_id: int
+    payloads: list[bytes]
+    message_format: int
+    settled: bool
+
+
 class Outcomes(NamedTuple):
     """The peer's state for deliveries of ours, `contexts` in order; no other link's id lies in first..last.
 
@@ -124,6 +136,6 @@ class ProtocolFailed:
 
 
 ConnEvent = (
-    Opened | SessionBegun | SessionEnded | LinkAttached | LinkDetached | CreditChanged | Drained | Delivery | Outcomes
-    | ReceiverSettled | ConnectionClosed | ProtocolFailed
+    Opened | SessionBegun | SessionEnded | LinkAttached | LinkDetached | CreditChanged | Drained | Delivery | Deliveries
+    | Outcomes | ReceiverSettled | ConnectionClosed | ProtocolFailed
 )  # fmt: skip

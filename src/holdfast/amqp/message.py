@@ -48,7 +48,10 @@ class Sections(NamedTuple):
 
 _NONE: Final = (0, 0)
 _BARE_ONLY: Final = Sections(None, None, _NONE, 0)
-_BARE_CODES: Final = frozenset((PROPERTIES, APPLICATION_PROPERTIES, DATA, SEQUENCE, VALUE, FOOTER))
+_BARE: Final = (DATA, PROPERTIES, VALUE, APPLICATION_PROPERTIES, SEQUENCE, FOOTER)
+_BARE_CODES: Final = frozenset(_BARE)
+BARE_STARTS: Final = tuple([b"\x00\x53" + bytes((code,)) for code in _BARE])
+"""How a bare message begins in its usual encoding."""
 
 
 def _malformed(text: str) -> RemoteProtocolError:

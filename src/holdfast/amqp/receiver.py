@@ -12,6 +12,7 @@ from holdfast.amqp.fast import ParsedTransfer
 from holdfast.amqp.faults import LinkFault, SessionFault
 from holdfast.amqp.link import Link
 from holdfast.amqp.performatives import Attach
+from holdfast.amqp.runs import Shape
 from holdfast.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -39,19 +40,24 @@ class _Partial:
 class Receiver(Link):
     """Our end receives. `credit`: deliveries that we still expect of what we granted."""
 
-    __slots__ = ("_allowance", "_delivery_count", "_draining", "_partial", "_size_max", "credit")
+    __slots__ = (
+        "_delivery_count", "_draining", "allowance", "credit", "partial", "shape", "shape_misses", "size_max",
+    )  # fmt: skip
 
     role = True
 
     def __init__(self, session: "Session", name: str) -> None:
         super().__init__(session, name)
         self.credit = 0
-        self._allowance = 0
+        self.allowance = 0
         """Deliveries up to the highest limit ever granted: credit taken back may have been used already."""
         self._delivery_count: int | None = None
-        self._partial: _Partial | None = None
+        self.partial: _Partial | None = None
         self._draining = False
-        self._size_max = 0
+        self.size_max = 0
+        self.shape: Shape | None = None
+        """What its plain deliveries have in common on the wire (runs.py)."""
+        self.shape_misses = 0
 
     def grant(self, credit: int, *, drain: bool = False) -> None:
         """Set the link's credit, in deliveries from now on; 0 stops the peer, `drain` makes it use or return it."""
@@ -60,8 +66,8 @@ class Receiver(Link):
         if not self.attach_sent:
             raise LocalProtocolError(f"link {self.name!r} is not accepted yet")
         self.credit = credit
-        if credit > self._allowance:
-            self._allowance = credit
+        if credit > self.allowance:
+            self.allowance = credit
         self._draining = drain
         self._flow()
 
@@ -100,9 +106,9 @@ class Receiver(Link):
             return
         if delivery_count is not None and self._delivery_count is not None:
             ahead = (delivery_count - self._delivery_count) & _SERIAL
-            if 0 < ahead <= self._allowance:
+            if 0 < ahead <= self.allowance:
                 self._delivery_count = delivery_count
-                self._allowance -= ahead
+                self.allowance -= ahead
                 self.credit = max(0, self.credit - ahead)
         if self._draining and drain and self.credit == 0:
             self._draining = False
@@ -110,26 +116,33 @@ class Receiver(Link):
         if echo and self.attach_sent:
             self._flow()
 
+    def took(self, count: int) -> None:
+        """That many deliveries came, within what was granted."""
+        self.allowance -= count
+        self.credit = max(0, self.credit - count)
+        if self._delivery_count is not None:
+            self._delivery_count = (self._delivery_count + count) & _SERIAL
+
     def on_transfer(self, parsed: ParsedTransfer, buf: bytes, end: int, events: list[ConnEvent]) -> None:
         """One transfer frame of this link, whose frame ends at `end`."""
         if self.detach_sent:
             return
         _, delivery_id, tag, message_format, settled, more, mode, state, _, aborted, at = parsed
-        partial = self._partial
+        partial = self.partial
         if partial is None:
             if delivery_id is None or tag is None or len(tag) > 32:
                 raise LinkFault(
                     self, conditions.INVALID_FIELD, "a delivery's first transfer has an id and a tag of up to 32 bytes"
                 )
-            self._allowance -= 1
-            if self._allowance < 0:
+            self.allowance -= 1
+            if self.allowance < 0:
                 raise LinkFault(self, conditions.TRANSFER_LIMIT_EXCEEDED, "a transfer came without credit")
             self.credit = self.credit - 1 if self.credit > 0 else 0
             count = self._delivery_count
             if count is not None:
                 self._delivery_count = (count + 1) & _SERIAL
             if not more and not aborted:
-                if end - at > self._size_max:
+                if end - at > self.size_max:
                     raise self._too_large()
                 if not settled:
                     session = self.session
@@ -146,7 +159,7 @@ class Receiver(Link):
                 return
             if aborted:
                 return
-            partial = self._partial = _Partial(delivery_id, tag, message_format or 0, mode)
+            partial = self.partial = _Partial(delivery_id, tag, message_format or 0, mode)
         elif delivery_id is not None and delivery_id != partial.delivery_id:
             raise LinkFault(
                 self,
@@ -160,18 +173,18 @@ class Receiver(Link):
         events: list[ConnEvent],
     ) -> None:  # fmt: skip
         if aborted:
-            self._partial = None
+            self.partial = None
             return
         if settled:
             partial.settled = True
         if state is not None:
             partial.state = state
-        if len(partial.payload) + len(part) > self._size_max:
+        if len(partial.payload) + len(part) > self.size_max:
             raise self._too_large()
         partial.payload += part
         if more:
             return
-        self._partial = None
+        self.partial = None
         if not partial.settled:
             owners = self.session.unsettled_in
             if partial.delivery_id in owners or len(owners) >= self.session.unsettled_max:
@@ -193,11 +206,11 @@ class Receiver(Link):
         return LinkFault(
             self,
             conditions.MESSAGE_SIZE_EXCEEDED,
-            f"a delivery has at most {self._size_max} bytes here",
+            f"a delivery has at most {self.size_max} bytes here",
         )
 
     def _attached(self, attach: Attach) -> None:
-        self._size_max = attach.max_message_size or self.session.connection.settings.max_message_size
+        self.size_max = attach.max_message_size or self.session.connection.settings.max_message_size
 
     def on_attach(self, attach: Attach) -> None:
         """The peer's attach, new or in answer to ours; a sender's initial count may be anything."""
@@ -207,7 +220,7 @@ class Receiver(Link):
 
     def _stop(self) -> None:
         self.credit = 0
-        self._partial = None
+        self.partial = None
 
     def _take_unsettled(self) -> list[Any]:
         owners = self.session.unsettled_in

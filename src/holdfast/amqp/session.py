@@ -70,8 +70,10 @@ class Session:
         self.window_out = 0
         """Transfer frames that the peer takes now (remote-incoming-window)."""
         self.next_incoming_id: int | None = None
-        self._window_in = self._window = settings.incoming_window
+        self.window_in = self._window = settings.incoming_window
         self._window_low = settings.incoming_window // 2
+        self.run_link: Receiver | None = None
+        """The link whose transfers came last, where those like them can be taken at once (runs.py)."""
         self.unsettled_out: dict[int, Sender] = {}
         self.unsettled_max = settings.unsettled_max
         self.unsettled_in: dict[int, Receiver] = {}
@@ -190,14 +192,14 @@ class Session:
         if incoming is None or delivery_count is None:
             self.write(
                 Flow(
-                    incoming, self._window_in, self.next_outgoing_id, OUTGOING_WINDOW, handle, delivery_count,
+                    incoming, self.window_in, self.next_outgoing_id, OUTGOING_WINDOW, handle, delivery_count,
                     credit, drain=drain,
                 )
             )  # fmt: skip
         else:
             self.connection.output.append(
                 self._form.flow(
-                    self.channel, incoming, self._window_in, self.next_outgoing_id, OUTGOING_WINDOW, handle,
+                    self.channel, incoming, self.window_in, self.next_outgoing_id, OUTGOING_WINDOW, handle,
                     delivery_count, credit, drain,
                 )
             )  # fmt: skip
@@ -342,10 +344,10 @@ class Session:
 
     def on_transfer(self, parsed: fast.ParsedTransfer, buf: bytes, end: int, events: list[ConnEvent]) -> None:
         """A transfer whose payload ends at `end`."""
-        window = self._window_in - 1
+        window = self.window_in - 1
         if window < 0:
             raise SessionFault(self, conditions.WINDOW_VIOLATION, f"the window is {self._window} transfers")
-        self._window_in = window
+        self.window_in = window
         self.next_incoming_id = (self.next_incoming_id + 1) & _SERIAL  # type: ignore[operator]  # set by the begin
         link = self.remote_links.get(parsed[0])
         if type(link) is not Receiver:
@@ -353,9 +355,17 @@ class Session:
                 raise SessionFault(self, conditions.UNATTACHED_HANDLE, f"transfer for handle {parsed[0]}")
             raise SessionFault(self, conditions.NOT_ALLOWED, "a transfer came against the link's direction")
         if window <= self._window_low:
-            self._window_in = self._window
+            self.window_in = self._window
             self._write_session_flow()
         link.on_transfer(parsed, buf, end, events)
+
+    def took(self, count: int) -> None:
+        """That many transfer frames came, within the window."""
+        self.next_incoming_id = (self.next_incoming_id + count) & _SERIAL  # type: ignore[operator]  # set by the begin
+        self.window_in -= count
+        if self.window_in <= self._window_low:
+            self.window_in = self._window
+            self._write_session_flow()
 
     def on_disposition(self, parsed: fast.ParsedDisposition, events: list[ConnEvent]) -> None:
         """A disposition: of our deliveries if the peer speaks as receiver, else of its own."""
@@ -375,10 +385,16 @@ class Session:
         if not settled and (state is None or isinstance(state, Received)):
             return
         owners = self.unsettled_out
+        over = settled or terminal
         # A state of a transaction is not the end of the delivery, which stays until it is settled.
-        take = owners.pop if settled or terminal else owners.get
+        take = owners.pop if over else owners.get
+        if over and first <= last and (sender := owners.get(first)) is not None:
+            contexts = sender.take_run(first, last)
+            if contexts:
+                events.append(_outcomes(sender, contexts, state, settled, first, last))
+                return
         current: Sender | None = None
-        contexts: list[Any] = []
+        contexts = []
         start = end = first
         for number in self.ids_between(first, last, owners):
             sender = take(number, None)
@@ -388,7 +404,7 @@ class Session:
                 if current is not None:
                     events.append(_outcomes(current, contexts, state, settled, start, end))
                 current, contexts, start = sender, [], number
-            contexts.append(sender.unsettled.pop(number) if settled or terminal else sender.unsettled[number])
+            contexts.append(sender.unsettled.pop(number) if over else sender.unsettled[number])
             end = number
         if current is not None:
             events.append(_outcomes(current, contexts, state, settled, start, end))
@@ -412,6 +428,7 @@ class Session:
     def on_detach(self, detach: Detach, events: list[ConnEvent]) -> None:
         """The peer's detach; its handle is free at once."""
         link = self.remote_links.pop(detach.handle, None)
+        self.run_link = None
         if link is None:
             raise SessionFault(self, conditions.UNATTACHED_HANDLE, f"detach of handle {detach.handle}")
         link._on_detach(detach, events)
@@ -463,7 +480,7 @@ class Session:
         self.backlog.clear()
 
     def _write_session_flow(self) -> None:
-        self.write(Flow(self.next_incoming_id, self._window_in, self.next_outgoing_id, OUTGOING_WINDOW))
+        self.write(Flow(self.next_incoming_id, self.window_in, self.next_outgoing_id, OUTGOING_WINDOW))
 
     def _send_backlog(self) -> None:
         backlog = self.backlog

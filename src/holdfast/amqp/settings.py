@@ -27,6 +27,7 @@ class Settings:
     Client: `mechanism` None (no SASL layer), "ANONYMOUS" or "PLAIN" with `user` and `password`.
     Server: `mechanisms` offered; `sasl_required` False takes a plain AMQP header too, as ANONYMOUS.
     `first_transfer_id`: next-outgoing-id and first delivery-id of our sessions (any number is legal).
+    `runs`: consecutive plain deliveries of one link may come as one Deliveries event.
     `decoded`: frames go out as direct.Frame, which only an engine in the same process can take in.
     """
 
@@ -51,6 +52,7 @@ class Settings:
     sasl_required: bool = False
     mechanisms: tuple[str, ...] = ("ANONYMOUS", "PLAIN")
     first_transfer_id: int = 0
+    runs: bool = False
     decoded: bool = False
 
     def validate(self) -> None:

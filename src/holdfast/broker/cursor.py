@@ -7,7 +7,9 @@ below the cursor's stored *mark*: after a crash everything below the mark counts
 always marked as one.
 """
 
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from holdfast.broker import entry
@@ -23,7 +25,7 @@ READ_BYTES: Final = 1024 * 1024
 FINISHED_MAX: Final = 16_384
 """Ranges kept above the floor; at the bound nothing new is offered until what lies below is done."""
 
-RUN_COUNT: Final = 64
+RUN_COUNT: Final = 256
 """Entries handed out between two questions whether more are wanted."""
 
 MARK_AHEAD: Final = 256
@@ -41,6 +43,12 @@ class Taker(Protocol):
 
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         """An entry, now its own until finished or given back. `delivery_count` is None the first time."""
+
+    def take_all(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
+        """Takes entries that were never shown, as `take` would, from the first on; returns how many.
+
+        It stops before the first that is not as plain as the others, and does not call the cursor.
+        """
 
 
 class Shown(NamedTuple):
@@ -169,34 +177,52 @@ class Cursor:
         )
 
     def _run(self, taker: Taker, limit: int) -> int:
-        """The hot path of `pump`: hands out what lies ahead in memory, entry after entry; returns how many.
+        """The hot path of `pump`: hands out what lies ahead, many at once; returns how many.
 
-        Ends before whatever is not in memory or may expire. `wants` is asked once: a link whose session's window
-        ends within the run queues the rest itself.
+        Ends before what may expire. `wants` is asked once: a link whose session's window ends within the run queues
+        the rest itself.
         """
         queue = self.queue
-        position = first = self.position
-        end = min(position + min(limit, taker.wants()), queue.visible, self.mark_stored)
-        take, shown, size_of, never = taker.take, self.shown, entry.size_of, entry.NEVER
-        pop = queue.cache.pop
-        freed = 0
-        while position < end:
-            value = pop(position, None)
-            if value is None:
+        first = self.position
+        end = min(first + min(limit, taker.wants()), queue.visible, self.mark_stored)
+        if first >= end:
+            return 0
+        sequences: Sequence[int]
+        never = entry.NEVER
+        cached = first in queue.cache
+        if cached:
+            sequences, values = self._cached(first, end)
+        else:
+            found = queue.read(first, count_max=end - first, bytes_max=READ_BYTES)
+            found = list(takewhile(lambda item: item[0] < end and item[1][12:20] == never, found))
+            sequences = [sequence for sequence, _ in found]
+            values = [value for _, value in found]
+        taken = taker.take_all(sequences, values) if values else 0
+        if not taken:
+            return 0
+        sequences, values = sequences[:taken], values[:taken]
+        sizes = list(map(entry.size_of, values))
+        if sizes.count(sizes[0]) == taken:
+            self.shown.update(dict.fromkeys(sequences, Shown(taker, sizes[0])))
+        else:
+            self.shown.update(zip(sequences, [Shown(taker, size) for size in sizes], strict=True))
+        if cached:
+            for sequence in sequences:
+                del queue.cache[sequence]
+            queue.budget.free(sum(map(len, values)))
+        self.position = sequences[-1] + 1
+        return taken
+
+    def _cached(self, first: int, end: int) -> tuple[range, list[bytes]]:
+        """What lies in memory from `first` on, up to what does not, or may expire."""
+        get, never = self.queue.cache.get, entry.NEVER
+        values = []
+        for sequence in range(first, end):
+            value = get(sequence)
+            if value is None or value[12:20] != never:
                 break
-            if value[12:20] != never:
-                queue.cache[position] = value
-                break
-            freed += len(value)
-            shown[position] = Shown(taker, size_of(value))
-            self.position = position + 1
-            take(position, value, None)
-            position += 1
-            if taker not in self.takers:  # it could not have this one, and was sent away
-                break
-        if freed:
-            queue.budget.free(freed)
-        return position - first
+            values.append(value)
+        return range(first, first + len(values)), values
 
     def _count(self, sequence: int) -> int | None:
         """Failed deliveries so far of an entry that was shown before; None for one that never was."""

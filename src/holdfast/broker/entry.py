@@ -93,14 +93,16 @@ def uuid_of(raw: bytes) -> UUID:
     return StoreUuid(raw)
 
 
-_BARE_PREFIX: Final = _FIXED.pack
+def plain_head(durable: bool, enqueued_ms: int, message_format: int) -> bytes:
+    """What stands before the bare message in the hot path's entry: default priority, no time to live, no annotations,
+    no custody."""
+    flags = DURABLE if durable else 0
+    return _FIXED.pack(VERSION, flags, PRIORITY_DEFAULT, 0, enqueued_ms, 0, message_format, 0, 0)
 
 
 def pack_plain(durable: bool, enqueued_ms: int, message_format: int, bare: bytes | memoryview) -> bytes:
-    """The hot path's entry: default priority, no time to live, no annotations, no custody."""
-    flags = DURABLE if durable else 0
-    head = _BARE_PREFIX(VERSION, flags, PRIORITY_DEFAULT, 0, enqueued_ms, 0, message_format, 0, 0)
-    return b"".join((head, bare))
+    """The hot path's entry; see `plain_head`."""
+    return b"".join((plain_head(durable, enqueued_ms, message_format), bare))
 
 
 def pack(

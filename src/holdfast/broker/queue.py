@@ -7,6 +7,7 @@ told). A sequence is given once and never again; what a refused batch burned sta
 """
 
 from dataclasses import dataclass, field
+from itertools import repeat
 from struct import Struct
 from typing import Final, Protocol
 from uuid import UUID
@@ -117,6 +118,13 @@ class Queue:
 
     # ------------------------------------------------------------------------------------------------ bounds
 
+    def fits_all(self, count: int, size: int) -> bool:
+        """Whether `count` more entries of `size` bytes together stay within both bounds."""
+        config = self.config
+        return (config.messages_max is None or self.messages + count <= config.messages_max) and (
+            config.bytes_max is None or self.bytes_held + size <= config.bytes_max
+        )
+
     def fits(self, size: int) -> bool:
         """Whether one more entry of `size` bytes stays within both bounds. An empty queue takes any size."""
         config = self.config
@@ -155,6 +163,26 @@ class Queue:
             self.ephemeral[sequence] = value
         self.work.counted[self] = None
         return sequence
+
+    def append_all(self, values: list[bytes], size: int) -> None:
+        """As `append`, for entries of `size` bytes together. The caller has asked `fits_all`."""
+        first = self.next_sequence
+        count = len(values)
+        sequences = range(first, first + count)
+        self.next_sequence = first + count
+        self.messages += count
+        self.bytes_held += size
+        self.in_total += count
+        if self.config.durable:
+            batch = self.work.batch
+            batch.appends += zip(repeat(self.queue_id), sequences, values)
+            stored_bytes = sum([len(value) for value in values])
+            batch.bytes_appended += stored_bytes
+            if self.shared.takers and self.budget.take(stored_bytes):
+                self.cache.update(zip(sequences, values, strict=True))
+        else:
+            self.ephemeral.update(zip(sequences, values, strict=True))
+        self.work.counted[self] = None
 
     def undo(self, sequence: int, size: int) -> None:
         """The batch that held this append found no space: it never was; its number stays unused."""
@@ -222,7 +250,7 @@ class Queue:
         self.bytes_held -= size
         if self.config.durable:
             queue_id = self.queue_id
-            self.work.batch.retires += [(queue_id, sequence) for sequence in sequences]
+            self.work.batch.retires += zip(repeat(queue_id), sequences)
             if self.cache:
                 for sequence in sequences:
                     self.uncache(sequence)

@@ -94,6 +94,16 @@ _FIRST_DURABLE_ACQUIRED: Final = encode_header(True, None, None, True, 0)
 _FIRST_VOLATILE: Final = encode_header(False, None, None, True, 0)
 
 
+_NOTHING: Final = bytes(8)
+"""`message_format` and length of the annotations, as they stand in `value[20:28]`."""
+_MA_PLAIN: Final = Struct(">3sBII").pack(_MESSAGE_ANNOTATIONS, _MAP32, _OWN_BYTES + 4, 4) + _SEQUENCE
+_TOLD: Final = Struct(f">{len(_MA_PLAIN)}sQ{len(_ENQUEUED)}s8s").pack
+_PLAIN_HEADS: Final = {
+    bytes((entry.VERSION, flags)): _FIRST_DURABLE_ACQUIRED if flags & entry.DURABLE else _FIRST_VOLATILE
+    for flags in (0, entry.DURABLE, entry.CUSTODY, entry.CUSTODY | entry.DURABLE)
+}
+
+
 def for_consumer(value: bytes, sequence: int, delivery_count: int | None, steady_ms: int) -> tuple[Any, ...]:
     """The parts of a transfer that tells a client about `value`: header, annotations, bare message."""
     if (
@@ -128,6 +138,18 @@ def for_consumer(value: bytes, sequence: int, delivery_count: int | None, steady
     priority = None if item.priority == entry.PRIORITY_DEFAULT else item.priority
     head = encode_header(durable, priority, ttl_ms, delivery_count is None, delivery_count or 0)
     return (head, told, item.annotations, own, item.bare)
+
+
+def plain_for_consumer(value: bytes, sequence: int) -> tuple[bytes, bytes] | None:
+    """The hot path's `for_consumer`, of an entry that was never shown: what precedes the bare message, and the bare
+    message; None where the entry has anything of its own. Whether it may expire the caller has asked."""
+    head = _PLAIN_HEADS.get(value[:2])
+    if head is None or value[2] != entry.PRIORITY_DEFAULT or value[20:28] != _NOTHING:
+        return None
+    at = entry.FIXED_BYTES
+    if value[1] & entry.CUSTODY:
+        at = entry.plain_parts(value)[3]
+    return head + _TOLD(_MA_PLAIN, sequence, _ENQUEUED, value[4:12]), value[at:]
 
 
 def for_neighbour(item: entry.Entry, steady_ms: int) -> tuple[bytes, list[Any]]:

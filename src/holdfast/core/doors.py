@@ -24,6 +24,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
         "max_message_size": core.config.limits.message_bytes_max,
         "offered_capabilities": (sessions.CAPABILITY,),
         "decoded": event.decoded,
+        "runs": True,
     }
     told: dict[Any, Any] = {
         Symbol("product"): "Holdfast",

@@ -6,6 +6,7 @@ held goes back to its old place.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED
@@ -86,6 +87,27 @@ class ConsumerLink(Egress):
         self.peer.touch()
         if core.config.telemetry_messages:
             core.record_message("sent", self.cursor.queue, sequence, value)
+
+    def take_all(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
+        link, core = self.link, self.core
+        if core.config.telemetry_messages or link.message_bytes_max is not None:
+            return 0
+        heads, bodies = [], []
+        for sequence, value in zip(sequences, values, strict=True):
+            parts = annotate.plain_for_consumer(value, sequence)
+            if parts is None:
+                break
+            heads.append(parts[0])
+            bodies.append(parts[1])
+        taken = link.send_run(heads, bodies, sequences, settled=self.presettled)
+        if self.presettled:
+            if taken:
+                self.batch += sequences[:taken]
+                core.presettled[self] = None
+        else:
+            self.held += taken
+        self.peer.touch()
+        return taken
 
     def finish_presettled(self) -> None:
         done, self.batch = self.batch, []

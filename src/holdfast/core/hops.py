@@ -7,6 +7,7 @@ epoch. traffic-control §3.2: the copy stays until the neighbour has stored its 
 
 import sys
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
@@ -201,6 +202,17 @@ class CustodySender:
                     blocked.due = self.core.now
                 return
         self._send(sequence, value)
+
+    def take_all(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
+        if self.core.forwarding.returned or self.blocked:
+            return 0
+        taken = 0
+        for sequence, value in zip(sequences, values, strict=True):
+            if len(value) > self.sure_bytes:
+                break
+            self._send(sequence, value)
+            taken += 1
+        return taken
 
     def _send(self, sequence: int, value: bytes) -> None:
         link, peer, core, queue = self.link, self.peer, self.core, self.queue

@@ -204,6 +204,10 @@ class NodeCore:
                 link = event.link.context
                 if link is not None:
                     link.delivered(event)
+            elif isinstance(event, amqp.Deliveries):
+                link = event.link.context
+                if link is not None:
+                    link.delivered_all(event)
             elif isinstance(event, amqp.Outcomes):
                 link = event.link.context
                 if link is not None:

@@ -55,6 +55,10 @@ class Turn:
         else:
             ids.append(delivery_id)
 
+    def arrived_all(self, link: Arrivals, first_id: int, count: int) -> None:
+        """As `arrived`, for `count` deliveries with consecutive ids."""
+        self.arrivals.setdefault(link, []).extend(range(first_id, first_id + count))
+
     def keep_producer(self, producer: Producer) -> None:
         if producer not in self.producers:
             self.producers[producer] = producer.stored.copy()
@@ -70,6 +74,8 @@ def runs(numbers: list[int]) -> list[tuple[int, int]]:
     """Ascending 32-bit serial numbers as inclusive ranges: what one disposition can say (AMQP 1.0 §2.7.6)."""
     found: list[tuple[int, int]] = []
     first = last = numbers[0]
+    if numbers[-1] - first == len(numbers) - 1:  # ascending: there is no gap
+        return [(first, numbers[-1])]
     for number in numbers[1:]:
         if number == last + 1:
             last = number
