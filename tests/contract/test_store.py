@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.broker.port import TABLES, Batch
 from holdfast.errors import LocalProtocolError, StorageError, StorageFull
-from holdfast.storage.lmdb import CHUNK_BYTES, LmdbStore
+from holdfast.storage.entries import CHUNK_BYTES
+from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.port import Store
 from holdfast.units import KIB, MIB

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.broker.port import Batch
 from holdfast.errors import ConfigError, StorageError, StorageFull
-from holdfast.storage.directory import SCHEMA_KEY
+from holdfast.storage.directory import SCHEMA, SCHEMA_KEY
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.units import MIB
 
@@ -57,7 +57,7 @@ def test_a_directory_has_one_holder_and_the_second_is_told_which(tmp_path: Path)
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        (b"2", "schema 2 is not known to this version; accepted: 1"),
+        (b"3", "schema 3 is not known to this version; accepted: 2"),
         (None, "data.mdb is an LMDB file, but not a Holdfast store"),
     ],
 )
@@ -67,7 +67,7 @@ def test_an_unknown_schema_is_refused(tmp_path: Path, schema: bytes | None, mess
     with pytest.raises(StorageError) as refused:
         LmdbStore(tmp_path)
     assert str(refused.value) == f"store {tmp_path}: {message}"
-    rewrite(tmp_path, SCHEMA_KEY, b"1")
+    rewrite(tmp_path, SCHEMA_KEY, SCHEMA)
     LmdbStore(tmp_path).close()  # the refusal let go of the directory
 
 

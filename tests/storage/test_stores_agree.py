@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from holdfast.broker.port import TABLES, Batch
-from holdfast.storage.lmdb import CHUNK_BYTES, LmdbStore
+from holdfast.storage.entries import CHUNK_BYTES
+from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.units import MIB
 
@@ -18,6 +19,7 @@ SIZES = st.integers(0, 3_000) | st.sampled_from(
     [CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES, 150_000]
 )
 VALUES = st.builds(lambda size, byte: bytes([byte]) * size, SIZES, st.integers(0, 255))
+STEPS = st.sampled_from([1, 1, 2, 3, 7])
 ROWS = st.tuples(st.sampled_from(TABLES), st.binary(min_size=1, max_size=2))
 BATCHES = st.builds(
     Batch,
@@ -47,7 +49,19 @@ class StoresAgree(RuleBasedStateMachine):
         self.plain.commit(batch)
         self.disk.commit(batch)
 
-    @rule(queue=QUEUES, first=SEQUENCES, count=st.integers(1, 8), size=st.integers(1, 300_000))
+    @rule(queue=QUEUES, first=SEQUENCES, sizes=st.lists(st.integers(0, 700), min_size=2, max_size=60), step=STEPS)
+    def commit_a_run(self, queue: int, first: int, sizes: list[int], step: int) -> None:
+        """Consecutive entries, which share records; every `step`th before them leaves, or all."""
+        appends = [(queue, first + index, bytes([index]) * size) for index, size in enumerate(sizes)]
+        retires = [(queue, sequence) for sequence in range(max(0, first - 40), first, step)]
+        self.commit(Batch(appends=[item for item in appends if item[1] < 2**64], retires=retires))
+
+    @rule(queue=QUEUES, first=SEQUENCES, count=st.integers(1, 60), step=STEPS)
+    def retire_a_run(self, queue: int, first: int, count: int, step: int) -> None:
+        places = [(queue, sequence) for sequence in range(first, first + count, step) if sequence < 2**64]
+        self.commit(Batch(retires=places))
+
+    @rule(queue=QUEUES, first=SEQUENCES, count=st.integers(1, 80), size=st.integers(1, 300_000))
     def read(self, queue: int, first: int, count: int, size: int) -> None:
         expected = self.plain.read(queue, first, count_max=count, bytes_max=size)
         assert self.disk.read(queue, first, count_max=count, bytes_max=size) == expected
@@ -69,12 +83,17 @@ class StoresAgree(RuleBasedStateMachine):
             assert list(self.disk.table(name)) == list(self.plain.table(name))
 
     @invariant()
-    def no_piece_is_left_behind(self) -> None:
-        """Each piece in `chunks` belongs to an entry that needs it."""
+    def rows_belong_together(self) -> None:
+        """Each piece and each set of gaps belongs to a record that needs it; no two records cover one place."""
         with self.disk._env.begin() as txn:
-            places = [key for key, _ in txn.cursor(db=self.disk._chunks)]
-            heads = dict(txn.cursor(db=self.disk._entries))
-        assert all(len(heads[place[:12]]) == CHUNK_BYTES for place in places)
+            records, chunks, gaps = [dict(txn.cursor(db=database)) for database in self.disk._databases[:-1]]
+        counts = {key: int.from_bytes(record[:2], "big") for key, record in records.items()}
+        assert all(counts[place[:12]] == 0 for place in chunks)
+        assert all(0 < int.from_bytes(gone, "little") < (1 << counts[key]) - 1 for key, gone in gaps.items())
+        covered = [
+            (key[:4], int.from_bytes(key[4:], "big") + index) for key in records for index in range(counts[key] or 1)
+        ]
+        assert len(covered) == len(set(covered))
 
 
 TestStoresAgree = StoresAgree.TestCase

@@ -14,6 +14,7 @@ import lmdb
 
 from holdfast.errors import StorageError, StorageFull
 from holdfast.storage.allocation import FULL_ERRNOS
+from holdfast.storage.entries import DATABASES as ENTRY_DATABASES
 from holdfast.units import MIB
 
 __all__ = [
@@ -30,10 +31,10 @@ __all__ = [
     "refusal",
 ]
 
-SCHEMA: Final = b"1"
+SCHEMA: Final = b"2"
 SCHEMA_KEY: Final = b"holdfast.schema"
 UUID_KEY: Final = b"holdfast.uuid"
-DATABASES: Final = (b"entries", b"chunks", b"tables")
+DATABASES: Final = (*ENTRY_DATABASES, b"tables")
 LOCK_TABLE_BYTES: Final = 8_192
 
 
@@ -77,7 +78,7 @@ def create(path: Path) -> None:
     aside = path / "new"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(mode=0o700)
-    env = lmdb.open(str(aside), map_size=MIB, max_dbs=4, mode=0o600, readahead=False, lock=False)
+    env = lmdb.open(str(aside), map_size=MIB, max_dbs=len(DATABASES), mode=0o600, readahead=False, lock=False)
     try:
         with env.begin(write=True) as txn:
             for name in DATABASES:

@@ -3,9 +3,7 @@
 Rules of this file: no read transaction outlives a call; every write happens under `_writing`; a write or sync
 that fails for any reason but space ends the store's life, because a second try would lie about the first.
 
-Layout, schema 1. Unnamed database: `holdfast.schema`, `holdfast.uuid`. Three named ones:
-`entries`: queue id (u32 BE) + sequence (u64 BE) → the value, or its first CHUNK_BYTES where it is longer;
-`chunks`: the same key + index (u32 BE) → the rest, CHUNK_BYTES at a time;
+Layout, schema 2. Unnamed database: `holdfast.schema`, `holdfast.uuid`. Named ones: those of entries.py, and
 `tables`: table name + NUL + key → value.
 
 Why not MDB_WRITEMAP: a full disk would come as SIGBUS instead of an error. Why a reserve: LMDB never writes a
@@ -15,18 +13,17 @@ full store needs spare pages to retire from.
 
 import errno
 import os
-import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 from uuid import UUID, uuid4
 
 import lmdb
 
 from holdfast.errors import ConfigError, StorageError, StorageFull
 from holdfast.storage.allocation import Allocation
-from holdfast.storage.bounds import check_entry, check_rows, check_table
+from holdfast.storage.bounds import check_entries, check_rows, check_table
 from holdfast.storage.directory import (
     DATABASES,
     SCHEMA,
@@ -40,13 +37,11 @@ from holdfast.storage.directory import (
     means_full,
     refusal,
 )
+from holdfast.storage.entries import Entries, Group, pack
 from holdfast.storage.port import Batch
 from holdfast.units import MIB
 
-__all__ = ["CHUNK_BYTES", "LmdbStore"]
-
-CHUNK_BYTES: Final = 65_520
-"""The longest piece of a value in one record: sixteen pages of 4 KiB less their header."""
+__all__ = ["LmdbStore"]
 
 BYTES_MAX_DEFAULT: Final = 16 * 1024 * MIB
 BYTES_MAX_LEAST: Final = MIB
@@ -60,12 +55,6 @@ DISK_BYTES_PER_ENTRY: Final = 48
 META_PAGES: Final = 2
 COMMIT_PAGES: Final = 64
 """Pages that any commit may copy: the paths to what it touches, and the list of free pages."""
-
-_Record = tuple[bytes, bytes]
-
-_key = struct.Struct(">IQ").pack
-_unkey = struct.Struct(">IQ").unpack
-_chunk_key = struct.Struct(">IQI").pack
 
 
 class LmdbStore:
@@ -106,9 +95,10 @@ class LmdbStore:
             self._env = _open(path, bytes_max)
             self.uuid = self._read_identity()
             with self._env.begin(write=True) as txn:
-                opened = [self._env.open_db(name, txn=txn) for name in DATABASES]
-                self._entries, self._chunks, self._tables = opened
-                self._page_bytes: int = txn.stat(self._entries)["psize"]
+                self._databases = [self._env.open_db(name, txn=txn) for name in DATABASES]
+                self._entries = Entries(self._databases[:-1])
+                self._tables = self._databases[-1]
+                self._page_bytes: int = txn.stat(self._tables)["psize"]
             bytes_max -= bytes_max % self._page_bytes
             self._reserve_bytes = min(RESERVE_BYTES_MAX, bytes_max // 4)
             self._ahead_bytes = ahead_bytes + self._reserve_bytes
@@ -133,41 +123,20 @@ class LmdbStore:
     def read(self, queue_id: int, first: int, *, count_max: int, bytes_max: int) -> list[tuple[int, bytes]]:
         """See `EntryReader.read`."""
         self._check()
-        found: list[tuple[int, bytes]] = []
-        end = _key(queue_id + 1, 0) if queue_id < 0xFFFF_FFFF else b"\xff" * 13
         try:
-            with self._env.begin(db=self._entries) as txn, txn.cursor() as cursor:
-                if not cursor.set_range(_pack(queue_id, first)):
-                    return found
-                for key, value in cursor.iternext():
-                    if key >= end:
-                        break
-                    if found and len(value) > bytes_max:
-                        break
-                    if len(value) == CHUNK_BYTES:
-                        value = self._whole(txn, key, value)
-                        if found and len(value) > bytes_max:
-                            break
-                    bytes_max -= len(value)
-                    found.append((_unkey(key)[1], value))
-                    if len(found) >= count_max:
-                        break
+            with self._env.begin(buffers=True) as txn:
+                return self._entries.read(txn, queue_id, first, count_max=count_max, bytes_max=bytes_max)
         except lmdb.Error as error:
             raise self._failure("reading", error) from error
-        return found
 
     def get(self, queue_id: int, sequence: int) -> bytes | None:
         """See `EntryReader.get`."""
         self._check()
-        key = _pack(queue_id, sequence)
         try:
-            with self._env.begin(db=self._entries) as txn:
-                value = txn.get(key)
-                if value is not None and len(value) == CHUNK_BYTES:
-                    value = self._whole(txn, key, value)
+            with self._env.begin(buffers=True) as txn:
+                return self._entries.get(txn, queue_id, sequence)
         except lmdb.Error as error:
             raise self._failure("reading", error) from error
-        return value
 
     def table(self, name: str) -> Iterator[tuple[bytes, bytes]]:
         """See `Store.table`. The whole table is in memory before the first row is given."""
@@ -186,16 +155,6 @@ class LmdbStore:
         except lmdb.Error as error:
             raise self._failure("reading", error) from error
         return iter(rows)
-
-    def _whole(self, txn: "lmdb.Transaction[bytes]", key: bytes, head: bytes) -> bytes:
-        pieces = [head]
-        with txn.cursor(db=self._chunks) as cursor:
-            if cursor.set_range(key):
-                for place, piece in cursor.iternext():
-                    if not place.startswith(key):
-                        break
-                    pieces.append(piece)
-        return b"".join(pieces)
 
     # ------------------------------------------------------------------------------------------------ writing
 
@@ -218,30 +177,31 @@ class LmdbStore:
         A batch without appends may use the whole reserve; one with appends leaves half of it.
         """
         check_rows(batch)
-        entries, chunks = _records(batch)
+        check_entries(batch.retires)
+        groups = pack(batch.appends)
         with self._writing:
             self._check()
-            if entries:
+            if groups:
                 self._make_room(batch)
             try:
                 try:
-                    self._transact(batch, entries, chunks)
+                    self._transact(batch, groups)
                 except lmdb.Error as error:
                     if not self._is_full(error):
                         raise
                     # Pages that the last two transactions freed count as room: let them come of age.
                     self._touch()
                     self._touch()
-                    self._transact(batch, entries, chunks)
+                    self._transact(batch, groups)
             except lmdb.Error as error:
                 raise self._failure("writing", error) from error
             if self._on_point is not None:
                 self._on_point("committed")
 
-    def _transact(self, batch: Batch, entries: list[_Record], chunks: list[_Record]) -> None:
-        txn = self._env.begin(write=True)
+    def _transact(self, batch: Batch, groups: list[Group]) -> None:
+        txn = self._env.begin(write=True, buffers=True)
         try:
-            self._apply(txn, batch, entries, chunks)
+            self._apply(txn, batch, groups)
             if self._on_point is not None:
                 self._on_point("committing")
         except BaseException:
@@ -254,13 +214,7 @@ class LmdbStore:
         with self._env.begin(write=True) as txn:
             txn.put(UUID_KEY, self.uuid.bytes)
 
-    def _apply(
-        self,
-        txn: "lmdb.Transaction[bytes]",
-        batch: Batch,
-        entries: list[_Record],
-        chunks: list[_Record],
-    ) -> None:
+    def _apply(self, txn: "lmdb.Transaction[memoryview]", batch: Batch, groups: list[Group]) -> None:
         if batch.deletes:
             for table, key in batch.deletes:
                 txn.delete(table.encode() + b"\0" + key, b"", self._tables)
@@ -269,36 +223,10 @@ class LmdbStore:
             rows.sort()
             with txn.cursor(db=self._tables) as cursor:
                 cursor.putmulti(rows)
-        chunked = txn.stat(self._chunks)["entries"] > 0
         if batch.retires:
-            delete = txn.delete
-            database = self._entries
-            keys = [_pack(queue_id, sequence) for queue_id, sequence in batch.retires]
-            for key in keys:
-                delete(key, b"", database)
-            if chunked:
-                self._drop_chunks(txn, keys)
-        if entries:
-            if chunked:
-                # An entry written anew must not keep the tail of its longer predecessor.
-                self._drop_chunks(txn, [key for key, _ in entries])
-            _put_ascending(txn, self._entries, entries)
-            if chunks:
-                _put_ascending(txn, self._chunks, chunks)
-
-    def _drop_chunks(self, txn: "lmdb.Transaction[bytes]", keys: list[bytes]) -> None:
-        """One seek for each chunked entry that is met, not one for each key."""
-        with txn.cursor(db=self._chunks) as cursor:
-            present = b""
-            for key in sorted(keys):
-                if key < present[:12]:
-                    continue
-                if not cursor.set_range(key):
-                    break
-                present = cursor.key()
-                while present.startswith(key):
-                    cursor.delete()
-                    present = cursor.key()
+            self._entries.retire(txn, batch.retires)
+        if groups:
+            self._entries.append(txn, groups)
 
     # ------------------------------------------------------------------------------------------------ space
 
@@ -385,9 +313,8 @@ class LmdbStore:
     def _spare_bytes(self, end: int) -> int:
         """In a file of `end` bytes never used, or free again; less what the list of free pages takes and what has
         to come of age."""
-        databases = (self._entries, self._chunks, self._tables)
         with self._env.begin() as txn:
-            stats = [txn.stat(), *[txn.stat(database) for database in databases]]
+            stats = [txn.stat(), *[txn.stat(database) for database in self._databases]]
         used = sum([stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats])
         last = self._env.info()["last_pgno"] + 1
         free = last - META_PAGES - used
@@ -443,57 +370,12 @@ class LmdbStore:
         return UUID(bytes=stored)
 
 
-def _pack(queue_id: int, sequence: int) -> bytes:
-    try:
-        return _key(queue_id, sequence)
-    except struct.error:
-        check_entry(queue_id, sequence)
-        raise
-
-
-def _records(batch: Batch) -> tuple[list[_Record], list[_Record]]:
-    """The appends as records of `entries` and `chunks`, by key; of two for one key the last remains."""
-    entries: list[_Record] = []
-    chunks: dict[bytes, list[_Record]] = {}
-    for queue_id, sequence, value in batch.appends:
-        key = _pack(queue_id, sequence)
-        if len(value) > CHUNK_BYTES or key in chunks:
-            view = memoryview(value)
-            chunks[key] = [
-                (_chunk_key(queue_id, sequence, index), bytes(view[start : start + CHUNK_BYTES]))
-                for index, start in enumerate(range(CHUNK_BYTES, len(value), CHUNK_BYTES))
-            ]
-            value = value[:CHUNK_BYTES]
-        entries.append((key, value))
-    entries.sort(key=_first)  # stable: the last of a key stays last
-    return entries, [record for key in sorted(chunks) for record in chunks[key]]
-
-
-def _first(record: _Record) -> bytes:
-    return record[0]
-
-
-def _put_ascending(txn: "lmdb.Transaction[bytes]", database: Any, records: list[_Record]) -> None:
-    """Put `records`, sorted by key. What lies beyond the last key is appended: full pages, no search."""
-    with txn.cursor(db=database) as cursor:
-        last = cursor.key() if cursor.last() else b""
-        if records[0][0] > last:
-            taken, added = cursor.putmulti(records, append=True)
-            if taken != added:  # a key came twice
-                cursor.putmulti(records)
-            return
-        split = next((place for place, record in enumerate(records) if record[0] > last), len(records))
-        cursor.putmulti(records[:split])
-        if split < len(records):
-            _put_ascending(txn, database, records[split:])
-
-
 def _open(path: Path, bytes_max: int) -> lmdb.Environment:
     # No readahead: entries are read once each, and what is read ahead counts as resident.
     return lmdb.open(
         str(path),
         map_size=bytes_max,
-        max_dbs=4,
+        max_dbs=len(DATABASES),
         max_readers=16,
         max_spare_txns=1,
         mode=0o600,

@@ -18,7 +18,8 @@ from typing import Any, Final
 from holdfast.broker.port import TABLES, Batch
 from holdfast.errors import StorageFull
 from holdfast.harness.powerloss.calls import mark_bytes
-from holdfast.storage.lmdb import CHUNK_BYTES, LmdbStore
+from holdfast.storage.entries import CHUNK_BYTES
+from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.port import Store
 from holdfast.units import KIB, MIB
 

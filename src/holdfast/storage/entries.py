@@ -1,0 +1,339 @@
+"""Entries on disk: consecutive ones of a queue share a record, a large one is cut. Schema 2 of `entries`.
+
+Rules of this file: every method works inside its caller's transaction, and keeps nothing between two. A call of LMDB
+costs more than what it moves, and gives up the interpreter's lock: so a record is as long as it may be, up to
+SEGMENT_BYTES, and an entry that leaves is a bit until its whole record does.
+
+`entries`: queue id (u32 BE) + sequence of the first (u64 BE) → count (u16 BE), the end of each value behind the ends
+(u32 BE each), the values, whose sequences are consecutive. Count 0: one value that is cut, here its first piece.
+`gaps`: the same key → which of the record's entries have left, a bit each, the first entry's the lowest (little
+endian); absent where none has. `chunks`: the same key + index (u32 BE) → the further pieces, CHUNK_BYTES each.
+"""
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import accumulate, groupby, pairwise
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+import lmdb
+
+from holdfast.storage.bounds import check_entry
+
+__all__ = ["CHUNK_BYTES", "DATABASES", "SEGMENT_BYTES", "Entries", "Group", "pack"]
+
+DATABASES: Final = (b"entries", b"chunks", b"gaps")
+
+CHUNK_BYTES: Final = 65_520
+"""The longest piece of a value in one row: sixteen pages of 4 KiB less their header."""
+
+SEGMENT_BYTES: Final = 16_368
+"""The longest record of several entries: four pages, which are found in a row even among freed ones."""
+
+SEGMENT_COUNT_MAX: Final = 1_024
+
+REWRITES_MAX: Final = 256
+"""Records that one commit writes anew because most of their entries have left; each takes fresh pages first."""
+
+_REWRITE_SHARE: Final = 4
+"""A record of which less than one part in so many is left is written anew."""
+_REWRITE_BYTES_MIN: Final = 4_080
+"""Shorter ones would give no page back."""
+
+Transaction = Any
+"""lmdb.Transaction, with buffers: keys and values are views that end with it."""
+Place = tuple[int, int]
+"""queue id, sequence"""
+
+_key = struct.Struct(">IQ").pack
+_unkey = struct.Struct(">IQ").unpack
+_chunk_key = struct.Struct(">IQI").pack
+_count = struct.Struct(">H")
+_place = itemgetter(0, 1)
+_queue_of = itemgetter(0)
+_CUT: Final = _count.pack(0)
+
+
+class Group(NamedTuple):
+    """What a batch appends to one queue: the entries by sequence, and the rows that they make."""
+
+    queue_id: int
+    entries: list[tuple[int, int, bytes]]
+    records: list[tuple[bytes, bytes]]
+    chunks: list[tuple[bytes, bytes]]
+
+
+def pack(appends: Sequence[tuple[int, int, bytes]]) -> list[Group]:
+    """The groups of a batch's appends, by queue; of two for one place the last remains."""
+    ordered = sorted(appends, key=_place)
+    for (queue_id, sequence, _), (other, following, _) in pairwise(ordered):
+        if sequence == following and queue_id == other:
+            ordered = sorted({item[:2]: item for item in appends}.values(), key=_place)
+            break
+    return [_group(queue_id, list(found)) for queue_id, found in groupby(ordered, _queue_of)]
+
+
+def _group(queue_id: int, entries: list[tuple[int, int, bytes]]) -> Group:
+    group = Group(queue_id, entries, [], [])
+    values: list[bytes] = []
+    room = 0
+    expected = -1
+    for _, sequence, value in entries:
+        taken = len(value) + 4
+        if taken > room or sequence != expected or len(values) >= SEGMENT_COUNT_MAX:
+            _close(group, expected - len(values), values)
+            values = []
+            room = SEGMENT_BYTES - 2
+            if taken > CHUNK_BYTES - 2:
+                _cut(group, sequence, value)
+                room = 0
+                continue
+        values.append(value)
+        room -= taken
+        expected = sequence + 1
+    _close(group, expected - len(values), values)
+    return group
+
+
+def _close(group: Group, first: int, values: list[bytes]) -> None:
+    """The record of `values`, if there are any."""
+    if values:
+        count = len(values)
+        ends = _ends(count).pack(*accumulate(map(len, values)))
+        group.records.append((_pack(group.queue_id, first), b"".join((_count.pack(count), ends, *values))))
+
+
+def _cut(group: Group, sequence: int, value: bytes) -> None:
+    view = memoryview(value)
+    head = CHUNK_BYTES - 2
+    group.records.append((_pack(group.queue_id, sequence), _CUT + view[:head]))
+    group.chunks.extend(
+        (_chunk_key(group.queue_id, sequence, index), bytes(view[start : start + CHUNK_BYTES]))
+        for index, start in enumerate(range(head, len(value), CHUNK_BYTES))
+    )
+
+
+class Entries:
+    """The databases of entries; `handles` as lmdb.open_db gave them, in the order of DATABASES."""
+
+    def __init__(self, handles: Sequence[Any]) -> None:
+        self._entries, self._chunks, self._gaps = handles
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    def read(
+        self, txn: Transaction, queue_id: int, first: int, *, count_max: int, bytes_max: int
+    ) -> list[tuple[int, bytes]]:
+        """See `EntryReader.read`."""
+        found: list[tuple[int, bytes]] = []
+        with txn.cursor(db=self._entries) as cursor:
+            present = self._seek(cursor, queue_id, first)
+            while present:
+                other, start = _unkey(cursor.key())
+                if other != queue_id:
+                    break
+                for sequence, value in self._values(txn, cursor, start, first):
+                    if found and len(value) > bytes_max:
+                        return found
+                    bytes_max -= len(value)
+                    found.append((sequence, bytes(value)))
+                    if len(found) >= count_max:
+                        return found
+                present = cursor.next()
+        return found
+
+    def get(self, txn: Transaction, queue_id: int, sequence: int) -> bytes | None:
+        """See `EntryReader.get`."""
+        with txn.cursor(db=self._entries) as cursor:
+            if self._seek(cursor, queue_id, sequence):
+                other, start = _unkey(cursor.key())
+                if other == queue_id and start <= sequence:
+                    for found, value in self._values(txn, cursor, start, sequence):
+                        return bytes(value) if found == sequence else None
+        return None
+
+    def _seek(self, cursor: Any, queue_id: int, sequence: int) -> bool:
+        """Puts the cursor on the record that holds the place, or else on the first behind it; False: there is none."""
+        key = _pack(queue_id, sequence)
+        found: bool = cursor.set_range(key)
+        if found and cursor.key() == key:
+            return True
+        if cursor.prev() if found else cursor.last():
+            other, start = _unkey(cursor.key())
+            if other == queue_id and sequence < start + _length(cursor.value()):
+                return True
+            return found and bool(cursor.next())
+        return found and bool(cursor.first())
+
+    def _values(self, txn: Transaction, cursor: Any, start: int, first: int) -> Iterable[tuple[int, Any]]:
+        """The entries of the record at the cursor, those below `first` left out."""
+        record = cursor.value()
+        count = _count.unpack_from(record)[0]
+        if not count:
+            if start >= first:
+                yield start, self._whole(txn, bytes(cursor.key()), record)
+            return
+        gone = self._gone(txn, cursor.key())
+        base = 2 + 4 * count
+        ends = _ends(count).unpack_from(record, 2)
+        skipped = min(max(0, first - start), count)
+        at = ends[skipped - 1] if skipped else 0
+        for index in range(skipped, count):
+            end = ends[index]
+            if not gone >> index & 1:
+                yield start + index, record[base + at : base + end]
+            at = end
+
+    def _gone(self, txn: Transaction, key: Any) -> int:
+        row = txn.get(key, db=self._gaps)
+        return 0 if row is None else int.from_bytes(row, "little")
+
+    def _whole(self, txn: Transaction, key: bytes, record: Any) -> bytes:
+        pieces = [record[2:]]
+        with txn.cursor(db=self._chunks) as cursor:
+            if cursor.set_range(key):
+                for place, piece in cursor.iternext():
+                    if place[:12] != key:
+                        break
+                    pieces.append(piece)
+        return b"".join(pieces)
+
+    # ------------------------------------------------------------------------------------------------ writing
+
+    def retire(self, txn: Transaction, places: Sequence[Place]) -> None:
+        """Those of `places` that are there leave."""
+        ordered = sorted(set(places))
+        rewrites = REWRITES_MAX
+        at = 0
+        with txn.cursor(db=self._entries) as cursor:
+            while at < len(ordered):
+                queue_id, sequence = ordered[at]
+                if not self._seek(cursor, queue_id, sequence):
+                    return
+                other, start = _unkey(cursor.key())
+                if (other, start) > (queue_id, sequence):
+                    at = bisect_left(ordered, (other, start), at + 1)
+                    continue
+                record = cursor.value()
+                count = _length(record)
+                stop = bisect_left(ordered, (queue_id, start + count), at)
+                whole = (1 << count) - 1
+                if stop - at == count:
+                    gone = whole
+                else:
+                    gone = self._gone(txn, cursor.key())
+                    for _, left in ordered[at:stop]:
+                        gone |= 1 << left - start
+                at = stop
+                if gone == whole:
+                    self._drop(txn, bytes(cursor.key()), record)
+                elif rewrites and _mostly_gone(record, count, gone):
+                    rewrites -= 1
+                    self._write_anew(txn, cursor, start, {}, gone)
+                else:
+                    txn.put(bytes(cursor.key()), gone.to_bytes((count + 7) // 8, "little"), db=self._gaps)
+
+    def append(self, txn: Transaction, groups: Sequence[Group]) -> None:
+        """The entries of `groups`; one whose place is taken is there anew."""
+        records: list[tuple[bytes, bytes]] = []
+        chunks: list[tuple[bytes, bytes]] = []
+        with txn.cursor(db=self._entries) as cursor:
+            for group in groups:
+                queue_id, first, _ = group.entries[0]
+                if self._seek(cursor, queue_id, first) and _unkey(cursor.key())[0] == queue_id:
+                    for entry in group.entries:
+                        self._append_one(txn, cursor, entry)
+                else:
+                    records += group.records
+                    chunks += group.chunks
+        if records:
+            _put_ascending(txn, self._entries, records)
+        if chunks:
+            _put_ascending(txn, self._chunks, chunks)
+
+    def _append_one(self, txn: Transaction, cursor: Any, entry: tuple[int, int, bytes]) -> None:
+        """An entry before, or in the place of, others of its queue."""
+        queue_id, sequence, value = entry
+        if self._seek(cursor, queue_id, sequence):
+            other, start = _unkey(cursor.key())
+            if other == queue_id and start <= sequence:
+                self._write_anew(txn, cursor, start, {sequence: value}, self._gone(txn, cursor.key()))
+                return
+        self._put(txn, [entry])
+
+    def _write_anew(self, txn: Transaction, cursor: Any, start: int, added: dict[int, bytes], gone: int) -> None:
+        """The record at the cursor without those that are gone, and with what is added within it."""
+        key = bytes(cursor.key())
+        queue_id = _unkey(key)[0]
+        record = bytes(cursor.value())
+        count = _count.unpack_from(record)[0]
+        values: dict[int, bytes] = {}
+        if count:
+            ends = (0, *_ends(count).unpack_from(record, 2))
+            base = 2 + 4 * count
+            values = {
+                start + index: record[base + ends[index] : base + ends[index + 1]]
+                for index in range(count)
+                if not gone >> index & 1
+            }
+        values |= added
+        self._drop(txn, key, record)
+        self._put(txn, [(queue_id, sequence, value) for sequence, value in values.items()])
+
+    def _put(self, txn: Transaction, entries: Sequence[tuple[int, int, bytes]]) -> None:
+        for group in pack(entries):
+            for key, value in group.records:
+                txn.put(key, value, db=self._entries)
+            for key, value in group.chunks:
+                txn.put(key, value, db=self._chunks)
+
+    def _drop(self, txn: Transaction, key: bytes, record: Any) -> None:
+        """The record at `key` with all that belongs to it."""
+        cut = not _count.unpack_from(record)[0]
+        txn.delete(key, db=self._entries)
+        if not cut:
+            txn.delete(key, db=self._gaps)
+            return
+        with txn.cursor(db=self._chunks) as cursor:
+            present = cursor.set_range(key)
+            while present and cursor.key()[:12] == key:
+                present = cursor.delete()
+
+
+def _length(record: Any) -> int:
+    """How many sequences a record covers."""
+    return _count.unpack_from(record)[0] or 1
+
+
+def _mostly_gone(record: Any, count: int, gone: int) -> bool:
+    if len(record) < _REWRITE_BYTES_MIN:
+        return False
+    ends = (0, *_ends(count).unpack_from(record, 2))
+    left = sum([ends[index + 1] - ends[index] for index in range(count) if not gone >> index & 1])
+    return bool(left * _REWRITE_SHARE < len(record))
+
+
+@lru_cache(SEGMENT_COUNT_MAX)
+def _ends(count: int) -> struct.Struct:
+    return struct.Struct(f">{count}I")
+
+
+def _pack(queue_id: int, sequence: int) -> bytes:
+    try:
+        return _key(queue_id, sequence)
+    except struct.error:
+        check_entry(queue_id, sequence)
+        raise
+
+
+def _put_ascending(txn: "lmdb.Transaction[Any]", database: Any, records: list[tuple[bytes, bytes]]) -> None:
+    """Put `records`, sorted by key. What lies beyond the last key is appended: full pages, no search."""
+    with txn.cursor(db=database) as cursor:
+        last = bytes(cursor.key()) if cursor.last() else b""
+        split = bisect_left(records, (last, b"\xff" * 32)) if records[0][0] <= last else 0
+        if split:
+            cursor.putmulti(records[:split])
+        if split < len(records):
+            cursor.putmulti(records[split:], append=True)
