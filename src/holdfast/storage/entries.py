@@ -11,7 +11,7 @@ endian); absent where none has. `chunks`: the same key + index (u32 BE) → the 
 """
 
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
@@ -22,7 +22,7 @@ import lmdb
 
 from holdfast.storage.bounds import check_entry
 
-__all__ = ["CHUNK_BYTES", "DATABASES", "SEGMENT_BYTES", "Entries", "Group", "pack"]
+__all__ = ["CHUNK_BYTES", "DATABASES", "SEGMENT_BYTES", "Entries", "Group", "by_queue", "pack"]
 
 DATABASES: Final = (b"entries", b"chunks", b"gaps")
 
@@ -60,13 +60,18 @@ class Group(NamedTuple):
     """What a batch appends to one queue: the entries by sequence, and the rows that they make."""
 
     queue_id: int
-    entries: list[tuple[int, int, bytes]]
+    entries: Sequence[tuple[int, int, bytes]]
     records: list[tuple[bytes, bytes]]
     chunks: list[tuple[bytes, bytes]]
 
 
 def pack(appends: Sequence[tuple[int, int, bytes]]) -> list[Group]:
     """The groups of a batch's appends, by queue; of two for one place the last remains."""
+    if not appends:
+        return []
+    queue_ids, sequences, _ = zip(*appends, strict=True)
+    if queue_ids.count(queue_ids[0]) == len(appends) and _consecutive(sequences):
+        return [_group(queue_ids[0], appends)]
     ordered = sorted(appends, key=_place)
     for (queue_id, sequence, _), (other, following, _) in pairwise(ordered):
         if sequence == following and queue_id == other:
@@ -75,34 +80,43 @@ def pack(appends: Sequence[tuple[int, int, bytes]]) -> list[Group]:
     return [_group(queue_id, list(found)) for queue_id, found in groupby(ordered, _queue_of)]
 
 
-def _group(queue_id: int, entries: list[tuple[int, int, bytes]]) -> Group:
+def _consecutive(sequences: Sequence[int]) -> bool:
+    first = sequences[0]
+    return sequences[-1] - first == len(sequences) - 1 and sequences == tuple(range(first, first + len(sequences)))
+
+
+def _group(queue_id: int, entries: Sequence[tuple[int, int, bytes]]) -> Group:
     group = Group(queue_id, entries, [], [])
-    values: list[bytes] = []
-    room = 0
-    expected = -1
-    for _, sequence, value in entries:
-        taken = len(value) + 4
-        if taken > room or sequence != expected or len(values) >= SEGMENT_COUNT_MAX:
-            _close(group, expected - len(values), values)
-            values = []
-            room = SEGMENT_BYTES - 2
-            if taken > CHUNK_BYTES - 2:
-                _cut(group, sequence, value)
-                room = 0
-                continue
-        values.append(value)
-        room -= taken
-        expected = sequence + 1
-    _close(group, expected - len(values), values)
+    _, sequences, values = zip(*entries, strict=True)
+    ends = list(accumulate(map(len, values)))
+    count = len(values)
+    at = 0
+    while at < count:
+        first = sequences[at]
+        before = ends[at - 1] if at else 0
+        # As many as are consecutive and fit, each with the 4 bytes that name its end.
+        most = min(count, at + SEGMENT_COUNT_MAX)
+        stop = bisect_right(range(at, most), SEGMENT_BYTES - 2, key=lambda index: _bytes(ends, at, before, index)) + at
+        if sequences[stop - 1] - first != stop - 1 - at and stop > at:
+            stop = at + next(step for step in range(1, stop - at) if sequences[at + step] != first + step)
+        if stop > at:
+            number = stop - at
+            said = _ends(number).pack(*[end - before for end in ends[at:stop]])
+            group.records.append((_pack(queue_id, first), b"".join((_count.pack(number), said, *values[at:stop]))))
+            at = stop
+            continue
+        if len(values[at]) + 6 > CHUNK_BYTES:
+            _cut(group, first, values[at])
+        else:
+            said = _ends(1).pack(len(values[at]))
+            group.records.append((_pack(queue_id, first), b"".join((_count.pack(1), said, values[at]))))
+        at += 1
     return group
 
 
-def _close(group: Group, first: int, values: list[bytes]) -> None:
-    """The record of `values`, if there are any."""
-    if values:
-        count = len(values)
-        ends = _ends(count).pack(*accumulate(map(len, values)))
-        group.records.append((_pack(group.queue_id, first), b"".join((_count.pack(count), ends, *values))))
+def _bytes(ends: Sequence[int], at: int, before: int, index: int) -> int:
+    """Of the entries `at` to `index` together, with what names their ends."""
+    return ends[index] - before + 4 * (index - at + 1)
 
 
 def _cut(group: Group, sequence: int, value: bytes) -> None:
@@ -113,6 +127,24 @@ def _cut(group: Group, sequence: int, value: bytes) -> None:
         (_chunk_key(group.queue_id, sequence, index), bytes(view[start : start + CHUNK_BYTES]))
         for index, start in enumerate(range(head, len(value), CHUNK_BYTES))
     )
+
+
+def by_queue(places: Sequence[Place]) -> list[tuple[int, list[int]]]:
+    """The places of each queue, ascending and once each. LocalProtocolError for one that none can be."""
+    if not places:
+        return []
+    queue_ids, sequences = zip(*places, strict=True)
+    if queue_ids.count(queue_ids[0]) == len(places):
+        found = {queue_ids[0]: set(sequences)}
+    else:
+        found = {}
+        for queue_id, sequence in places:
+            found.setdefault(queue_id, set()).add(sequence)
+    ordered = [(queue_id, sorted(found[queue_id])) for queue_id in sorted(found)]
+    for queue_id, once in ordered:
+        check_entry(queue_id, once[0])
+        check_entry(queue_id, once[-1])
+    return ordered
 
 
 class Entries:
@@ -202,38 +234,45 @@ class Entries:
 
     # ------------------------------------------------------------------------------------------------ writing
 
-    def retire(self, txn: Transaction, places: Sequence[Place]) -> None:
-        """Those of `places` that are there leave."""
-        ordered = sorted(set(places))
+    def retire(self, txn: Transaction, places: Sequence[tuple[int, list[int]]]) -> None:
+        """What is there of the places, which are as `by_queue` gives them, leaves."""
         rewrites = REWRITES_MAX
-        at = 0
+        gapped = txn.stat(self._gaps)["entries"] > 0
         with txn.cursor(db=self._entries) as cursor:
-            while at < len(ordered):
-                queue_id, sequence = ordered[at]
-                if not self._seek(cursor, queue_id, sequence):
-                    return
-                other, start = _unkey(cursor.key())
-                if (other, start) > (queue_id, sequence):
-                    at = bisect_left(ordered, (other, start), at + 1)
-                    continue
-                record = cursor.value()
-                count = _length(record)
-                stop = bisect_left(ordered, (queue_id, start + count), at)
-                whole = (1 << count) - 1
-                if stop - at == count:
-                    gone = whole
-                else:
-                    gone = self._gone(txn, cursor.key())
-                    for _, left in ordered[at:stop]:
-                        gone |= 1 << left - start
-                at = stop
-                if gone == whole:
-                    self._drop(txn, bytes(cursor.key()), record)
-                elif rewrites and _mostly_gone(record, count, gone):
-                    rewrites -= 1
-                    self._write_anew(txn, cursor, start, {}, gone)
-                else:
-                    txn.put(bytes(cursor.key()), gone.to_bytes((count + 7) // 8, "little"), db=self._gaps)
+            for queue_id, sequences in places:
+                at = 0
+                present = False  # the cursor is at a record
+                while at < len(sequences):
+                    sequence = sequences[at]
+                    if not (present and self._holds(cursor, queue_id, sequence)) and not self._seek(
+                        cursor, queue_id, sequence
+                    ):
+                        break
+                    key = bytes(cursor.key())
+                    other, start = _unkey(key)
+                    if other != queue_id:
+                        break
+                    if start > sequence:
+                        at = bisect_left(sequences, start, at + 1)
+                        present = True
+                        continue
+                    record = cursor.value()
+                    count = _length(record)
+                    stop = bisect_left(sequences, start + count, at)
+                    whole = (1 << count) - 1
+                    gone = whole if stop - at == count else _bits(sequences, at, stop, start)
+                    if gapped and gone != whole:
+                        gone |= self._gone(txn, key)
+                    at = stop
+                    present = gone == whole
+                    if gone == whole:
+                        present = self._drop(txn, cursor, key, record, gapped=gapped)
+                    elif rewrites and _mostly_gone(record, count, gone):
+                        rewrites -= 1
+                        self._write_anew(txn, cursor, start, {}, gone)
+                    else:
+                        gapped = True
+                        txn.put(key, gone.to_bytes((count + 7) // 8, "little"), db=self._gaps)
 
     def append(self, txn: Transaction, groups: Sequence[Group]) -> None:
         """The entries of `groups`; one whose place is taken is there anew."""
@@ -279,7 +318,7 @@ class Entries:
                 if not gone >> index & 1
             }
         values |= added
-        self._drop(txn, key, record)
+        self._drop(txn, cursor, key, record, gapped=True)
         self._put(txn, [(queue_id, sequence, value) for sequence, value in values.items()])
 
     def _put(self, txn: Transaction, entries: Sequence[tuple[int, int, bytes]]) -> None:
@@ -289,22 +328,42 @@ class Entries:
             for key, value in group.chunks:
                 txn.put(key, value, db=self._chunks)
 
-    def _drop(self, txn: Transaction, key: bytes, record: Any) -> None:
-        """The record at `key` with all that belongs to it."""
+    def _drop(self, txn: Transaction, cursor: Any, key: bytes, record: Any, *, gapped: bool) -> bool:
+        """The record at the cursor goes with all that belongs to it; True: the cursor is at the one behind it."""
         cut = not _count.unpack_from(record)[0]
-        txn.delete(key, db=self._entries)
-        if not cut:
+        present: bool = cursor.delete()
+        if cut:
+            with txn.cursor(db=self._chunks) as pieces:
+                more = pieces.set_range(key)
+                while more and pieces.key()[:12] == key:
+                    more = pieces.delete()
+        elif gapped:
             txn.delete(key, db=self._gaps)
-            return
-        with txn.cursor(db=self._chunks) as cursor:
-            present = cursor.set_range(key)
-            while present and cursor.key()[:12] == key:
-                present = cursor.delete()
+        return present
+
+    def _holds(self, cursor: Any, queue_id: int, sequence: int) -> bool:
+        """Whether the record at the cursor is the one that `_seek` would find."""
+        key = cursor.key()
+        if len(key) != 12:
+            return False
+        other, start = _unkey(key)
+        return bool(other == queue_id and start <= sequence < start + _length(cursor.value()))
 
 
 def _length(record: Any) -> int:
     """How many sequences a record covers."""
     return _count.unpack_from(record)[0] or 1
+
+
+def _bits(sequences: Sequence[int], at: int, stop: int, start: int) -> int:
+    """`sequences[at:stop]`, ascending, as bits from `start` on."""
+    first = sequences[at]
+    if sequences[stop - 1] - first == stop - 1 - at:
+        return ((1 << stop - at) - 1) << first - start
+    gone = 0
+    for sequence in sequences[at:stop]:
+        gone |= 1 << sequence - start
+    return gone
 
 
 def _mostly_gone(record: Any, count: int, gone: int) -> bool:

@@ -23,7 +23,7 @@ import lmdb
 
 from holdfast.errors import ConfigError, StorageError, StorageFull
 from holdfast.storage.allocation import Allocation
-from holdfast.storage.bounds import check_entries, check_rows, check_table
+from holdfast.storage.bounds import check_rows, check_table
 from holdfast.storage.directory import (
     DATABASES,
     SCHEMA,
@@ -37,7 +37,7 @@ from holdfast.storage.directory import (
     means_full,
     refusal,
 )
-from holdfast.storage.entries import Entries, Group, pack
+from holdfast.storage.entries import Entries, Group, by_queue, pack
 from holdfast.storage.port import Batch
 from holdfast.units import MIB
 
@@ -177,31 +177,30 @@ class LmdbStore:
         A batch without appends may use the whole reserve; one with appends leaves half of it.
         """
         check_rows(batch)
-        check_entries(batch.retires)
-        groups = pack(batch.appends)
+        groups, leaving = pack(batch.appends), by_queue(batch.retires)
         with self._writing:
             self._check()
             if groups:
                 self._make_room(batch)
             try:
                 try:
-                    self._transact(batch, groups)
+                    self._transact(batch, groups, leaving)
                 except lmdb.Error as error:
                     if not self._is_full(error):
                         raise
                     # Pages that the last two transactions freed count as room: let them come of age.
                     self._touch()
                     self._touch()
-                    self._transact(batch, groups)
+                    self._transact(batch, groups, leaving)
             except lmdb.Error as error:
                 raise self._failure("writing", error) from error
             if self._on_point is not None:
                 self._on_point("committed")
 
-    def _transact(self, batch: Batch, groups: list[Group]) -> None:
+    def _transact(self, batch: Batch, groups: list[Group], leaving: list[tuple[int, list[int]]]) -> None:
         txn = self._env.begin(write=True, buffers=True)
         try:
-            self._apply(txn, batch, groups)
+            self._apply(txn, batch, groups, leaving)
             if self._on_point is not None:
                 self._on_point("committing")
         except BaseException:
@@ -214,7 +213,13 @@ class LmdbStore:
         with self._env.begin(write=True) as txn:
             txn.put(UUID_KEY, self.uuid.bytes)
 
-    def _apply(self, txn: "lmdb.Transaction[memoryview]", batch: Batch, groups: list[Group]) -> None:
+    def _apply(
+        self,
+        txn: "lmdb.Transaction[memoryview]",
+        batch: Batch,
+        groups: list[Group],
+        leaving: list[tuple[int, list[int]]],
+    ) -> None:
         if batch.deletes:
             for table, key in batch.deletes:
                 txn.delete(table.encode() + b"\0" + key, b"", self._tables)
@@ -223,8 +228,8 @@ class LmdbStore:
             rows.sort()
             with txn.cursor(db=self._tables) as cursor:
                 cursor.putmulti(rows)
-        if batch.retires:
-            self._entries.retire(txn, batch.retires)
+        if leaving:
+            self._entries.retire(txn, leaving)
         if groups:
             self._entries.append(txn, groups)
 
