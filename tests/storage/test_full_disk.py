@@ -130,7 +130,7 @@ def test_a_batch_that_outgrows_the_disk_writes_nothing(disk: Path) -> None:
     store = LmdbStore(disk / "store", ahead_bytes=MIB)
     store.commit(batch(0))
     ballast = fill_disk(disk)
-    store._make_room = lambda batch: None  # type: ignore[method-assign]  # the check under test is the next one
+    store._make_room = lambda batch, groups: None  # type: ignore[method-assign]  # the check under test is the next one
     for _ in range(3):
         with pytest.raises(StorageFull, match="nothing of the batch was written"):
             store.commit(batch(1_000, 30_000))

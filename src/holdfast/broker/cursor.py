@@ -9,7 +9,6 @@ always marked as one.
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from holdfast.broker import entry
@@ -188,15 +187,19 @@ class Cursor:
         if first >= end:
             return 0
         sequences: Sequence[int]
-        never = entry.NEVER
         cached = first in queue.cache
         if cached:
-            sequences, values = self._cached(first, end)
+            values = _in_memory(queue.cache, first, end)
+            sequences = range(first, first + len(values))
         else:
             found = queue.read(first, count_max=end - first, bytes_max=READ_BYTES)
-            found = list(takewhile(lambda item: item[0] < end and item[1][12:20] == never, found))
+            while found and found[-1][0] >= end:
+                found.pop()
             sequences = [sequence for sequence, _ in found]
             values = [value for _, value in found]
+        lasting = _lasting(values)
+        if lasting < len(values):
+            sequences, values = sequences[:lasting], values[:lasting]
         taken = taker.take_all(sequences, values) if values else 0
         if not taken:
             return 0
@@ -212,17 +215,6 @@ class Cursor:
             queue.budget.free(sum(map(len, values)))
         self.position = sequences[-1] + 1
         return taken
-
-    def _cached(self, first: int, end: int) -> tuple[range, list[bytes]]:
-        """What lies in memory from `first` on, up to what does not, or may expire."""
-        get, never = self.queue.cache.get, entry.NEVER
-        values = []
-        for sequence in range(first, end):
-            value = get(sequence)
-            if value is None or value[12:20] != never:
-                break
-            values.append(value)
-        return range(first, first + len(values)), values
 
     def _count(self, sequence: int) -> int | None:
         """Failed deliveries so far of an entry that was shown before; None for one that never was."""
@@ -406,3 +398,23 @@ class Cursor:
         if sequence in self.returned:
             self.returned.remove(sequence)
             heapify(self.returned)
+
+
+def _in_memory(cache: dict[int, bytes], first: int, end: int) -> list[bytes]:
+    """The entries from `first` on that are in `cache`, up to the first that is not."""
+    values: list[bytes] = []
+    for sequence in range(first, end):
+        value = cache.get(sequence)
+        if value is None:
+            break
+        values.append(value)
+    return values
+
+
+def _lasting(values: Sequence[bytes]) -> int:
+    """How many of `values`, from the first on, have no time to live."""
+    never = entry.NEVER
+    for index, value in enumerate(values):
+        if value[12:20] != never:
+            return index
+    return len(values)

@@ -5,6 +5,7 @@ stored in an entry; consumers are told `x-opt-sequence-number` and `x-opt-enqueu
 brokers already know, and a redelivery is always marked as one.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -99,7 +100,9 @@ _NOTHING: Final = bytes(8)
 _MA_PLAIN: Final = Struct(">3sBII").pack(_MESSAGE_ANNOTATIONS, _MAP32, _OWN_BYTES + 4, 4) + _SEQUENCE
 _TOLD: Final = Struct(f">{len(_MA_PLAIN)}sQ{len(_ENQUEUED)}s8s").pack
 _PLAIN_HEADS: Final = {
-    bytes((entry.VERSION, flags)): _FIRST_DURABLE_ACQUIRED if flags & entry.DURABLE else _FIRST_VOLATILE
+    bytes((entry.VERSION, flags, entry.PRIORITY_DEFAULT)): _FIRST_DURABLE_ACQUIRED
+    if flags & entry.DURABLE
+    else _FIRST_VOLATILE
     for flags in (0, entry.DURABLE, entry.CUSTODY, entry.CUSTODY | entry.DURABLE)
 }
 
@@ -140,16 +143,18 @@ def for_consumer(value: bytes, sequence: int, delivery_count: int | None, steady
     return (head, told, item.annotations, own, item.bare)
 
 
-def plain_for_consumer(value: bytes, sequence: int) -> tuple[bytes, bytes] | None:
-    """The hot path's `for_consumer`, of an entry that was never shown: what precedes the bare message, and the bare
-    message; None where the entry has anything of its own. Whether it may expire the caller has asked."""
-    head = _PLAIN_HEADS.get(value[:2])
-    if head is None or value[2] != entry.PRIORITY_DEFAULT or value[20:28] != _NOTHING:
-        return None
-    at = entry.FIXED_BYTES
-    if value[1] & entry.CUSTODY:
-        at = entry.plain_parts(value)[3]
-    return head + _TOLD(_MA_PLAIN, sequence, _ENQUEUED, value[4:12]), value[at:]
+def plain_for_consumer(sequences: Sequence[int], values: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """The hot path's `for_consumer`, of entries that were never shown and have no time to live: what precedes each
+    bare message, and the bare messages; up to the first that has anything of its own."""
+    heads: list[bytes] = []
+    bares: list[bytes] = []
+    for sequence, value in zip(sequences, values, strict=True):
+        head = _PLAIN_HEADS.get(value[:3])
+        if head is None or value[20:28] != _NOTHING:
+            break
+        heads.append(head + _TOLD(_MA_PLAIN, sequence, _ENQUEUED, value[4:12]))
+        bares.append(value[entry.plain_parts(value)[3] if value[1] & entry.CUSTODY else entry.FIXED_BYTES :])
+    return heads, bares
 
 
 def for_neighbour(item: entry.Entry, steady_ms: int) -> tuple[bytes, list[Any]]:

@@ -104,7 +104,7 @@ class Limits:
     queues_max: int = 20_000
     message_bytes_max: int = 64 * MIB
     idle_time_out_s: float = 60.0
-    credit: int = 1_000
+    credit: int = 4_000
     """Deliveries that a producer's link may have under way."""
     cache_bytes: int = 8 * MIB
     """Bodies held in memory for consumers that keep up, all queues together."""

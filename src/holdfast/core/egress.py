@@ -92,13 +92,7 @@ class ConsumerLink(Egress):
         link, core = self.link, self.core
         if core.config.telemetry_messages or link.message_bytes_max is not None:
             return 0
-        heads, bodies = [], []
-        for sequence, value in zip(sequences, values, strict=True):
-            parts = annotate.plain_for_consumer(value, sequence)
-            if parts is None:
-                break
-            heads.append(parts[0])
-            bodies.append(parts[1])
+        heads, bodies = annotate.plain_for_consumer(sequences, values)
         taken = link.send_run(heads, bodies, sequences, settled=self.presettled)
         if self.presettled:
             if taken:

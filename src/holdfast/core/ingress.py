@@ -5,7 +5,6 @@ Rules of this file: a delivery is answered once it is on disk (`stored`) or cann
 """
 
 from collections import deque
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
@@ -137,7 +136,11 @@ class ProducerLink(Ingress):
                 self._learn(payloads[0])
             at, starts = self._header_bytes, self._plain_starts
             head = entry.plain_head(self._header_durable, core.clock.wall_ms, run.message_format)
-            values = [head + payload[at:] for payload in takewhile(lambda one: one.startswith(starts), payloads)]
+            values = []
+            for payload in payloads:
+                if not payload.startswith(starts):
+                    break
+                values.append(head + payload[at:])
             stored_bytes = sum([len(value) for value in values])
             size = stored_bytes - len(values) * entry.FIXED_BYTES
             if (

@@ -88,35 +88,29 @@ def _consecutive(sequences: Sequence[int]) -> bool:
 def _group(queue_id: int, entries: Sequence[tuple[int, int, bytes]]) -> Group:
     group = Group(queue_id, entries, [], [])
     _, sequences, values = zip(*entries, strict=True)
-    ends = list(accumulate(map(len, values)))
+    sizes = [len(value) for value in values]
+    taken = list(accumulate([size + 4 for size in sizes]))  # with what names its end
     count = len(values)
     at = 0
     while at < count:
         first = sequences[at]
-        before = ends[at - 1] if at else 0
-        # As many as are consecutive and fit, each with the 4 bytes that name its end.
-        most = min(count, at + SEGMENT_COUNT_MAX)
-        stop = bisect_right(range(at, most), SEGMENT_BYTES - 2, key=lambda index: _bytes(ends, at, before, index)) + at
+        room = SEGMENT_BYTES - 2 + (taken[at - 1] if at else 0)
+        stop = bisect_right(taken, room, at, min(count, at + SEGMENT_COUNT_MAX))
         if sequences[stop - 1] - first != stop - 1 - at and stop > at:
             stop = at + next(step for step in range(1, stop - at) if sequences[at + step] != first + step)
         if stop > at:
             number = stop - at
-            said = _ends(number).pack(*[end - before for end in ends[at:stop]])
+            said = _ends(number).pack(*accumulate(sizes[at:stop]))
             group.records.append((_pack(queue_id, first), b"".join((_count.pack(number), said, *values[at:stop]))))
             at = stop
             continue
-        if len(values[at]) + 6 > CHUNK_BYTES:
+        if sizes[at] + 6 > CHUNK_BYTES:
             _cut(group, first, values[at])
         else:
-            said = _ends(1).pack(len(values[at]))
+            said = _ends(1).pack(sizes[at])
             group.records.append((_pack(queue_id, first), b"".join((_count.pack(1), said, values[at]))))
         at += 1
     return group
-
-
-def _bytes(ends: Sequence[int], at: int, before: int, index: int) -> int:
-    """Of the entries `at` to `index` together, with what names their ends."""
-    return ends[index] - before + 4 * (index - at + 1)
 
 
 def _cut(group: Group, sequence: int, value: bytes) -> None:
@@ -167,10 +161,11 @@ class Entries:
                 if other != queue_id:
                     break
                 for sequence, value in self._values(txn, cursor, start, first):
-                    if found and len(value) > bytes_max:
+                    size = len(value)
+                    if size > bytes_max and found:
                         return found
-                    bytes_max -= len(value)
-                    found.append((sequence, bytes(value)))
+                    bytes_max -= size
+                    found.append((sequence, value))
                     if len(found) >= count_max:
                         return found
                 present = cursor.next()
@@ -183,7 +178,7 @@ class Entries:
                 other, start = _unkey(cursor.key())
                 if other == queue_id and start <= sequence:
                     for found, value in self._values(txn, cursor, start, sequence):
-                        return bytes(value) if found == sequence else None
+                        return value if found == sequence else None
         return None
 
     def _seek(self, cursor: Any, queue_id: int, sequence: int) -> bool:
@@ -199,7 +194,7 @@ class Entries:
             return found and bool(cursor.next())
         return found and bool(cursor.first())
 
-    def _values(self, txn: Transaction, cursor: Any, start: int, first: int) -> Iterable[tuple[int, Any]]:
+    def _values(self, txn: Transaction, cursor: Any, start: int, first: int) -> Iterable[tuple[int, bytes]]:
         """The entries of the record at the cursor, those below `first` left out."""
         record = cursor.value()
         count = _count.unpack_from(record)[0]
@@ -209,13 +204,13 @@ class Entries:
             return
         gone = self._gone(txn, cursor.key())
         base = 2 + 4 * count
-        ends = _ends(count).unpack_from(record, 2)
         skipped = min(max(0, first - start), count)
-        at = ends[skipped - 1] if skipped else 0
-        for index in range(skipped, count):
-            end = ends[index]
+        at = 0 if not skipped else _ends(skipped).unpack_from(record, 2)[-1]
+        data = bytes(record[base + at :])
+        before = at
+        for index, end in enumerate(_ends(count - skipped).unpack_from(record, 2 + 4 * skipped), skipped):
             if not gone >> index & 1:
-                yield start + index, record[base + at : base + end]
+                yield start + index, data[at - before : end - before]
             at = end
 
     def _gone(self, txn: Transaction, key: Any) -> int:

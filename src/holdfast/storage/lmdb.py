@@ -181,7 +181,7 @@ class LmdbStore:
         with self._writing:
             self._check()
             if groups:
-                self._make_room(batch)
+                self._make_room(batch, groups)
             try:
                 try:
                     self._transact(batch, groups, leaving)
@@ -256,11 +256,11 @@ class LmdbStore:
         self._check()
         return self._allocation.occupied()
 
-    def _make_room(self, batch: Batch) -> None:
+    def _make_room(self, batch: Batch, groups: list[Group]) -> None:
         """Raise `StorageFull` unless the appends fit and leave half of the reserve; grow the file first."""
-        total = sum([len(value) for _, _, value in batch.appends])
-        total += sum([len(key) + len(value) for (_, key), value in batch.puts.items()])
-        count = len(batch.appends) + len(batch.puts)
+        rows = [len(value) for group in groups for _, value in (*group.records, *group.chunks)]
+        total = sum(rows) + sum([len(key) + len(value) for (_, key), value in batch.puts.items()])
+        count = len(rows) + len(batch.puts)
         needed = total * DISK_BYTES_PER_BYTE + count * DISK_BYTES_PER_ENTRY
         needed += COMMIT_PAGES * self._page_bytes + self._reserve_bytes // 2
         try:
@@ -272,7 +272,7 @@ class LmdbStore:
             sure = self._sure_bytes()
             if sure >= needed:
                 return
-            needed = self._needed_bytes(batch)
+            needed = self._needed_bytes(batch, groups)
             if sure >= needed:
                 return
         except (lmdb.Error, OSError) as error:
@@ -282,12 +282,11 @@ class LmdbStore:
             f"of which {self._reserve_bytes} are kept for retiring and forwarding"
         )
 
-    def _needed_bytes(self, batch: Batch) -> int:
-        """What the appends may take at the worst, each value by its own size."""
+    def _needed_bytes(self, batch: Batch, groups: list[Group]) -> int:
+        """What the appends may take at the worst, each row by its own size."""
         page = self._page_bytes
         needed = COMMIT_PAGES * page + self._reserve_bytes // 2
-        for _, _, value in batch.appends:
-            size = len(value)
+        for size in [len(value) for group in groups for _, value in (*group.records, *group.chunks)]:
             if size < page // 2:
                 needed += max(size * DISK_BYTES_PER_BYTE, 2 * size + DISK_BYTES_PER_ENTRY)
             else:
