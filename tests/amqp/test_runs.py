@@ -143,3 +143,13 @@ def test_a_sender_that_never_repeats_itself_is_no_longer_learnt() -> None:
         hear(side, transfers(1_000 + number, 1, tag=bytes(1 + number % 2)), NOW)
     assert first.shape_misses == runs.MISSES_MAX and side.sessions[0].run_link is None
     assert len(hear(side, transfers(2_000, 3), NOW)) == 3
+
+
+def test_a_tag_of_another_length_is_no_likeness_whatever_its_bytes() -> None:
+    """A format of 0x43 behind an empty tag reads like format 0 behind a tag of one byte, but for the tag's length."""
+    side, _ = two_links(True)
+    odd = frame_with_payload(0, codec.encode(Transfer(0, 1_002, b"", 0x43, False)), b"body")
+    events = hear(side, transfers(1_000, 2, tag=b"t") + odd, NOW)
+    assert one_by_one(events) == [("l0", number, 0, False, b"body") for number in (1_000, 1_001)] + [
+        ("l0", 1_002, 0x43, False, b"body")
+    ]
