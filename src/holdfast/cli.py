@@ -307,6 +307,55 @@ def _add_subscription(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         parser.set_defaults(run=_run_subscription)
 
 
+def _add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    group = _verb(
+        verbs,
+        "store",
+        "checks, compacts, backs up and restores a node's store",
+        "holdfast store backup /var/lib/holdfast /backup/monday\nholdfast store check /backup/monday",
+    )
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parser = _verb(
+        actions,
+        "check",
+        "reads everything in a stopped node's store, or in a backup, and says what is wrong",
+        "holdfast store check /var/lib/holdfast --json",
+    )
+    parser.add_argument("data", metavar="DIR", help="the store's directory")
+    _store_options(parser)
+    parser = _verb(
+        actions,
+        "compact",
+        "writes a stopped node's store anew, so that the disk gets back what is free in it",
+        "holdfast store compact /var/lib/holdfast",
+    )
+    parser.add_argument("data", metavar="DIR", help="the store's directory")
+    _store_options(parser)
+    parser = _verb(
+        actions,
+        "backup",
+        "copies a store as it is at this moment, while the node runs or not",
+        "holdfast store backup /var/lib/holdfast /backup/monday",
+    )
+    parser.add_argument("data", metavar="DIR", help="the store's directory")
+    parser.add_argument("to", metavar="TO", help="the backup: a directory that is not there yet")
+    _store_options(parser)
+    parser = _verb(
+        actions,
+        "restore",
+        "makes a store of a backup; it is a new one, with a UUID of its own",
+        "holdfast store restore /backup/monday /var/lib/holdfast",
+    )
+    parser.add_argument("source", metavar="FROM", help="a backup, or a stopped node's store")
+    parser.add_argument("data", metavar="DIR", help="the new store's directory, which holds none yet")
+    _store_options(parser)
+
+
+def _store_options(parser: argparse.ArgumentParser) -> None:
+    _json_option(parser)
+    parser.set_defaults(run=_run_store)
+
+
 def _add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     group = _verb(
         verbs,
@@ -464,6 +513,12 @@ def _run_subscription(args: argparse.Namespace) -> int:
     return subscription(args)
 
 
+def _run_store(args: argparse.Namespace) -> int:
+    from holdfast.storage.commands import store
+
+    return store(args)
+
+
 def _run_ingest(args: argparse.Namespace) -> int:
     from holdfast.pipeline.commands import ingest
 
@@ -506,6 +561,7 @@ def parser() -> argparse.ArgumentParser:
         _add_status,
         _add_queue,
         _add_subscription,
+        _add_store,
         _add_pipeline,
         _add_sim,
         _add_demo,

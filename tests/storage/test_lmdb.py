@@ -12,15 +12,15 @@ import pytest
 
 from holdfast.broker.port import Batch
 from holdfast.errors import ConfigError, StorageError, StorageFull
-from holdfast.storage.directory import SCHEMA, SCHEMA_KEY
 from holdfast.storage.lmdb import LmdbStore
+from holdfast.storage.schema import SCHEMA, SCHEMA_KEY
 from holdfast.units import MIB
 
 OPEN = "import pathlib, sys; from holdfast.storage.lmdb import LmdbStore; LmdbStore(pathlib.Path(sys.argv[1]))"
 
 
 def rewrite(path: Path, key: bytes, value: bytes | None) -> None:
-    with lmdb.open(str(path), max_dbs=4) as env, env.begin(write=True) as txn:
+    with lmdb.open(str(path), max_dbs=16) as env, env.begin(write=True) as txn:
         txn.delete(key) if value is None else txn.put(key, value)
 
 
@@ -57,7 +57,9 @@ def test_a_directory_has_one_holder_and_the_second_is_told_which(tmp_path: Path)
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        (b"3", "schema 3 is not known to this version; accepted: 2"),
+        (b"%d" % (SCHEMA + 1), f"made by a newer Holdfast: schema {SCHEMA + 1}, this one reads 1 to {SCHEMA}"),
+        (b"0", f"made by an older Holdfast: schema 0, this one reads 1 to {SCHEMA}"),
+        (b"one", "found schema b'one', accepted is a number"),
         (None, "data.mdb is an LMDB file, but not a Holdfast store"),
     ],
 )
@@ -67,14 +69,14 @@ def test_an_unknown_schema_is_refused(tmp_path: Path, schema: bytes | None, mess
     with pytest.raises(StorageError) as refused:
         LmdbStore(tmp_path)
     assert str(refused.value) == f"store {tmp_path}: {message}"
-    rewrite(tmp_path, SCHEMA_KEY, SCHEMA)
+    rewrite(tmp_path, SCHEMA_KEY, b"%d" % SCHEMA)
     LmdbStore(tmp_path).close()  # the refusal let go of the directory
 
 
 def test_a_file_that_is_no_store_is_refused_and_stays(tmp_path: Path) -> None:
     content = b"not a store" * 1_000
     (tmp_path / "data.mdb").write_bytes(content)
-    with pytest.raises(StorageError, match=f"store {tmp_path}: cannot be opened"):
+    with pytest.raises(StorageError, match=f"store {tmp_path}: data.mdb is not a Holdfast store"):
         LmdbStore(tmp_path)
     assert (tmp_path / "data.mdb").read_bytes() == content
 

@@ -72,6 +72,14 @@ def counters_key(queue_id: int) -> bytes:
     return b"q" + _QUEUE_ID.pack(queue_id)
 
 
+LEAVING: Final = b"d"
+"""Of a row of table `node`: a queue that was deleted, whose entries are still to leave the disk."""
+
+
+def leaving_key(queue_id: int) -> bytes:
+    return LEAVING + _QUEUE_ID.pack(queue_id)
+
+
 def pack_producer(epoch: int, used_ms: int, stored: RangeSet) -> bytes:
     return _PRODUCER.pack(epoch, used_ms) + pack_ranges(stored)
 

@@ -14,28 +14,35 @@ import lmdb
 
 from holdfast.errors import StorageError, StorageFull
 from holdfast.storage.allocation import FULL_ERRNOS
-from holdfast.storage.entries import DATABASES as ENTRY_DATABASES
+from holdfast.storage.pages import read_root
+from holdfast.storage.schema import DATABASES, DATABASES_MAX, SCHEMA, SCHEMA_KEY, UUID_KEY
 from holdfast.units import MIB
 
 __all__ = [
-    "DATABASES",
-    "SCHEMA",
-    "SCHEMA_KEY",
-    "UUID_KEY",
+    "ASIDE",
+    "DATA",
+    "admit_backup",
     "allocate_lock_table",
+    "check_length",
     "code",
     "create",
+    "drop_aside",
+    "exclude_backups",
     "hold",
+    "make_aside",
     "make_durable",
     "means_full",
+    "read_bound",
     "refusal",
+    "sync_file",
+    "write_bound",
 ]
 
-SCHEMA: Final = b"2"
-SCHEMA_KEY: Final = b"holdfast.schema"
-UUID_KEY: Final = b"holdfast.uuid"
-DATABASES: Final = (*ENTRY_DATABASES, b"tables")
+DATA: Final = "data.mdb"
+ASIDE: Final = "new"
+"""Where a store's file is made before it gets its name; what a crash leaves there is nobody's."""
 LOCK_TABLE_BYTES: Final = 8_192
+LOCK_LINE_BYTES: Final = 20
 
 
 def hold(path: Path) -> int:
@@ -48,7 +55,7 @@ def hold(path: Path) -> int:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        holder = os.pread(fd, 20, 0).decode(errors="replace").strip() or "unknown"
+        holder = os.pread(fd, LOCK_LINE_BYTES, 0).decode(errors="replace").strip() or "unknown"
         os.close(fd)
         raise StorageError(f"store {path}: in use by process {holder}") from error
     except OSError as error:
@@ -64,6 +71,45 @@ def hold(path: Path) -> int:
     return fd
 
 
+def write_bound(lock_fd: int, bytes_max: int) -> None:
+    """Leaves word in the lock's file of what the store may grow to, for a backup beside the node that holds it."""
+    try:
+        os.pwrite(lock_fd, f"{bytes_max:<19}\n".encode(), LOCK_LINE_BYTES)
+    except OSError as error:
+        if not means_full(error):
+            raise
+
+
+def read_bound(path: Path) -> int | None:
+    """What `write_bound` left last; None where it left nothing."""
+    try:
+        with (path / "lock").open("rb") as file:
+            words = file.read(2 * LOCK_LINE_BYTES)[LOCK_LINE_BYTES:].split()
+    except OSError:
+        return None
+    return int(words[0]) if words and words[0].isdigit() else None
+
+
+def exclude_backups(path: Path) -> int:
+    """Keeps backups of the store away until the descriptor that is returned is closed: its file is to be replaced."""
+    return _backup_lock(path, fcntl.LOCK_EX, "a backup of it is being made")
+
+
+def admit_backup(path: Path) -> int:
+    """Keeps the store's file from being replaced until the descriptor that is returned is closed."""
+    return _backup_lock(path, fcntl.LOCK_SH, "it is being compacted")
+
+
+def _backup_lock(path: Path, kind: int, otherwise: str) -> int:
+    fd = os.open(path / "backup.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise StorageError(f"store {path}: {otherwise}") from error
+    return fd
+
+
 def allocate_lock_table(path: Path) -> None:
     """Give LMDB's table of readers its blocks: it writes it through a mapping, where a full disk is a SIGBUS."""
     fd = os.open(path / "lock.mdb", os.O_RDWR | os.O_CREAT, 0o600)
@@ -75,20 +121,53 @@ def allocate_lock_table(path: Path) -> None:
 
 def create(path: Path) -> None:
     """A new store, whole or not at all: made aside and renamed, so that a crash leaves no half of one."""
-    aside = path / "new"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(mode=0o700)
-    env = lmdb.open(str(aside), map_size=MIB, max_dbs=len(DATABASES), mode=0o600, readahead=False, lock=False)
+    aside = make_aside(path)
+    env = lmdb.open(str(aside), map_size=MIB, max_dbs=DATABASES_MAX, mode=0o600, readahead=False, lock=False)
     try:
         with env.begin(write=True) as txn:
             for name in DATABASES:
                 env.open_db(name, txn=txn)
-            txn.put(SCHEMA_KEY, SCHEMA)
+            txn.put(SCHEMA_KEY, b"%d" % SCHEMA)
             txn.put(UUID_KEY, uuid4().bytes)
     finally:
         env.close()
-    os.rename(aside / "data.mdb", path / "data.mdb")
+    os.rename(aside / DATA, path / DATA)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def make_aside(path: Path) -> Path:
+    """An empty directory in the store's own, for a file that is to become its data."""
+    aside = path / ASIDE
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(mode=0o700)
+    return aside
+
+
+def drop_aside(path: Path) -> None:
+    """Takes away what a process left there that was killed while it made or compacted the store."""
+    if (path / ASIDE).exists():
+        shutil.rmtree(path / ASIDE, ignore_errors=True)
+
+
+def sync_file(place: Path) -> None:
+    """A file's data and length, or a directory's names, on disk."""
+    fd = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def check_length(path: Path, data_fd: int) -> None:
+    """Raise `StorageError` unless the file is LMDB's and as long as its root says: a shorter one would be a SIGBUS."""
+    root = read_root(data_fd)
+    if root is None:
+        raise StorageError(f"store {path}: data.mdb is not a Holdfast store: it is no LMDB file of this machine's kind")
+    length = os.fstat(data_fd).st_size
+    if length < root.bytes:
+        raise StorageError(
+            f"store {path}: data.mdb is cut short: found {length} bytes, its root speaks of {root.bytes}"
+        )
 
 
 def make_durable(path: Path, data_fd: int) -> None:

@@ -3,7 +3,7 @@
 Rules of this file: no read transaction outlives a call; every write happens under `_writing`; a write or sync
 that fails for any reason but space ends the store's life, because a second try would lie about the first.
 
-Layout, schema 2. Unnamed database: `holdfast.schema`, `holdfast.uuid`. Named ones: those of entries.py, and
+Layout (`schema.py`). Unnamed database: `holdfast.schema`, `holdfast.uuid`. Named ones: those of entries.py, and
 `tables`: table name + NUL + key → value.
 
 Why not MDB_WRITEMAP: a full disk would come as SIGBUS instead of an error. Why a reserve: LMDB never writes a
@@ -24,21 +24,26 @@ import lmdb
 from holdfast.errors import ConfigError, StorageError, StorageFull
 from holdfast.storage.allocation import Allocation
 from holdfast.storage.bounds import check_rows, check_table
+from holdfast.storage.compaction import shrink
 from holdfast.storage.directory import (
-    DATABASES,
-    SCHEMA,
-    SCHEMA_KEY,
-    UUID_KEY,
+    DATA,
     allocate_lock_table,
+    check_length,
     code,
     create,
+    drop_aside,
     hold,
     make_durable,
     means_full,
     refusal,
+    write_bound,
 )
 from holdfast.storage.entries import Entries, Group, by_queue, pack
+from holdfast.storage.pages import META_PAGES
 from holdfast.storage.port import Batch
+from holdfast.storage.readers import Readers
+from holdfast.storage.schema import DATABASES_MAX, UUID_KEY, databases, read_identity
+from holdfast.storage.upgrades import upgrade
 from holdfast.units import MIB
 
 __all__ = ["LmdbStore"]
@@ -52,7 +57,6 @@ DISK_BYTES_PER_BYTE: Final = 3
 """The worst that LMDB makes of a value: 1.4 KB, of which one fits a page that was split in its middle."""
 DISK_BYTES_PER_ENTRY: Final = 48
 """Key, node header and slot of an entry on a page half full; the former covers it from 48 bytes on."""
-META_PAGES: Final = 2
 COMMIT_PAGES: Final = 64
 """Pages that any commit may copy: the paths to what it touches, and the list of free pages."""
 
@@ -86,16 +90,20 @@ class LmdbStore:
         self._lock_fd = hold(path)
         self._data_fd = -1
         try:
-            data = path / "data.mdb"
+            data = path / DATA
             if not data.exists() or not data.stat().st_size:
                 create(path)
+            drop_aside(path)
+            upgrade(path)
+            shrink(path)
             self._data_fd = os.open(data, os.O_RDWR)
+            check_length(path, self._data_fd)
             make_durable(path, self._data_fd)
             allocate_lock_table(path)
             self._env = _open(path, bytes_max)
-            self.uuid = self._read_identity()
+            self.uuid = read_identity(self._env, path)[1]
             with self._env.begin(write=True) as txn:
-                self._databases = [self._env.open_db(name, txn=txn) for name in DATABASES]
+                self._databases = databases(self._env, txn)
                 self._entries = Entries(self._databases[:-1])
                 self._tables = self._databases[-1]
                 self._page_bytes: int = txn.stat(self._tables)["psize"]
@@ -109,6 +117,8 @@ class LmdbStore:
                 # reserve, which appends leave: with more a full store would grow each time that it is opened.
                 bytes_max += lacking + -lacking % self._page_bytes
                 self._env.set_mapsize(bytes_max)
+            write_bound(self._lock_fd, bytes_max)
+            self._readers = Readers(self._env, self._data_fd)
             self._allocation = Allocation(self._data_fd, bytes_max)
             self._allocation.grow(used + self._ahead_bytes)
         except (lmdb.Error, OSError) as error:
@@ -194,6 +204,8 @@ class LmdbStore:
                     self._transact(batch, groups, leaving)
             except lmdb.Error as error:
                 raise self._failure("writing", error) from error
+            if self._readers.foreign:
+                self._readers.took(self._most_pages(batch))
             if self._on_point is not None:
                 self._on_point("committed")
 
@@ -295,6 +307,12 @@ class LmdbStore:
             needed += (len(value) // page + 1) * page  # a leaf each at the worst
         return needed
 
+    def _most_pages(self, batch: Batch) -> int:
+        """Pages that the batch may have written at the most."""
+        size = batch.bytes_appended or sum([len(value) for _, _, value in batch.appends])
+        rows = len(batch.appends) + len(batch.puts) + len(batch.retires)
+        return COMMIT_PAGES + (size * DISK_BYTES_PER_BYTE + rows * DISK_BYTES_PER_ENTRY) // self._page_bytes
+
     def _grow(self, needed: int) -> bool:
         """Allocate ahead where less than `_ahead_bytes` or `needed` is left at the end. Under `_writing`."""
         tail = self._tail_bytes()
@@ -320,8 +338,11 @@ class LmdbStore:
         with self._env.begin() as txn:
             stats = [txn.stat(), *[txn.stat(database) for database in self._databases]]
         used = sum([stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats])
-        last = self._env.info()["last_pgno"] + 1
+        info = self._env.info()
+        last = info["last_pgno"] + 1
         free = last - META_PAGES - used
+        if info["num_readers"] > 1:  # the most that there were: ours is one
+            free = min(free, self._readers.reusable_pages())
         free -= free * 8 // self._page_bytes + COMMIT_PAGES
         return end + (max(0, free) - last) * self._page_bytes
 
@@ -360,26 +381,13 @@ class LmdbStore:
         no_space = code(error) == errno.EIO and self._allocation.free_on_disk() < self._page_bytes
         return no_space or means_full(error)
 
-    def _read_identity(self) -> UUID:
-        with self._env.begin() as txn:
-            schema = txn.get(SCHEMA_KEY)
-            stored = txn.get(UUID_KEY)
-        if schema is None or stored is None:
-            raise StorageError(f"store {self.path}: data.mdb is an LMDB file, but not a Holdfast store")
-        if schema != SCHEMA:
-            raise StorageError(
-                f"store {self.path}: schema {schema.decode(errors='replace')} is not known to this version; "
-                f"accepted: {SCHEMA.decode()}"
-            )
-        return UUID(bytes=stored)
-
 
 def _open(path: Path, bytes_max: int) -> lmdb.Environment:
     # No readahead: entries are read once each, and what is read ahead counts as resident.
     return lmdb.open(
         str(path),
         map_size=bytes_max,
-        max_dbs=len(DATABASES),
+        max_dbs=DATABASES_MAX,
         max_readers=16,
         max_spare_txns=1,
         mode=0o600,

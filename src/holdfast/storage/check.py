@@ -1,0 +1,438 @@
+"""Reads everything that a stopped store holds, and says what is not as it should be, a line a finding.
+
+Rules of this file: changes nothing. First the pages, by `pread`; only a file whose trees are whole is then read
+through LMDB, which would die of the others. What a node keeps in two places (a queue's counters and its entries, a
+value and its chunks) is held against each other.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from struct import Struct
+from struct import error as StructError
+from typing import Any, Final
+from uuid import UUID
+
+import lmdb
+
+from holdfast.broker import entry, records
+from holdfast.broker.queue import COUNTERS
+from holdfast.errors import StorageError
+from holdfast.storage.copying import Watch, open_quiet
+from holdfast.storage.directory import DATA, hold, refusal
+from holdfast.storage.entries import CHUNK_BYTES
+from holdfast.storage.pages import SUB, Damage, Tree, Walk, read_root, tree_of
+from holdfast.storage.port import TABLES
+from holdfast.storage.schema import BACKUP_KEY, DATABASES, SCHEMA, SCHEMA_KEY, UUID_KEY, databases, read_identity
+
+__all__ = ["Checked", "check"]
+
+FINDINGS_MAX: Final = 1_000
+"""Findings that are kept; more are counted."""
+WATCH_EVERY: Final = 4_096
+"""Pages or records between two words to who watches."""
+
+PLACE: Final = Struct(">IQ")
+_ID: Final = Struct(">I")
+_STEADY: Final = b"steady"
+
+
+@dataclass(slots=True)
+class Checked:
+    """What was found. `backup`: when it was made, where it is one; `leaving`: entries of queues that were deleted."""
+
+    schema: int = 0
+    store: UUID | None = None
+    backup: str | None = None
+    pages: int = 0
+    queues: int = 0
+    entries: int = 0
+    bytes: int = 0
+    leaving: int = 0
+    found: int = 0
+    findings: list[str] = field(default_factory=list)
+
+    def find(self, text: str) -> None:
+        self.found += 1
+        if len(self.findings) < FINDINGS_MAX:
+            self.findings.append(text)
+
+
+@dataclass(slots=True)
+class _Queue:
+    """A queue as its rows tell it, and as its entries do."""
+
+    name: str
+    durable: bool
+    next_sequence: int = 1
+    messages: int = 0
+    size: int = 0
+    found: int = 0
+    found_size: int = 0
+    last: int = 0
+
+
+def check(path: Path, watch: Watch | None = None) -> Checked:
+    """Everything in the store, or the backup, in `path`. `watch` is told (done, all) of pages, then of records.
+
+    Raises `StorageError` where there is no store, a node runs on it, or its layout is not read here.
+    """
+    if not (path / DATA).is_file():
+        raise StorageError(f"store {path}: there is no store")
+    lock = hold(path) if os.access(path, os.W_OK) or (path / "lock").exists() else -1
+    checked = Checked()
+    try:
+        with (path / DATA).open("rb") as file:
+            whole = _check_pages(file.fileno(), checked, watch)
+        if whole:
+            with open_quiet(path) as env:
+                checked.schema, checked.store, checked.backup = read_identity(env, path)
+                if checked.schema != SCHEMA:
+                    raise StorageError(
+                        f"store {path}: found schema {checked.schema}, accepted for a check is {SCHEMA}: a node, or "
+                        "`holdfast store restore`, brings it to that"
+                    )
+                _Contents(env, checked, watch).check()
+    except (lmdb.Error, OSError) as error:
+        raise refusal(path, error) from error
+    finally:
+        if lock >= 0:
+            os.close(lock)
+    return checked
+
+
+# ---------------------------------------------------------------------------------------------------- pages
+
+
+def _check_pages(fd: int, checked: Checked, watch: Watch | None) -> bool:
+    """Whether the trees are whole, so that LMDB may read them."""
+    root = read_root(fd)
+    if root is None:
+        checked.find("data.mdb: it is no LMDB file of this machine's kind")
+        return False
+    length = os.fstat(fd).st_size
+    if length < root.bytes:
+        checked.find(f"data.mdb: cut short: found {length} bytes, accepted is {root.bytes}")
+        return False
+    seen = 0
+
+    def on_page() -> None:
+        nonlocal seen
+        seen += 1
+        if watch is not None and seen % WATCH_EVERY == 0:
+            watch(seen, max(seen, checked.pages))
+
+    checked.pages = root.last_page + 1
+    walk = Walk(fd, root, on_page)
+    try:
+        trees = [node for node in walk.nodes(root.main, "the unnamed database") if node.flags & SUB]
+        for node in trees:
+            _check_tree(walk, node.key, tree_of(node))
+        walk.free_list()
+    except Damage as damage:
+        checked.find(f"data.mdb: {damage}")
+        return False
+    if lost := walk.unaccounted():
+        checked.find(f"data.mdb: {lost} pages are neither used nor free: `holdfast store compact` gives them back")
+    return True
+
+
+def _check_tree(walk: Walk, key: bytes, tree: Tree) -> None:
+    what = f"database {key.decode(errors='replace')}"
+    before = b""
+    for node in walk.nodes(tree, what):
+        if node.key <= before:
+            raise Damage(f"{what}: key {node.key.hex()} comes after {before.hex()}")
+        before = node.key
+
+
+# ---------------------------------------------------------------------------------------------------- contents
+
+
+class _Contents:
+    """Records of the three databases, in one read transaction."""
+
+    def __init__(self, env: lmdb.Environment, checked: Checked, watch: Watch | None) -> None:
+        self.env = env
+        self.checked = checked
+        self.watch = watch
+        self.queues: dict[int, _Queue] = {}
+        self.leaving: set[int] = set()
+        """Ids of queues that were deleted, whose entries a node takes off the disk bit by bit."""
+
+    def check(self) -> None:
+        with self.env.begin() as txn:
+            if not self._has_databases(txn):
+                return
+            entries, chunks, gaps, tables = databases(self.env, txn)
+            self._tables(txn, tables)
+            self._entries(txn, entries, chunks, gaps)
+        checked = self.checked
+        checked.queues = len(self.queues)
+        for queue in self.queues.values():
+            where = f"queue {queue.name!r}"
+            if queue.found != queue.messages:
+                checked.find(f"{where}: its counter says {queue.messages} messages, found {queue.found}")
+            if queue.found_size != queue.size:
+                checked.find(f"{where}: its counter says {queue.size} bytes, found {queue.found_size}")
+            if queue.last >= queue.next_sequence:
+                checked.find(f"{where}: the next sequence is {queue.next_sequence}, found an entry at {queue.last}")
+
+    def _has_databases(self, txn: "lmdb.Transaction[bytes]") -> bool:
+        own = (SCHEMA_KEY, UUID_KEY, BACKUP_KEY)
+        with txn.cursor() as cursor:
+            there = [key for key in cursor.iternext(values=False) if key not in own]
+        for name in DATABASES:
+            if name not in there:
+                self.checked.find(f"data.mdb: there is no database {name.decode()}")
+        for key in there:
+            if key not in DATABASES:
+                self.checked.find(f"data.mdb: {key!r} is not known to this version")
+        return all(name in there for name in DATABASES)
+
+    # ------------------------------------------------------------------------------------------------ tables
+
+    def _tables(self, txn: "lmdb.Transaction[bytes]", tables: Any) -> None:
+        """The queues first: the other rows speak of them."""
+        rows: dict[str, list[tuple[bytes, bytes]]] = {name: [] for name in TABLES}
+        with txn.cursor(db=tables) as cursor:
+            for key, value in cursor:
+                name, nul, rest = key.partition(b"\0")
+                if not nul or (table := name.decode(errors="replace")) not in rows:
+                    self.checked.find(f"tables: key {key!r} belongs to no table")
+                else:
+                    rows[table].append((rest, value))
+        for table in TABLES:
+            for key, value in rows[table]:
+                self._row(table, key, value)
+
+    def _row(self, table: str, key: bytes, value: bytes) -> None:
+        try:
+            _ROWS[table](self, key, value)
+        except (StorageError, StructError, ValueError, KeyError, TypeError, AttributeError) as error:
+            self.checked.find(f"table {table}: row {key!r} cannot be read ({type(error).__name__}: {error})")
+
+    def _queue_row(self, key: bytes, value: bytes) -> None:
+        name = key.decode()
+        fields = records.unpack_map(value)
+        queue_id = int(fields["id"])
+        if not isinstance(fields["uuid"], UUID):
+            self.checked.find(f"queue {name!r}: it has no UUID")
+        if queue_id in self.queues:
+            self.checked.find(f"queue {name!r}: has the id {queue_id}, as queue {self.queues[queue_id].name!r} has")
+            return
+        self.queues[queue_id] = _Queue(name, bool(fields["durable"]))
+
+    def _subscription_row(self, key: bytes, value: bytes) -> None:
+        queue_id, name = records.split_cursor_key(key)
+        cursor = records.unpack_cursor(value)
+        if queue_id not in self.queues:
+            self.checked.find(f"subscription {name!r}: there is no queue with the id {queue_id}")
+        for first, last in cursor.finished:
+            if not cursor.floor <= first <= last:
+                self.checked.find(f"subscription {name!r}: it is at {cursor.floor}, finished {first} to {last}")
+                break
+
+    def _custody_row(self, key: bytes, value: bytes) -> None:
+        kind, rest = key[:1], key[1:]
+        if kind in (b"i", b"r"):
+            rest.decode()
+            _exactly(value, 8)
+        elif kind == b"m":
+            UUID(bytes=rest[:16])
+            rest[16:].decode()
+            _exactly(value, 8)
+        elif kind == b"o":
+            UUID(bytes=rest)
+        elif kind == b"n":
+            rest.decode()
+            UUID(bytes=value)
+        elif kind == b"h":
+            records.unpack_hop(value)
+        else:
+            raise ValueError(f"kind {kind!r}")
+
+    def _origin_row(self, key: bytes, value: bytes) -> None:
+        UUID(bytes=key)
+        origin = records.unpack_origin(value)
+        for first, _ in origin.finished:
+            if first <= origin.mark:
+                self.checked.find(f"origin {UUID(bytes=key)}: its mark is {origin.mark}, {first} is kept beyond it")
+                break
+
+    def _producer_row(self, key: bytes, value: bytes) -> None:
+        key.decode().index("\0")
+        records.unpack_producer(value)
+
+    def _node_row(self, key: bytes, value: bytes) -> None:
+        if key == _STEADY:
+            _exactly(value, 8)
+        elif key[:1] == b"q":
+            queue_id = _ID.unpack(key[1:])[0]
+            counted = COUNTERS.unpack(value)
+            queue = self.queues.get(queue_id)
+            if queue is None:
+                self.checked.find(f"counters of queue id {queue_id}: there is no such queue")
+            elif queue.durable:
+                queue.next_sequence, queue.messages, queue.size, _ = counted
+        elif key[:2] == b"cq":
+            _ID.unpack(key[2:])
+            list(records.PAIRS.iter_unpack(value))
+        elif key[:1] == records.LEAVING:
+            self.leaving.add(_ID.unpack(key[1:])[0])
+        else:
+            raise ValueError("no such row")
+
+    # ------------------------------------------------------------------------------------------------ entries
+
+    def _entries(self, txn: "lmdb.Transaction[bytes]", entries: Any, chunks: Any, gaps: Any) -> None:
+        """Record by record, with the chunks and the gaps beside them, which lie in the same order."""
+        total = txn.stat(entries)["entries"]
+        pieces = _Beside(txn.cursor(db=chunks), "chunks", self.checked)
+        left = _Beside(txn.cursor(db=gaps), "gaps", self.checked)
+        covered = (0, 0)
+        for key, record in self._watched(txn.cursor(db=entries), total):
+            if len(key) != PLACE.size or len(record) < 2:
+                self.checked.find(f"entries: key {key.hex()} of a record of {len(record)} bytes")
+                continue
+            queue_id, first = PLACE.unpack(key)
+            count = int.from_bytes(record[:2], "big")
+            if (queue_id, first) < covered:
+                self.checked.find(f"queue id {queue_id}, sequence {first}: two records hold it")
+            covered = (queue_id, first + max(1, count))
+            rest, rows = pieces.of(key), left.of(key)
+            if not count:
+                value = self._cut(queue_id, first, record, rest)
+                for row, _ in rows:
+                    self.checked.find(f"gaps: key {row.hex()} belongs to no record of several")
+                self._entry(queue_id, first, value)
+                continue
+            for row, _ in rest:
+                self.checked.find(f"chunks: key {row.hex()} belongs to a record of several")
+            for index, value in self._several(queue_id, first, count, record, rows[0][1] if rows else None):
+                self._entry(queue_id, first + index, value)
+        pieces.end()
+        left.end()
+
+    def _cut(self, queue_id: int, sequence: int, record: bytes, rest: list[tuple[bytes, bytes]]) -> bytes:
+        """The value of a record that is cut, from its pieces."""
+        found = [record[2:]]
+        if len(record) != CHUNK_BYTES:
+            self.checked.find(
+                f"queue id {queue_id}, sequence {sequence}: its first piece has {len(record)} bytes, "
+                f"accepted is {CHUNK_BYTES}"
+            )
+        for number, (key, piece) in enumerate(rest):
+            last = number == len(rest) - 1
+            if len(key) != PLACE.size + 4 or int.from_bytes(key[PLACE.size :], "big") != number:
+                self.checked.find(f"queue id {queue_id}, sequence {sequence}: chunk {number} is missing")
+            if not 0 < len(piece) <= CHUNK_BYTES or (not last and len(piece) != CHUNK_BYTES):
+                self.checked.find(f"queue id {queue_id}, sequence {sequence}: chunk {number} has {len(piece)} bytes")
+            found.append(piece)
+        return b"".join(found)
+
+    def _several(
+        self, queue_id: int, first: int, count: int, record: bytes, gone_row: bytes | None
+    ) -> Iterator[tuple[int, bytes]]:
+        """(index, value) of what is still there of a record of several."""
+        where = f"queue id {queue_id}, sequence {first}"
+        base = 2 + 4 * count
+        ends = Struct(f">{count}I").unpack_from(record, 2) if base <= len(record) else (-1,)
+        if ends[-1] != len(record) - base or any(start > end for start, end in pairwise((0, *ends))):
+            self.checked.find(f"{where}: a record of {len(record)} bytes does not hold its {count} entries")
+            return
+        gone = 0 if gone_row is None else int.from_bytes(gone_row, "little")
+        if gone_row is not None and (len(gone_row) != (count + 7) // 8 or not 0 < gone < (1 << count) - 1):
+            self.checked.find(f"{where}: its gaps are {gone_row.hex()}, for {count} entries")
+        start = base
+        for index, end in enumerate(ends):
+            if not gone >> index & 1:
+                yield index, record[start : base + end]
+            start = base + end
+
+    def _watched(self, cursor: Any, total: int) -> Iterator[tuple[bytes, bytes]]:
+        with cursor:
+            for number, record in enumerate(cursor):
+                if self.watch is not None and number % WATCH_EVERY == 0:
+                    self.watch(number, total)
+                yield record
+
+    def _entry(self, queue_id: int, sequence: int, value: bytes) -> None:
+        self.checked.entries += 1
+        queue = self.queues.get(queue_id)
+        size = _size(value)
+        if queue is None:
+            if queue_id in self.leaving:
+                self.checked.leaving += 1
+            else:
+                self.checked.find(f"queue id {queue_id}, sequence {sequence}: there is no such queue")
+            return
+        queue.found += 1
+        queue.last = sequence
+        if size is None:
+            self.checked.find(f"queue {queue.name!r}, sequence {sequence}: {len(value)} bytes that are no entry")
+            return
+        self.checked.bytes += size
+        queue.found_size += size
+        if not sequence:
+            self.checked.find(f"queue {queue.name!r}: an entry with the sequence 0")
+        if not queue.durable:
+            self.checked.find(f"queue {queue.name!r}, sequence {sequence}: on disk, though it is kept in memory")
+
+
+def _size(value: bytes) -> int | None:
+    """The entry's size as its queue counts it; None where the bytes are no entry."""
+    try:
+        item = entry.unpack(value)
+    except (StorageError, StructError, ValueError):
+        return None
+    size = entry.size_of(value)
+    return size if 0 <= item.size == size else None
+
+
+def _exactly(value: bytes, size: int) -> None:
+    if len(value) != size:
+        raise ValueError(f"{len(value)} bytes, accepted is {size}")
+
+
+_ROWS: Final[dict[str, Callable[[_Contents, bytes, bytes], None]]] = {
+    "queues": _Contents._queue_row,
+    "subscriptions": _Contents._subscription_row,
+    "custody": _Contents._custody_row,
+    "origins": _Contents._origin_row,
+    "producers": _Contents._producer_row,
+    "node": _Contents._node_row,
+}
+
+
+class _Beside:
+    """Rows of another database whose keys begin as the records' do, read beside them; what no record asks for is an
+    orphan."""
+
+    def __init__(self, cursor: Any, name: str, checked: Checked) -> None:
+        self._rows = iter(cursor)
+        self._name = name
+        self._checked = checked
+        self._next: tuple[bytes, bytes] | None = next(self._rows, None)
+
+    def of(self, key: bytes) -> list[tuple[bytes, bytes]]:
+        """The rows that belong to the record at `key`; records are asked for in order."""
+        found: list[tuple[bytes, bytes]] = []
+        while self._next is not None and self._next[0][: PLACE.size] <= key:
+            row = self._next
+            self._next = next(self._rows, None)
+            if row[0][: PLACE.size] == key:
+                found.append(row)
+            else:
+                self._orphan(row[0])
+        return found
+
+    def end(self) -> None:
+        while self._next is not None:
+            self._orphan(self._next[0])
+            self._next = next(self._rows, None)
+
+    def _orphan(self, key: bytes) -> None:
+        self._checked.find(f"{self._name}: key {key.hex()} belongs to no entry")
