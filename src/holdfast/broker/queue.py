@@ -20,7 +20,10 @@ COUNTERS: Final = Struct(">QQQQ")
 """next sequence, messages, bytes, mark of the shared cursor."""
 
 RECLAIM_COUNT: Final = 2_000
-"""Entries that one turn takes off the disk behind the slowest cursor."""
+"""Entries that one turn takes off the disk behind the slowest cursor, or for a purge."""
+
+RETIRES_MAX: Final = 8_000
+"""With so many in the turn's batch, a commit comes before more of the kind: a batch is never as deep as a queue."""
 
 
 class Settings(Protocol):
@@ -110,6 +113,8 @@ class Queue:
     reclaiming: bool = False
     reclaim_from: int = 0
     """All below left the disk, or does with the batches under way."""
+    sweeping: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges of sequences, the highest first, whose entries nobody needs any more: they leave some each turn."""
     ephemeral: dict[int, bytes] = field(default_factory=dict)
     """The entries themselves where the queue is not durable."""
 
@@ -223,14 +228,14 @@ class Queue:
     def head(self) -> int:
         """The lowest visible sequence that is neither finished nor leaving, `visible` where there is none."""
         shared = self.shared
-        first = 0
+        first = shared.floor
         while found := self.read(first, count_max=64, bytes_max=64 * 1024):
             for sequence, _ in found:
                 if shared.tracked or (sequence >= shared.position and sequence not in shared.finished):
                     return sequence
                 if sequence in shared.shown or sequence in shared.returned:
                     return sequence
-            first = found[-1][0] + 1
+            first = max(found[-1][0], shared.finished.end_of_run(found[-1][0])) + 1
         return self.visible
 
     def oldest_wall_ms(self) -> int | None:
@@ -280,32 +285,36 @@ class Queue:
         self.expired_total += 1
         self.retire(sequence, entry.size_of(value))
 
-    def purge(self) -> list[tuple[int, bytes]]:
-        """Retires all that no taker holds and no named cursor still needs; returns what left, as (sequence, value).
+    def begin_purge(self) -> int:
+        """From now on nothing below the answer, a sequence, is offered any more; `purge_some` takes it off the disk."""
+        shared = self.shared
+        shared.prefetched.clear()
+        shared.position = max(shared.position, self.visible)
+        return self.visible
 
-        Values only of a transmission queue: of another, which may be large, nobody needs them.
+    def purge_some(self, first: int, end: int) -> tuple[list[tuple[int, bytes]], int]:
+        """One turn's share of a purge of [first, end): what left, as (sequence, value), and where to go on.
+
+        Stays: what a taker holds, and everything once a named cursor is there. Values only of a transmission queue:
+        of another, which may be large, nobody needs them.
         """
         if self.named:
-            return []
+            return [], end
+        if len(self.work.batch.retires) >= RETIRES_MAX:
+            return [], first
+        found = self.read(first, count_max=RECLAIM_COUNT, bytes_max=4 * READ_BYTES)
+        leaving = self._leaving() if found else set()
+        shared = self.shared
+        keeps = self.name.startswith("@")  # its end is told
         gone = []
-        first = 0
-        while True:
-            chunk = self.read(first, count_max=1_000, bytes_max=4 * 1024 * 1024)
-            if not chunk:
-                break
-            for sequence, value in chunk:
-                shared = self.shared
-                left_already = sequence in shared.finished or (
-                    sequence < shared.position and sequence not in shared.returned
-                )
-                if sequence not in shared.shown and not left_already:
-                    self.retire(sequence, entry.size_of(self.cache.get(sequence, value)))
-                    self.shared.forget(sequence)
-                    gone.append((sequence, value if self.name.startswith("@") else b""))  # its end is told
-            first = chunk[-1][0] + 1
-        self.shared.prefetched.clear()
-        self.shared.position = max(self.shared.position, self.visible)
-        return gone
+        for sequence, value in found:
+            if sequence >= end:
+                return gone, end
+            if sequence not in shared.shown and sequence not in leaving:
+                self.retire(sequence, entry.size_of(self.cache.get(sequence, value)))
+                shared.forget(sequence)
+                gone.append((sequence, value if keeps else b""))
+        return gone, found[-1][0] + 1 if found else end
 
     # ------------------------------------------------------------------------------------------------ cursors
 
@@ -340,24 +349,50 @@ class Queue:
                 shared.finished.add(first, last)
             shared.advance(gone.floor)
         if not self.named:
-            self._retire_range(self.reclaim_from, shared.floor - 1)
-            self.reclaim_from = max(self.reclaim_from, shared.floor)
-            for first, last in shared.finished:
-                self._retire_range(first, last)
-            shared.tracked = False
-            self.dirty_cursors.pop("", None)
-            self.deleted_cursors.append("")
+            self.untrack()
         self.touch_counters()
         self.touch()
 
-    def _retire_range(self, first: int, last: int) -> None:
-        """Retires what is stored of `[first, last]`, but for what leaves already."""
+    def untrack(self) -> None:
+        """The shared cursor is alone again: what it had finished leaves the disk, a bounded number each turn.
+
+        Its record, which says what that is, stays until the last of it is gone: a restart goes on with it.
+        """
+        shared = self.shared
+        finished = [(self.reclaim_from, shared.floor - 1), *shared.finished]
+        self.sweeping = [(first, last) for first, last in reversed(finished) if first <= last]
+        self.reclaim_from = max(self.reclaim_from, shared.floor)
+        self.reclaiming = False
+        shared.tracked = False
+        self.dirty_cursors.pop("", None)
+        self.touch()
+
+    def _sweep_some(self) -> None:
+        """One turn's share of `sweeping`."""
+        sweeping = self.sweeping
         leaving = self._leaving()
-        while first <= last and (found := self.read(first, count_max=READ_COUNT, bytes_max=READ_BYTES)):
+        left = RECLAIM_COUNT
+        while sweeping and left > 0:
+            first, last = sweeping.pop()
+            found = self.read(first, count_max=left, bytes_max=4 * READ_BYTES)
             for sequence, value in found:
-                if sequence <= last and sequence not in leaving:
+                if sequence > last:
+                    break
+                if sequence not in leaving:
                     self.retire(sequence, entry.size_of(value))
-            first = found[-1][0] + 1
+            left -= max(1, len(found))
+            if not found:
+                sweeping.clear()
+            elif found[-1][0] < last:
+                sweeping.append((found[-1][0] + 1, last))
+            else:
+                while sweeping and sweeping[-1][1] < found[-1][0]:
+                    sweeping.pop()
+        if not sweeping and not self.shared.tracked:
+            self.deleted_cursors.append("")
+            self.touch_counters()
+        else:
+            self.touch()
 
     def _leaving(self) -> set[int]:
         """Sequences whose retirement is in the turn's batch or in the commit under way: the store has them still."""
@@ -370,7 +405,14 @@ class Queue:
         self.touch()
 
     def reclaim_some(self) -> None:
-        """One turn's share of `reclaim`."""
+        """One turn's share of `reclaim`, and of what a deleted subscription left."""
+        if not self.reclaiming and not self.sweeping:
+            return
+        if len(self.work.batch.retires) >= RETIRES_MAX:
+            self.touch()
+            return
+        if self.sweeping:
+            self._sweep_some()
         if not self.reclaiming:
             return
         low = min((cursor.floor for cursor in self.readers() if cursor.tracked), default=0)
