@@ -166,7 +166,7 @@ def check_length(path: Path, data_fd: int) -> None:
     length = os.fstat(data_fd).st_size
     if length < root.bytes:
         raise StorageError(
-            f"store {path}: data.mdb is cut short: found {length} bytes, its root speaks of {root.bytes}"
+            f"store {path}: data.mdb is cut short: found {length} bytes, accepted is {root.bytes}"
         )
 
 
