@@ -21,6 +21,9 @@ READ_COUNT: Final = 256
 READ_BYTES: Final = 1024 * 1024
 """What one visit to the store fetches ahead of a cursor."""
 
+RETIRES_MAX: Final = 8_000
+"""With so many in the turn's batch a commit comes before more is dropped: no batch is as deep as a queue."""
+
 FINISHED_MAX: Final = 16_384
 """Ranges kept above the floor; at the bound nothing new is offered until what lies below is done."""
 
@@ -224,6 +227,7 @@ class Cursor:
 
     def _next(self) -> tuple[int, bytes] | None:
         queue = self.queue
+        dropped = 0
         while True:
             if self.returned:
                 sequence = heappop(self.returned)
@@ -238,6 +242,10 @@ class Cursor:
                 sequence, value = found
             if queue.expired(value) and not queue.name.startswith("@"):  # in transit its end goes in its place
                 queue.drop_expired(self, sequence, value)
+                dropped += 1
+                if dropped >= RETIRES_MAX or len(queue.work.batch.retires) >= RETIRES_MAX:
+                    queue.touch()  # a backlog of what has expired is not one turn's work
+                    return None
                 continue
             return sequence, value
 
@@ -268,6 +276,7 @@ class Cursor:
             self._skip_to(sequence)
             self.position = sequence + 1
             if sequence in self.finished or (self.tracked and sequence < self.floor):
+                self.position = max(self.position, self.floor, self.finished.end_of_run(sequence) + 1)
                 continue
             return sequence, value
         if self.position < queue.visible:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from holdfast.broker import entry
-from holdfast.broker.cursor import READ_BYTES, READ_COUNT, Cursor
+from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX, Cursor
 from holdfast.broker.port import Batch, EntryReader
 
 COUNTERS: Final = Struct(">QQQQ")
@@ -21,9 +21,6 @@ COUNTERS: Final = Struct(">QQQQ")
 
 RECLAIM_COUNT: Final = 2_000
 """Entries that one turn takes off the disk behind the slowest cursor, or for a purge."""
-
-RETIRES_MAX: Final = 8_000
-"""With so many in the turn's batch, a commit comes before more of the kind: a batch is never as deep as a queue."""
 
 
 class Settings(Protocol):
@@ -306,7 +303,7 @@ class Queue:
         leaving = self._leaving() if found else set()
         shared = self.shared
         keeps = self.name.startswith("@")  # its end is told
-        gone = []
+        gone: list[tuple[int, bytes]] = []
         for sequence, value in found:
             if sequence >= end:
                 return gone, end
@@ -364,7 +361,7 @@ class Queue:
         self.reclaim_from = max(self.reclaim_from, shared.floor)
         self.reclaiming = False
         shared.tracked = False
-        self.dirty_cursors.pop("", None)
+        self.dirty(shared)
         self.touch()
 
     def _sweep_some(self) -> None:
@@ -374,25 +371,26 @@ class Queue:
         left = RECLAIM_COUNT
         while sweeping and left > 0:
             first, last = sweeping.pop()
-            found = self.read(first, count_max=left, bytes_max=4 * READ_BYTES)
+            found = self.read(first, count_max=min(left, last - first + 2), bytes_max=4 * READ_BYTES)
+            left -= max(1, len(found))
             for sequence, value in found:
-                if sequence > last:
+                if sequence > last:  # the next that is there: ranges before it have nothing
+                    while sweeping and sweeping[-1][1] < sequence:
+                        sweeping.pop()
                     break
                 if sequence not in leaving:
                     self.retire(sequence, entry.size_of(value))
-            left -= max(1, len(found))
-            if not found:
-                sweeping.clear()
-            elif found[-1][0] < last:
-                sweeping.append((found[-1][0] + 1, last))
             else:
-                while sweeping and sweeping[-1][1] < found[-1][0]:
-                    sweeping.pop()
-        if not sweeping and not self.shared.tracked:
+                if found:
+                    sweeping.append((found[-1][0] + 1, last))
+                else:
+                    sweeping.clear()
+        if sweeping:
+            self.touch()
+        elif not self.shared.tracked:
+            self.dirty_cursors.pop("", None)
             self.deleted_cursors.append("")
             self.touch_counters()
-        else:
-            self.touch()
 
     def _leaving(self) -> set[int]:
         """Sequences whose retirement is in the turn's batch or in the commit under way: the store has them still."""

@@ -68,6 +68,11 @@ class Catalog:
         self.replaced: dict[UUID, None] = {}
         """Stores that a neighbour's name had before, whose gaps are still to be closed."""
         self.hops: dict[bytes, tuple[bytes, int]] = {}
+        self.by_id: dict[int, Queue] = {}
+        self.transit: dict[str, Queue] = {}
+        """Transmission queues by destination."""
+        self.leaving: dict[int, int] = {}
+        """Ids of deleted queues whose entries still leave the disk, and the sequence where that goes on."""
         self.next_queue_id = 1
         self._load()
 
@@ -97,14 +102,20 @@ class Catalog:
                 self.work.batch.deletes.append(("node", b"c" + records.counters_key(queue.queue_id)))
             if settings.get(name, stored) != stored:
                 self._store(queue)
-        by_id = {queue.queue_id: queue for queue in self.queues.values()}
+        for key in small:
+            if key[:1] == records.LEAVING:
+                queue_id = int.from_bytes(key[1:], "big")
+                self.leaving[queue_id] = 0
+                self.next_queue_id = max(self.next_queue_id, queue_id + 1)
         for key, data in store.table("subscriptions"):
             queue_id, name = records.split_cursor_key(key)
-            if queue_id in by_id:
-                self._load_cursor(by_id[queue_id], name, records.unpack_cursor(data))
+            if queue_id in self.by_id:
+                self._load_cursor(self.by_id[queue_id], name, records.unpack_cursor(data))
         for queue in self.queues.values():
             if queue.named:
                 queue.reclaim()
+            elif queue.shared.tracked:  # its last subscription was deleted, and what that kept had not all left
+                queue.untrack()
         for key, data in store.table("producers"):
             producer_name, _, address = key.decode().partition("\0")
             epoch, used_ms, stored_numbers = records.unpack_producer(data)
@@ -156,7 +167,9 @@ class Catalog:
             clock=self.clock,
             work=self.work,
         )
-        self.queues[config.name] = queue
+        self.queues[config.name] = self.by_id[queue_id] = queue
+        if config.name.startswith("@"):
+            self.transit[config.name[1:]] = queue
         self.next_queue_id = max(self.next_queue_id, queue_id + 1)
         return queue
 
@@ -176,8 +189,11 @@ class Catalog:
         return queue
 
     def delete(self, queue: Queue) -> None:
-        """Forgets a queue that no link holds and that is empty of entries."""
+        """Forgets a queue that no link holds, at once; its entries leave the disk in the turns to come."""
         batch = self.work.batch
+        if queue.config.durable and queue.messages:
+            self.leaving[queue.queue_id] = 0
+            batch.puts["node", records.leaving_key(queue.queue_id)] = b"\1"
         batch.deletes.append(("queues", queue.name.encode()))
         batch.deletes.append(("node", records.counters_key(queue.queue_id)))
         for name in ("", *queue.named, *queue.deleted_cursors):
@@ -195,7 +211,13 @@ class Catalog:
         self.work.counted.pop(queue, None)
         for sequence in list(queue.cache):
             queue.uncache(sequence)
-        del self.queues[queue.name]
+        del self.queues[queue.name], self.by_id[queue.queue_id]
+
+    def has_left(self, queue_id: int) -> None:
+        """Nothing of that deleted queue is on disk any more once this turn's batch is."""
+        del self.leaving[queue_id]
+        self.work.batch.puts.pop(("node", records.leaving_key(queue_id)), None)
+        self.work.batch.deletes.append(("node", records.leaving_key(queue_id)))
 
     def local(self, name: str) -> Queue | None:
         """The queue of that name; made where the node makes what clients name. None where there is none."""
@@ -223,7 +245,7 @@ class Catalog:
 
     def transmissions(self) -> list[tuple[str, Queue]]:
         """(destination, queue) of each, by name."""
-        return sorted((name[1:], queue) for name, queue in self.queues.items() if name.startswith("@"))
+        return sorted(self.transit.items())
 
     # ------------------------------------------------------------------------------------------------ the rest
 

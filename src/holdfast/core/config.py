@@ -122,7 +122,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """A node. `create_queues`: any address that a client names becomes a durable queue.
+    """A node. `create_queues`: any address that a client names becomes a durable queue. `telemetry`: whether
+    anybody reads the periodic records.
 
     `forwarding`: (destination, neighbour that its messages go to next); a neighbour needs none to be reached itself.
     """
@@ -134,6 +135,7 @@ class NodeConfig:
     queues: tuple[QueueConfig, ...] = ()
     users: tuple[UserConfig, ...] = ()
     create_queues: bool = False
+    telemetry: bool = True
     telemetry_messages: bool = False
     telemetry_interval_s: float = 1.0
     limits: Limits = Limits()
@@ -150,9 +152,11 @@ class NodeConfig:
             ("user", [user.name for user in self.users]),
             ("route", [destination for destination, _ in self.forwarding]),
         ):
-            for index, name in enumerate(names):
-                if name in names[:index]:
+            seen = set()
+            for name in names:
+                if name in seen:
                     raise ConfigError(f"{what} {name!r}: found twice, accepted is once")
+                seen.add(name)
         for neighbour in self.neighbours:
             neighbour.validate()
             if neighbour.name == self.name:

@@ -76,14 +76,6 @@ def annotate_entries(core: "NodeCore", queue: Queue, sequences: list[int], added
             queue.ephemeral[sequence] = merged
 
 
-def purge(core: "NodeCore", queue: Queue) -> int:
-    """Empties a queue but for what is in somebody's hands; in transmission, tombstones take the places."""
-    gone = queue.purge()
-    if queue.name.startswith("@"):
-        end_in_transit(core, [(queue, sequence, value) for sequence, value in gone])
-    return len(gone)
-
-
 def end_in_transit(core: "NodeCore", gone: list[tuple[Queue, int, bytes]]) -> None:
     """Tombstones for entries that leave with this batch; where it is refused, they are back in their places."""
     if not gone:
@@ -92,6 +84,7 @@ def end_in_transit(core: "NodeCore", gone: list[tuple[Queue, int, bytes]]) -> No
     batch = core.work.batch
     batch.retires[:] = [item for item in batch.retires if item not in places]
     core.turn.moves += gone
+    core.work.moved += places
     for queue, _, value in gone:
         tombstone(core, queue, value)
 

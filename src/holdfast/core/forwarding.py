@@ -204,7 +204,7 @@ class Forwarding:
         return self._may_share(queue, size) and core.has_room(size, forwarding=True, reserve=RESERVE_BYTES)
 
     def _may_share(self, queue: Queue, size: int) -> bool:
-        share = RESERVE_BYTES // max(1, sum(name.startswith("@") for name in self.core.catalog.queues))
+        share = RESERVE_BYTES // max(1, len(self.core.catalog.transit))
         return not queue.messages or queue.bytes_held + size <= share
 
     def window(self, destination: str) -> int:

@@ -40,7 +40,7 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
         core.catalog.identities[name] = 1
         core.catalog.receipts[name] = 0
         core.catalog.put_receipt(name)
-        first = 0
+        first = core.sequences_at_start.get(name, 1)  # what this life numbered it also appended
         while found := queue.read(first, count_max=1_000, bytes_max=8 * 1024 * 1024):
             for sequence, value in found:
                 _rename(core, queue, name, sequence, value, old, lives.get(name, 1))

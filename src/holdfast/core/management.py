@@ -19,7 +19,6 @@ from holdfast.broker.queue import Queue
 from holdfast.core.catalog import DEAD_LETTERS, WAITING
 from holdfast.core.config import QueueConfig
 from holdfast.core.egress import Egress, too_large
-from holdfast.core.endings import purge
 from holdfast.core.ingress import ACCEPTED, Ingress, rejection
 from holdfast.core.peer import Peer
 from holdfast.core.report import queue_map, status
@@ -43,6 +42,13 @@ class Answer(NamedTuple):
     stored: bool = False
 
 
+class Later:
+    """An operation whose end comes in a later turn: it calls `answer` then, once."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[Answer], None] = lambda answer: None
+
+
 class Refused(Exception):
     """An operation that ends in a status other than 2xx; becomes an Answer."""
 
@@ -51,7 +57,7 @@ class Refused(Exception):
         self.answer = Answer(status, description, {})
 
 
-Operation = Callable[["NodeCore", str, dict[str, Any]], Answer]
+Operation = Callable[["NodeCore", str, dict[str, Any]], "Answer | Later"]
 
 
 # ------------------------------------------------------------------------------------------------ arguments
@@ -133,19 +139,21 @@ def queue_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answ
         raise Refused(409, f"queue {name!r} has links")
     if queue.named:
         raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
-    purged = purge(core, queue)
+    purged = queue.messages
     core.catalog.delete(queue)
     core.forget_queue(queue)
     return Answer(200, "OK", {"purged": Ulong(purged)}, stored=True)
 
 
-def queue_purge(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+def queue_purge(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Later:
     queue = _queue(core, name)
     if name == WAITING:
         raise Refused(409, f"queue {name!r} belongs to the node: SKIP closes the gaps that its messages wait for")
     if queue.named:
         raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
-    return Answer(200, "OK", {"purged": Ulong(purge(core, queue))}, stored=True)
+    later = Later()
+    core.chores.purge(queue, lambda gone: later.answer(Answer(200, "OK", {"purged": Ulong(gone)}, stored=True)))
+    return later
 
 
 def queue_skip(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
@@ -374,6 +382,13 @@ class RequestLink(Ingress):
             answer = function(core, name, {str(key): value for key, value in arguments.items()})
         except Refused as refused:
             answer = refused.answer
+        if isinstance(answer, Later):
+            answer.answer = lambda ended: self._answer(properties, ended)
+        else:
+            self._answer(properties, answer)
+
+    def _answer(self, properties: Properties, answer: Answer) -> None:
+        core = self.core
         reply = Message(
             properties=Properties(
                 to=properties.reply_to,

@@ -17,6 +17,7 @@ from holdfast.broker.port import Batch
 from holdfast.broker.queue import Clock, Queue, Work
 from holdfast.core import attach, events, sessions
 from holdfast.core.catalog import STEADY_KEY, Catalog, Tables
+from holdfast.core.chores import Chores
 from holdfast.core.config import NodeConfig
 from holdfast.core.destination import Destination
 from holdfast.core.doors import open_door, welcome
@@ -26,7 +27,7 @@ from holdfast.core.hops import CustodyReceiver, CustodySender
 from holdfast.core.ingress import Ingress, ProducerLink
 from holdfast.core.management import ReplyLink
 from holdfast.core.peer import Peer
-from holdfast.core.report import measure
+from holdfast.core.report import Meter
 from holdfast.core.turn import Turn
 from holdfast.core.undo import undo
 
@@ -67,6 +68,7 @@ class NodeCore:
         self.steady_at_start_ms = self.clock.steady_ms
         self._steady_stored_ms = 0
         self.identities_at_start = dict(self.catalog.identities)
+        self.sequences_at_start = {name: queue.next_sequence for name, queue in self.catalog.transit.items()}
         self.room_bytes = store.room_bytes()
         self.commands: list[events.Command] = []
         self.connections: dict[int, Peer] = {}
@@ -89,7 +91,8 @@ class NodeCore:
         self.stopping = False
         self.stopped = False
         self.telemetry_at = now
-        self.totals: dict[str, tuple[int, int, int]] = {}
+        self.meter = Meter(self)
+        self.chores = Chores(self)
         self.destination = Destination(self)
         self.forwarding = Forwarding(self)
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
@@ -124,7 +127,9 @@ class NodeCore:
 
     def next_deadline(self) -> float | None:
         """When `TimerFired` is wanted at the latest, on `now`'s scale."""
-        if self.work.busy and self.in_flight is None:
+        if (self.work.busy or self.chores.busy) and self.in_flight is None:
+            return self.now
+        if self.meter.pending:
             return self.now
         deadlines: list[float] = [self.telemetry_at]
         if self.retire_at is not None and self.in_flight is None:
@@ -288,7 +293,8 @@ class NodeCore:
         """Nothing is kept of a queue that was deleted."""
         self._producers.pop(queue, None)
         self._readers.pop(queue, None)
-        self.totals.pop(queue.name, None)
+        self.meter.totals.pop(queue.name, None)
+        self.chores.forget(queue)
 
     def next_hop(self, destination: str) -> sessions.Neighbour | None:
         """The neighbour that a message for `destination` goes to next, None where no way is known."""
@@ -360,6 +366,8 @@ class NodeCore:
         work = self.work
         if self.destination.blocked:
             self.destination.retry_blocked()
+        if self.chores.busy:
+            self.chores.step()
         busy, work.busy = work.busy, {}
         for queue in busy:
             queue.reclaim_some()
@@ -552,7 +560,9 @@ class NodeCore:
                 self.room_bytes = self.store.room_bytes()
                 self.refills.update(self.starved)
                 self.starved.clear()
-            measure(self)
+            self.meter.begin()
+        if self.meter.pending:
+            self.meter.some()
 
     def _stop(self) -> None:
         if self.stopping:

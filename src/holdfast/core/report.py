@@ -4,13 +4,23 @@ Rules of this file: reads, never changes; names of fields are OPERATOR's contrac
 docs/management.md).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.types import Ulong
 from holdfast.broker.queue import Queue
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
+
+
+QUEUES_A_TURN: Final = 100
+"""Records of queues that one turn makes: each reads the oldest entry, all together a millisecond or two."""
+
+LOOKS_A_TURN: Final = 2_000
+"""Queues without anything to say that one turn looks at."""
+
+QUEUES_MAX: Final = 1_000
+"""Records of queues in one interval."""
 
 
 def queue_map(core: "NodeCore", queue: Queue) -> dict[str, Any]:
@@ -36,15 +46,56 @@ def queue_map(core: "NodeCore", queue: Queue) -> dict[str, Any]:
     }
 
 
-def measure(core: "NodeCore") -> None:
-    """Records of every queue that has something to say, and of every custody sender."""
-    interval_s = core.config.telemetry_interval_s
-    for queue in core.catalog.queues.values():
-        before = core.totals.get(queue.name, (0, 0, 0))
-        core.totals[queue.name] = now = (queue.in_total, queue.out_total, queue.messages)
-        if now == before and not queue.messages:
-            continue
-        before_in, before_out, _ = before
+class Meter:
+    """The records of each interval: of queues that have something to say, and of every custody sender.
+
+    Of many queues a turn tells some; an interval tells QUEUES_MAX, and the next one begins with the others.
+    """
+
+    def __init__(self, core: "NodeCore") -> None:
+        self.core = core
+        self.totals: dict[str, tuple[int, int, int, float]] = {}
+        """By queue, as last told: in, out, messages, and when."""
+        self.pending: list[Queue] = []
+        """Still to be looked at in this interval, the next one last."""
+        self._left = 0
+        self._next = 0
+
+    def begin(self) -> None:
+        """A new interval, unless the one before is still being told; with nobody to read them there is none."""
+        if self.pending or not self.core.config.telemetry:
+            return
+        queues = list(self.core.catalog.queues.values())
+        start = self._next if self._next < len(queues) else 0
+        self.pending = [*queues[start:], *queues[:start]][::-1]
+        self._next = start
+        self._left = QUEUES_MAX
+        _measure_senders(self.core)
+
+    def some(self) -> None:
+        """This turn's share."""
+        told = 0
+        for _ in range(min(LOOKS_A_TURN, len(self.pending))):
+            told += self._tell(self.pending.pop())
+            self._next += 1
+            if told >= QUEUES_A_TURN:
+                break
+        self._left -= told
+        if self._left <= 0:
+            self.pending.clear()
+        count = len(self.core.catalog.queues)
+        self._next = self._next % count if count else 0
+
+    def _tell(self, queue: Queue) -> bool:
+        core = self.core
+        interval_s = core.config.telemetry_interval_s
+        if core.catalog.queues.get(queue.name) is not queue:  # deleted since the interval began
+            return False
+        before_in, before_out, messages, at = self.totals.get(queue.name, (0, 0, 0, core.now - interval_s))
+        self.totals[queue.name] = (queue.in_total, queue.out_total, queue.messages, core.now)
+        if (queue.in_total, queue.out_total, queue.messages) == (before_in, before_out, messages) and not messages:
+            return False
+        passed_s = max(interval_s, core.now - at)
         oldest = queue.oldest_wall_ms()
         core.record(
             "queue",
@@ -55,11 +106,15 @@ def measure(core: "NodeCore") -> None:
                 "oldest_s": None if oldest is None else max(0, core.clock.wall_ms - oldest) / 1000,
                 "in_total": queue.in_total,
                 "out_total": queue.out_total,
-                "in_per_s": round(max(0, queue.in_total - before_in) / interval_s, 3),  # a refused turn takes back
-                "out_per_s": round((queue.out_total - before_out) / interval_s, 3),
+                "in_per_s": round(max(0, queue.in_total - before_in) / passed_s, 3),  # a refused turn takes back
+                "out_per_s": round((queue.out_total - before_out) / passed_s, 3),
                 "next_sequence": queue.next_sequence,
             },
         )
+        return True
+
+
+def _measure_senders(core: "NodeCore") -> None:
     for neighbour in core.neighbours.values():
         for destination, sender in neighbour.senders.items():
             core.record(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.broker import entry
 from holdfast.broker.port import Batch
-from holdfast.broker.records import pack_origin
+from holdfast.broker.records import pack_origin, split_cursor_key
 from holdfast.core.turn import Turn
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
     """Puts back what the turn changed; what leaves, and what no append needs, goes into `retry`."""
     batch = turn.batch
-    by_id = {queue.queue_id: queue for queue in core.catalog.queues.values()}
+    by_id = core.catalog.by_id
     for queue_id, sequence, value in batch.appends:
         queue = by_id.get(queue_id)
         if queue is not None:
@@ -54,11 +54,12 @@ def undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
             continue
         if table in ("queues", "node") or (table == "custody" and key[:1] in b"rnmo"):
             retry.puts.setdefault((table, key), record)
-    for queue in core.catalog.queues.values():
-        for name in ("", *queue.named):
-            cursor = queue.named.get(name, queue.shared)
-            if name or cursor.tracked:
-                queue.dirty(cursor)
+    for table, key in batch.puts:
+        if table == "subscriptions":
+            queue_id, name = split_cursor_key(key)
+            queue = by_id.get(queue_id)
+            if queue is not None and (name in queue.named or (not name and (queue.shared.tracked or queue.sweeping))):
+                queue.dirty(queue.named.get(name, queue.shared))
     for producer, stored in turn.producers.items():
         producer.stored = stored
         core.catalog.put_producer(producer)

@@ -305,6 +305,7 @@ def _settings(
         queues=tuple(QueueConfig(**table) for table in document.get("queue", ())),
         users=tuple(_user(table) for table in document.get("user", ())),
         create_queues=node.get("create_queues", create_queues),
+        telemetry="file" in telemetry,
         telemetry_messages=telemetry.get("messages", False),
         telemetry_interval_s=telemetry.get("interval_s", 1.0),
         limits=Limits(**document.get("limits", {})),

@@ -165,9 +165,7 @@ def check_length(path: Path, data_fd: int) -> None:
         raise StorageError(f"store {path}: data.mdb is not a Holdfast store: it is no LMDB file of this machine's kind")
     length = os.fstat(data_fd).st_size
     if length < root.bytes:
-        raise StorageError(
-            f"store {path}: data.mdb is cut short: found {length} bytes, accepted is {root.bytes}"
-        )
+        raise StorageError(f"store {path}: data.mdb is cut short: found {length} bytes, accepted is {root.bytes}")
 
 
 def make_durable(path: Path, data_fd: int) -> None:
