@@ -456,6 +456,8 @@ def _print_json(value: Any) -> None:
 
 async def _status(connection: Connection, args: argparse.Namespace) -> None:
     answer = await connection.manage("STATUS", "holdfast:node")
+    if answer.pop("queues_more", False):
+        answer["queues"] += await _queues(connection, answer["queues"][-1]["name"])
     if args.json:
         _print_json(answer)
         return
@@ -472,8 +474,7 @@ async def _status(connection: Connection, args: argparse.Namespace) -> None:
 async def _queue(connection: Connection, args: argparse.Namespace) -> None:
     kind = "holdfast:queue"
     if args.action == "list":
-        answer = await connection.manage("QUERY", kind)
-        queues = answer.get("queues") or []
+        queues = await _queues(connection)
         if args.json:
             _print_json(queues)
             return
@@ -532,13 +533,24 @@ async def _subscription(connection: Connection, args: argparse.Namespace) -> Non
 
 async def _subscriptions(connection: Connection, queue: str | None) -> list[dict[str, Any]]:
     """Every subscription of the queue, or of all queues, as the node tells them, with the queue's name."""
-    if queue is None:
-        answer = await connection.manage("QUERY", "holdfast:queue")
-        names = [str(found["name"]) for found in answer.get("queues") or []]
-    else:
-        names = [queue]
+    arguments = {} if queue is None else {"queue": queue}
     found: list[dict[str, Any]] = []
-    for name in names:
-        answer = await connection.manage("QUERY", "holdfast:subscription", None, {"queue": name})
-        found += [{"queue": name, **row} for row in answer.get("subscriptions") or []]
-    return found
+    while True:
+        answer = await connection.manage("QUERY", "holdfast:subscription", None, arguments)
+        rows = answer.get("subscriptions") or []
+        found += rows
+        if not rows or not answer.get("more"):
+            return found
+        arguments = {"after": str(rows[-1]["queue"])}
+
+
+async def _queues(connection: Connection, after: str = "") -> list[dict[str, Any]]:
+    """Every queue whose name comes after that, page by page."""
+    found: list[dict[str, Any]] = []
+    while True:
+        answer = await connection.manage("QUERY", "holdfast:queue", None, {"after": after} if after else {})
+        rows = answer.get("queues") or []
+        found += rows
+        if not rows or not answer.get("more"):
+            return found
+        after = str(rows[-1]["name"])

@@ -21,7 +21,7 @@ from holdfast.core.config import QueueConfig
 from holdfast.core.egress import Egress, too_large
 from holdfast.core.ingress import ACCEPTED, Ingress, rejection
 from holdfast.core.peer import Peer
-from holdfast.core.report import queue_map, status
+from holdfast.core.report import page_of_queues, queue_map, status
 from holdfast.errors import ConfigError, RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MANAGEMENT: Final = "$management"
 OPERATIONS_CREDIT: Final = 100
 SUBSCRIPTIONS_MAX: Final = 1_000
+SUBSCRIPTIONS_A_PAGE: Final = 200
+"""With so many in an answer to QUERY the next queue's wait for the next page."""
 LEASE_S: Final = (1.0, 3_600.0)
 
 
@@ -92,8 +94,8 @@ def node_status(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answe
 
 
 def queue_query(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
-    queues = sorted(core.catalog.queues.values(), key=lambda queue: queue.name)
-    return Answer(200, "OK", {"queues": [queue_map(core, queue) for queue in queues]})
+    queues, more = page_of_queues(core, _text(arguments, "after", ""))
+    return Answer(200, "OK", {"queues": queues, "more": more})
 
 
 def queue_read(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
@@ -293,14 +295,21 @@ def subscription_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) 
 
 
 def subscription_query(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+    """Those of one queue; or of all, by the queues' names from the first behind `after` on, a bounded number."""
+    queues = core.catalog.queues
     wanted = arguments.get("queue")
-    found = [
-        _subscription_map(core, queue, cursor)
-        for queue in sorted(core.catalog.queues.values(), key=lambda queue: queue.name)
-        if wanted is None or queue.name == wanted
-        for _, cursor in sorted(queue.named.items())
-    ]
-    return Answer(200, "OK", {"subscriptions": found})
+    after = _text(arguments, "after", "")
+    names = sorted(key for key, queue in queues.items() if queue.named and key > after) if wanted is None else [wanted]
+    found: list[dict[str, Any]] = []
+    more = False
+    for key in names:
+        queue = queues.get(str(key))
+        if queue is None:
+            continue
+        if more := len(found) >= SUBSCRIPTIONS_A_PAGE:
+            break
+        found += [_subscription_map(core, queue, cursor) for _, cursor in sorted(queue.named.items())]
+    return Answer(200, "OK", {"subscriptions": found, "more": more})
 
 
 OPERATIONS: Final[dict[tuple[str, str], Operation]] = {

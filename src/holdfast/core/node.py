@@ -90,7 +90,6 @@ class NodeCore:
         self.resident_bytes = 0
         self.stopping = False
         self.stopped = False
-        self.telemetry_at = now
         self.meter = Meter(self)
         self.chores = Chores(self)
         self.destination = Destination(self)
@@ -129,9 +128,7 @@ class NodeCore:
         """When `TimerFired` is wanted at the latest, on `now`'s scale."""
         if (self.work.busy or self.chores.busy) and self.in_flight is None:
             return self.now
-        if self.meter.pending:
-            return self.now
-        deadlines: list[float] = [self.telemetry_at]
+        deadlines: list[float] = [self.meter.due_at]
         if self.retire_at is not None and self.in_flight is None:
             deadlines.append(self.retire_at)
         for peer in self.connections.values():
@@ -554,15 +551,10 @@ class NodeCore:
             neighbour.tick(now)
         self.destination.tick(now)
         self.forwarding.tick(now)
-        if now >= self.telemetry_at:
-            self.telemetry_at = now + self.config.telemetry_interval_s
-            if self.in_flight is None:  # space may have come back while nothing was committed
-                self.room_bytes = self.store.room_bytes()
-                self.refills.update(self.starved)
-                self.starved.clear()
-            self.meter.begin()
-        if self.meter.pending:
-            self.meter.some()
+        if self.meter.tick(now) and self.in_flight is None:  # space may have come back while nothing was committed
+            self.room_bytes = self.store.room_bytes()
+            self.refills.update(self.starved)
+            self.starved.clear()
 
     def _stop(self) -> None:
         if self.stopping:

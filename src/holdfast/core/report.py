@@ -4,6 +4,7 @@ Rules of this file: reads, never changes; names of fields are OPERATOR's contrac
 docs/management.md).
 """
 
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.types import Ulong
@@ -21,6 +22,17 @@ LOOKS_A_TURN: Final = 2_000
 
 QUEUES_MAX: Final = 1_000
 """Records of queues in one interval."""
+
+
+QUEUES_A_PAGE: Final = 200
+"""Queues in one answer; the next page is asked for by the last one's name."""
+
+
+def page_of_queues(core: "NodeCore", after: str) -> tuple[list[dict[str, Any]], bool]:
+    """Queues by name, from the first behind `after` on; and whether there are more."""
+    queues = core.catalog.queues
+    names = nsmallest(QUEUES_A_PAGE + 1, (name for name in queues if name > after))
+    return [queue_map(core, queues[name]) for name in names[:QUEUES_A_PAGE]], len(names) > QUEUES_A_PAGE
 
 
 def queue_map(core: "NodeCore", queue: Queue) -> dict[str, Any]:
@@ -49,7 +61,8 @@ def queue_map(core: "NodeCore", queue: Queue) -> dict[str, Any]:
 class Meter:
     """The records of each interval: of queues that have something to say, and of every custody sender.
 
-    Of many queues a turn tells some; an interval tells QUEUES_MAX, and the next one begins with the others.
+    Of many queues a turn tells some; an interval tells QUEUES_MAX, and the next one begins with the others. Where
+    nobody reads records there are none.
     """
 
     def __init__(self, core: "NodeCore") -> None:
@@ -58,13 +71,24 @@ class Meter:
         """By queue, as last told: in, out, messages, and when."""
         self.pending: list[Queue] = []
         """Still to be looked at in this interval, the next one last."""
+        self.due_at = core.now
+        self._begin_at = core.now
         self._left = 0
         self._next = 0
 
-    def begin(self) -> None:
-        """A new interval, unless the one before is still being told; with nobody to read them there is none."""
-        if self.pending or not self.core.config.telemetry:
-            return
+    def tick(self, now: float) -> bool:
+        """This turn's share, of a new interval where it is time; whether it was."""
+        begins = now >= self._begin_at
+        if begins:
+            self._begin_at = now + self.core.config.telemetry_interval_s
+            if not self.pending and self.core.config.telemetry:
+                self._begin()
+        if self.pending:
+            self._some()
+        self.due_at = now if self.pending else self._begin_at
+        return begins
+
+    def _begin(self) -> None:
         queues = list(self.core.catalog.queues.values())
         start = self._next if self._next < len(queues) else 0
         self.pending = [*queues[start:], *queues[:start]][::-1]
@@ -72,8 +96,7 @@ class Meter:
         self._left = QUEUES_MAX
         _measure_senders(self.core)
 
-    def some(self) -> None:
-        """This turn's share."""
+    def _some(self) -> None:
         told = 0
         for _ in range(min(LOOKS_A_TURN, len(self.pending))):
             told += self._tell(self.pending.pop())
@@ -132,8 +155,8 @@ def _measure_senders(core: "NodeCore") -> None:
 
 
 def status(core: "NodeCore") -> dict[str, Any]:
-    """What `status --json` tells (fields may be added, these stay)."""
-    queues = sorted(core.catalog.queues.values(), key=lambda queue: queue.name)
+    """What `status --json` tells (fields may be added, these stay), but for the queues behind the first page."""
+    queues, more = page_of_queues(core, "")
     origins = [
         {
             "origin": str(origin.origin),
@@ -152,7 +175,8 @@ def status(core: "NodeCore") -> dict[str, Any]:
         "resident_bytes": Ulong(core.resident_bytes),
         "room_bytes": core.room_bytes,
         "connections": len(core.connections),
-        "queues": [queue_map(core, queue) for queue in queues],
+        "queues": queues,
+        "queues_more": more,
         "sessions": [
             {
                 "neighbour": neighbour.name,
