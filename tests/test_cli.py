@@ -13,6 +13,7 @@ from holdfast.errors import ConfigError, HoldfastError
 VERBS = [
     ["node"], ["send"], ["receive"], ["status"], ["queue"], ["queue", "list"], ["queue", "create"], ["queue", "delete"],
     ["queue", "purge"], ["queue", "skip"], ["subscription"], ["subscription", "list"], ["subscription", "delete"],
+    ["store"], ["store", "check"], ["store", "compact"], ["store", "backup"], ["store", "restore"],
     ["pipeline"], ["pipeline", "ingest"], ["demo"],
     ["sim"], ["sim", "run"], ["sim", "swarm"], ["sim", "list"], ["sim", "replay"],
 ]  # fmt: skip
@@ -55,6 +56,7 @@ def test_the_examples_are_grammatical(capsys: pytest.CaptureFixture[str]) -> Non
         "queue create q --when-full drop-oldest", "queue create q --order some", "node --listen 5672",
         "node --listen host:70000", "demo --flights 0", "sim", "sim run", "sim replay", "sim run x --seed -1",
         "sim run x --depth packets", "sim swarm --seeds 0", "sim swarm --jobs 0", "sim swarm --depth bytes",
+        "store", "store check", "store compact", "store backup d", "store restore d", "store backup d e f",
         "topology check x", "route list", "perf", "console",
     ],
 )  # fmt: skip

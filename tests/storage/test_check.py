@@ -1,0 +1,195 @@
+"""`holdfast store check`: a sound store has no findings, and each kind of damage is one line with its place."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from holdfast.broker import entry, records
+from holdfast.broker.queue import COUNTERS
+from holdfast.errors import StorageError
+from holdfast.storage.check import FINDINGS_MAX, check
+from holdfast.storage.copying import open_quiet
+from holdfast.storage.entries import pack
+from holdfast.storage.lmdb import LmdbStore
+from holdfast.storage.pages import read_root
+from support.stores import LoneNode, bare_of
+
+LARGE = 200_000
+PLAIN = entry.pack_plain(True, 1, 0, bare_of(10))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A queue with gaps and large entries, one in custody, a subscription and a producer."""
+    node = LoneNode(tmp_path / "store")
+    node.fill("q", 600)
+    node.fill("q", 3, size=LARGE)
+    node.fill("@hub", 7)
+    queue = node.queue("q")
+    for sequence in (1, 2, 3, 100, 101, 300):
+        value = queue.value(sequence)
+        assert value is not None
+        queue.retire(sequence, entry.size_of(value))
+    node.turn(1)
+    queue.add_cursor("audit", "copy", 50)
+    producer = node.core.catalog.producer("sensor", "q")
+    producer.stored.add(1, 40)
+    node.core.catalog.put_producer(producer)
+    node.settle()
+    node.stop()
+    return tmp_path / "store"
+
+
+def test_a_sound_store_is_counted_and_nothing_is_found(store: Path) -> None:
+    before = (store / "data.mdb").read_bytes()
+    seen: list[tuple[int, int]] = []
+    checked = check(store, lambda done, total: seen.append((done, total)))
+    assert checked.findings == [] and checked.found == 0
+    assert (checked.queues, checked.entries, checked.backup) == (2, 604, None)
+    assert checked.bytes == 594 * (100 + 8) + 3 * (LARGE + 8) + 7 * (100 + 8)
+    assert all(done <= total for done, total in seen)
+    assert (store / "data.mdb").read_bytes() == before
+
+
+def change(store: Path, do: Callable[[Any, dict[bytes, Any]], None]) -> None:
+    with open_quiet(store, write=True) as env, env.begin(write=True) as txn:
+        names = [key for key, value in txn.cursor() if len(value) == 48]
+        do(txn, {name: env.open_db(name, txn=txn, create=False) for name in names})
+
+
+def found(store: Path) -> list[str]:
+    return check(store).findings
+
+
+def place(queue_id: int, sequence: int) -> bytes:
+    return queue_id.to_bytes(4, "big") + sequence.to_bytes(8, "big")
+
+
+def row(table: str, key: bytes) -> bytes:
+    return table.encode() + b"\0" + key
+
+
+Change = Callable[[Any, dict[bytes, Any]], None]
+
+
+def put(name: bytes, key: bytes, value: bytes) -> Change:
+    return lambda txn, named: txn.put(key, value, db=named[name])
+
+
+def drop(name: bytes, key: bytes) -> Change:
+    return lambda txn, named: txn.delete(key, db=named[name])
+
+
+def record(*entries: tuple[int, int, bytes]) -> Change:
+    (group,) = pack(entries)
+
+    def do(txn: Any, named: dict[bytes, Any]) -> None:
+        for key, value in group.records:
+            txn.put(key, value, db=named[b"entries"])
+
+    return do
+
+
+@pytest.mark.parametrize(
+    ("do", "findings"),
+    [
+        (record((1, 2_000, PLAIN)), ["597 messages, found 598", "bytes, found", "found an entry at 2000"]),
+        (record((9, 1, PLAIN)), ["queue id 9, sequence 1: there is no such queue"]),
+        (record((1, 0, PLAIN)), ["an entry with the sequence 0", "found 598", "bytes, found"]),
+        (record((1, 1_500, b"junk")), ["sequence 1500: 4 bytes that are no entry", "found 598", "an entry at 1500"]),
+        (record((1, 599, PLAIN)), ["sequence 599: two records hold it", "found 59", "bytes, found"]),
+        (drop(b"chunks", place(1, 602) + b"\0\0\0\1"), ["sequence 602: chunk 1 is missing", "bytes, found"]),
+        (put(b"chunks", place(1, 4_000) + b"\0\0\0\0", b"x"), ["chunks: key", "belongs to no entry"]),
+        (put(b"gaps", place(1, 601), b"\1"), ["gaps: key", "belongs to no record of several"]),
+        (put(b"gaps", place(5, 1), b"\1"), ["gaps: key 000000050000000000000001 belongs to no entry"]),
+        (put(b"entries", b"short", b"\0\1"), ["entries: key 73686f7274 of a record of 2 bytes"]),
+        (put(b"entries", place(1, 3_000), b"\0\2\0\0\0\1\0\0\0\1"), ["sequence 3000: a record of 10 bytes does not"]),
+        (put(b"tables", b"strangers\0x", b""), ["tables: key b'strangers\\x00x' belongs to no table"]),
+        (put(b"tables", row("queues", b"q2"), b"\x40"), ["table queues: row b'q2' cannot be read"]),
+        (put(b"tables", row("node", b"zzz"), b""), ["table node: row b'zzz' cannot be read"]),
+        (put(b"tables", row("node", b"q" + bytes(4)), bytes(32)), ["counters of queue id 0: there is no such queue"]),
+        (put(b"tables", row("node", b"q\0\0\0\1"), b"12"), ["table node: row b'q\\x00\\x00\\x00\\x01' cannot be read"]),
+        (put(b"tables", row("subscriptions", b"\0\0\0\7s"), bytes(25)), ["subscription 's': there is no queue"]),
+        (put(b"tables", row("custody", b"x"), b""), ["table custody: row b'x' cannot be read"]),
+        (put(b"tables", row("custody", b"ihub"), b"1"), ["table custody: row b'ihub' cannot be read"]),
+        (put(b"tables", row("origins", b"short"), b""), ["table origins: row b'short' cannot be read"]),
+        (put(b"tables", row("producers", b"name"), bytes(16)), ["table producers: row b'name' cannot be read"]),
+        (lambda txn, named: txn.put(b"more", b"x"), ["data.mdb: b'more' is not known to this version"]),
+        (lambda txn, named: txn.drop(named[b"gaps"]), ["data.mdb: there is no database gaps"]),
+    ],
+)
+def test_what_contradicts_itself_is_found_with_its_place(store: Path, do: Change, findings: list[str]) -> None:
+    change(store, do)
+    lines = found(store)
+    assert lines and all(any(wanted in line for line in lines) for wanted in findings), lines
+
+
+def test_counters_are_held_against_what_is_there(store: Path) -> None:
+    key = row("node", records.counters_key(1))
+
+    def do(txn: Any, named: dict[bytes, Any]) -> None:
+        following, messages, size, mark = COUNTERS.unpack(txn.get(key, db=named[b"tables"]))
+        txn.put(key, COUNTERS.pack(following, messages + 1, size - 1, mark), db=named[b"tables"])
+
+    change(store, do)
+    lines = found(store)
+    assert len(lines) == 2
+    assert lines[0] == "queue 'q': its counter says 598 messages, found 597"
+    assert lines[1].startswith("queue 'q': its counter says ") and "bytes, found" in lines[1]
+
+
+def test_findings_are_kept_up_to_a_bound_and_counted_beyond(store: Path) -> None:
+    def do(txn: Any, named: dict[bytes, Any]) -> None:
+        for sequence in range(FINDINGS_MAX + 1):
+            txn.put(place(7, 1 + sequence) + b"\0\0\0\0", b"x", db=named[b"chunks"])
+
+    change(store, do)
+    checked = check(store)
+    assert (checked.found, len(checked.findings)) == (FINDINGS_MAX + 1, FINDINGS_MAX)
+
+
+def test_a_file_of_another_kind_or_cut_short_is_one_finding(store: Path) -> None:
+    size = (store / "data.mdb").stat().st_size
+    with (store / "data.mdb").open("rb") as file:
+        root = read_root(file.fileno())
+    assert root is not None
+    os.truncate(store / "data.mdb", root.bytes - 1)
+    assert found(store) == [f"data.mdb: cut short: found {root.bytes - 1} bytes, accepted is {root.bytes}"]
+    (store / "data.mdb").write_bytes(b"\0" * size)
+    assert found(store) == ["data.mdb: it is no LMDB file of this machine's kind"]
+
+
+def test_pages_overwritten_anywhere_are_found_or_free_and_end_no_process(store: Path) -> None:
+    """Each page in turn holds rubbish; what then opens without a finding held the same before."""
+    file = store / "data.mdb"
+    with open_quiet(store) as env:
+        last = env.info()["last_pgno"]
+    whole = file.read_bytes()[: (last + 1) * 4_096]
+    random = Random(1)
+    seen = 0
+    for page in range(2, last + 1):
+        file.write_bytes(whole[: page * 4_096] + random.randbytes(4_096) + whole[(page + 1) * 4_096 :])
+        seen += bool(found(store))
+    file.write_bytes(whole)
+    with open_quiet(store) as env, env.begin() as txn:
+        stats = [txn.stat(), *[txn.stat(env.open_db(name, txn=txn)) for name in (b"entries", b"tables")]]
+    used = sum(stat["branch_pages"] + stat["leaf_pages"] for stat in stats)
+    assert seen >= used
+    assert found(store) == []
+
+
+def test_a_store_in_use_is_refused_with_who_holds_it(tmp_path: Path) -> None:
+    held = LmdbStore(tmp_path / "store")
+    with pytest.raises(StorageError, match=f"store {tmp_path}/store: in use by process {os.getpid()}"):
+        check(tmp_path / "store")
+    held.close()
+
+
+def test_where_no_store_is_none_is_made(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="there is no store"):
+        check(tmp_path)
+    assert os.listdir(tmp_path) == []
