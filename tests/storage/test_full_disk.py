@@ -9,8 +9,12 @@ import pytest
 
 from holdfast.broker.port import Batch
 from holdfast.errors import StorageFull
+from holdfast.storage.backup import backup
+from holdfast.storage.check import check
+from holdfast.storage.compaction import compact
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.units import MIB
+from support.stores import LoneNode
 
 DISK_BYTES = 24 * MIB
 
@@ -139,4 +143,71 @@ def test_a_batch_that_outgrows_the_disk_writes_nothing(disk: Path) -> None:
     ballast.unlink()
     store.commit(batch(20))
     assert numbers(store) == list(range(1, 40))
+    store.close()
+
+
+def append_until_full(store: LmdbStore, end: int, size: int, count: int) -> int:
+    """Appends of `size` bytes from `end` on until the store refuses them, heeding no room; where it ended."""
+    while True:
+        try:
+            store.commit(Batch(appends=[(1, end + number, bytes(size)) for number in range(count)]))
+        except StorageFull:
+            return end
+        end += count
+
+
+@pytest.mark.parametrize(("size", "count", "least"), [(80, 500, 100_000), (200_000, 2, 40), (3_000, 20, 2_000)])
+def test_a_deep_queue_on_a_full_disk_is_drained_to_the_last_entry(
+    disk: Path, size: int, count: int, least: int
+) -> None:
+    """In both directions and from the middle; small entries, cut ones, and those of a page."""
+    store = LmdbStore(disk / "store", ahead_bytes=MIB)
+    fill_disk(disk)
+    deep = append_until_full(store, 1, size, count) - 1
+    assert deep >= least
+    third = deep // 3
+    order = [*range(third + 1, 2 * third), *range(deep, 2 * third - 1, -1), *range(1, third + 1)]
+    for place in range(0, len(order), 100):
+        store.commit(Batch(retires=[(1, sequence) for sequence in order[place : place + 100]]))
+    assert numbers(store) == [] and free_bytes(disk) == 0
+    assert store.room_bytes() > 0
+    store.close()
+    assert check(disk / "store").findings == []
+
+
+def test_a_deep_queue_is_deleted_on_a_full_disk_over_a_restart(disk: Path) -> None:
+    node = LoneNode(disk / "store")
+    fill_disk(disk)
+    while node.core.has_room(2_000):
+        node.fill("q", 500)
+    deep = node.queue("q").messages
+    assert deep > 10_000
+    queue = node.queue("q")
+    node.core.catalog.delete(queue)
+    node.core.forget_queue(queue)
+    for _ in range(3):
+        node.turn()
+    node.crash()
+    node = LoneNode(disk / "store")
+    node.settle()
+    assert not node.core.catalog.leaving and node.core.has_room(2_000)
+    node.fill("anew", 5)
+    assert node.sequences("anew") == [1, 2, 3, 4, 5]
+    node.stop()
+    left = check(disk / "store")
+    assert left.findings == [] and left.entries == 5
+
+
+def test_a_compaction_a_backup_and_an_upgrade_on_a_full_disk_are_refused_and_harm_nothing(disk: Path) -> None:
+    store = LmdbStore(disk / "store", ahead_bytes=MIB)
+    end = fill_room(store, 0)
+    store.close()
+    fill_disk(disk)
+    with pytest.raises(StorageFull, match=r"compaction: needs \d+ bytes|no space on disk"):
+        compact(disk / "store")
+    with pytest.raises(StorageFull, match=r"backup of .*: needs \d+ bytes|no space on disk"):
+        backup(disk / "store", disk / "copy")
+    assert sorted(entry.name for entry in disk.iterdir()) == ["ballast", "store"]
+    store = LmdbStore(disk / "store", ahead_bytes=MIB)
+    assert numbers(store) == list(range(end))
     store.close()

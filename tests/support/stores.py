@@ -62,8 +62,8 @@ class LoneNode:
         assert found is not None
         return found
 
-    def fill(self, name: str, count: int, *, size: int = 100, expires_ms: int = 0) -> None:
-        """`count` messages of `size` bytes into a queue; for `@NODE` in custody."""
+    def fill(self, name: str, count: int, *, size: int = 100, expires_ms: int = 0, commit: bool = True) -> None:
+        """`count` messages of `size` bytes into a queue; for `@NODE` in custody. A last turn ends it if `commit`."""
         queue = self.queue(name)
         bare = bare_of(size)
         for number in range(count):
@@ -79,7 +79,8 @@ class LoneNode:
             queue.append(value, entry.size_of(value))
             if number % 5_000 == 4_999:
                 self.turn()
-        self.turn()
+        if commit:
+            self.turn()
 
     def sequences(self, name: str) -> list[int]:
         queue = self.core.catalog.queues[name]
