@@ -31,6 +31,7 @@ def test_a_store_holds_every_commit_that_returned_and_none_in_part(recording: li
     replay = Replay(recording, SEED)
     seen = replay.history.counts
     assert seen["commit"] > 80 and seen["mint"] > 5 and seen["full"] > 5 and seen["open"] > 10
+    assert seen["compacted"] > 2
     assert seen["killed before the write"] + seen["killed after the write"] > 0
     found = replay.run(cuts=45)
     assert found.violations == []

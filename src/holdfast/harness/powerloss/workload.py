@@ -18,6 +18,7 @@ from typing import Any, Final
 from holdfast.broker.port import TABLES, Batch
 from holdfast.errors import StorageFull
 from holdfast.harness.powerloss.calls import mark_bytes
+from holdfast.storage.compaction import compact
 from holdfast.storage.entries import CHUNK_BYTES
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.port import Store
@@ -33,6 +34,8 @@ MIDDLE: Final = 7
 
 MINT_EVERY: Final = 13
 REOPEN_EVERY: Final = 19
+COMPACT_EVERY: Final = 38
+"""Of every second time that the store is closed it is compacted before it is opened again."""
 TIDE: Final = 30
 """Steps of a tide: two thirds flood, one third ebb."""
 
@@ -145,6 +148,9 @@ class Life:
             self._step(number)
             if number % REOPEN_EVERY == 0:
                 self.store.close()
+                if number % COMPACT_EVERY == 0:
+                    compact(self.path)
+                    self.mark(did="compacted")
                 self.store, self.state = self._open()
         self.store.close()
         self.mark(did="end")
