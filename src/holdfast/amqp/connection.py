@@ -554,8 +554,12 @@ class Connection:
 
     def _send_open(self) -> None:
         self._step(Step.S_OPEN)
-        self.output.append(self.form.frame(0, codec.encode(self.settings.open())))
+        mine = self.settings.open()
+        refused = None if self.remote_open is None else self.settings.answer_open(self.remote_open, mine)
+        self.output.append(self.form.frame(0, codec.encode(mine)))
         self.usable = True
+        if refused is not None:
+            self._send_close(refused)
 
     def _send_begin(self, session: Session, remote_channel: int | None) -> None:
         self.write(

@@ -26,7 +26,9 @@ from holdfast.core.hops import CustodyReceiver, CustodySender
 from holdfast.core.ingress import Ingress, ProducerLink
 from holdfast.core.management import ReplyLink
 from holdfast.core.peer import Peer
+from holdfast.core.relay import RelayLink
 from holdfast.core.report import measure
+from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn import Turn
 from holdfast.core.undo import undo
 
@@ -71,9 +73,9 @@ class NodeCore:
         self.commands: list[events.Command] = []
         self.connections: dict[int, Peer] = {}
         self.touched: dict[Peer, None] = {}
-        self.refills: dict[ProducerLink | CustodyReceiver, None] = {}
+        self.refills: dict[ProducerLink | CustodyReceiver | RelayLink, None] = {}
         self.retire_at: float | None = None
-        self.starved: dict[ProducerLink | CustodyReceiver, None] = {}
+        self.starved: dict[ProducerLink | CustodyReceiver | RelayLink, None] = {}
         self.presettled: dict[ConsumerLink, None] = {}
         self.drains: dict[ConsumerLink, None] = {}
         self._producers: dict[Queue, dict[ProducerLink, None]] = {}
@@ -90,6 +92,7 @@ class NodeCore:
         self.stopped = False
         self.telemetry_at = now
         self.totals: dict[str, tuple[int, int, int]] = {}
+        self.temporaries = Temporaries(self)
         self.destination = Destination(self)
         self.forwarding = Forwarding(self)
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
@@ -350,6 +353,7 @@ class NodeCore:
         self.clock.wall_ms = event.wall_ms
         if event.resident_bytes is not None:
             self.resident_bytes = event.resident_bytes
+        self.temporaries.sweep()
         for _ in range(4):  # a turn that needs no disk may make more to offer
             self._offer()
             if self.in_flight is not None or not self._begin_commit():
