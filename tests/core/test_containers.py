@@ -38,8 +38,9 @@ def refused(client: Client) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "expected"), [((), (), False), ((SOLE,), (), True), ((), (SOLE,), True), ((SOLE,), (SOLE,), True)],
-)  # fmt: skip
+    ("first", "second", "expected"),
+    [((), (), False), ((SOLE,), (), True), ((), (SOLE,), True), ((SOLE,), (SOLE,), True)],
+)
 def test_a_second_connection_of_one_container(first: tuple[str, ...], second: tuple[str, ...], expected: bool) -> None:
     hub = Rig().node("hub")
     one = connect(hub, "c", *first)

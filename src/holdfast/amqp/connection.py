@@ -112,8 +112,7 @@ class Connection:
         self._idle_in_s = settings.idle_time_out_s
         self._idle_out_s: float | None = None
         self._heard = self._spoke = now
-        limit = settings.handshake_time_out_s
-        self._handshake_ends = None if limit is None else now + limit
+        self._handshake_ends = None if settings.handshake_time_out_s is None else now + settings.handshake_time_out_s
         self._closing_timed = False
         self._login_done = False
         self._at = 0
