@@ -294,6 +294,20 @@ def test_the_bound_on_bytes_is_one_for_all() -> None:
     assert hub.core.temporaries.bytes_left == 2 * (one + ENTRY_BYTES)
 
 
+@pytest.mark.parametrize("count", [40, 41])
+def test_the_bound_on_bytes_holds_for_many_at_once(count: int) -> None:
+    """As they come in one read; the last is one past the bound."""
+    one = len(b"\x00\x53\x75\xa0\0") + 10 + ENTRY_BYTES
+    rig, hub, client = alone(limits=Limits(dynamic_bytes_max=40 * one))
+    made, address = dynamic_target(client)
+    for _ in range(count):
+        client.send(made, "x" * 10)
+    rig.settle()
+    taken = [state for _, state in client.outcomes if isinstance(state, Accepted)]
+    assert len(client.outcomes) == count and len(taken) == 40 == hub.queue(address).messages
+    assert hub.core.temporaries.bytes_left == 0
+
+
 def test_the_bound_on_nodes_that_outlive_their_link(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ORPHANS_MAX == 1_000
     monkeypatch.setattr(temporaries, "ORPHANS_MAX", 3)

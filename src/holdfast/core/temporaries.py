@@ -60,6 +60,13 @@ class TemporaryQueue(Queue):
         """Whether the memory for dynamic nodes has room for one more message; an empty queue is no exception."""
         return size + ENTRY_BYTES <= self.temporaries.bytes_left
 
+    def fits_all(self, count: int, size: int) -> bool:
+        return size + count * ENTRY_BYTES <= self.temporaries.bytes_left
+
+    def append_all(self, values: list[bytes], size: int) -> None:
+        Queue.append_all(self, values, size)
+        self.count()
+
     def append(self, value: bytes, size: int) -> int:
         sequence = Queue.append(self, value, size)
         self.count()
