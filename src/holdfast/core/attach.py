@@ -45,7 +45,11 @@ PRODUCER_KEY_BYTES_MAX: Final = 400
 
 def answer(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
     """Accepts the peer's attach with the link that it asks for, or refuses it."""
+    if not peer.amqp.usable:
+        return
     try:
+        if link.detached:  # by what came behind the attach; it still waits for the answer to both
+            raise Refusal(conditions.DETACH_FORCED, "detached before it was attached")
         if isinstance(link, Receiver):
             _receive(core, peer, link)
         else:

@@ -220,12 +220,12 @@ class NodeCore:
                 if link is not None:
                     link.credited()
             elif isinstance(event, amqp.LinkAttached):
-                if event.link.detached or peer.number not in self.connections:
+                if peer.number not in self.connections:
                     continue
                 if event.remote_initiated:
                     assert isinstance(event.link, (amqp.Receiver, amqp.Sender))
                     attach.answer(self, peer, event.link)
-                elif isinstance(event.link.context, CustodySender) and not event.link.refused:
+                elif isinstance(event.link.context, CustodySender) and event.link.attached and not event.link.refused:
                     event.link.context.attached()
             elif isinstance(event, amqp.LinkDetached):
                 self._detached(peer, event)
