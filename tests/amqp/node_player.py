@@ -4,6 +4,7 @@ Rules of this file: everything follows from the bytes; the store's UUID, chance 
 """
 
 from random import Random
+from typing import Any
 from uuid import UUID
 
 from holdfast.core import events
@@ -23,7 +24,8 @@ class Player:
         self.wall_ms = WALL_MS
         config = NodeConfig(name="hub", queues=(QueueConfig(name="q"),), limits=Limits(credit=10))
         self.core = NodeCore(config, MemoryStore(mint_from=lambda: STORE), rng=Random(1), wall_ms=WALL_MS, now=self.now)
-        self.said: dict[int, bytes] = {}
+        self.chunks: dict[int, list[Any]] = {}
+        """By connection: what the node wrote and nobody took yet."""
         self.turn()
 
     def handle(self, event: events.Event) -> bool:
@@ -31,7 +33,7 @@ class Player:
         commands = self.core.handle(event, self.now)
         for command in commands:
             if isinstance(command, events.SendBytes):
-                self.said[command.connection] = self.said.get(command.connection, b"") + b"".join(command.chunks)
+                self.chunks.setdefault(command.connection, []).extend(command.chunks)
             elif isinstance(command, events.Commit):
                 self.core.store.commit(command.batch)  # type: ignore[attr-defined]  # it is a MemoryStore
                 self.handle(events.Committed(number=command.number, room_bytes=self.core.store.room_bytes()))
@@ -65,4 +67,4 @@ class Player:
         self.turn()
 
     def take(self, connection: int) -> bytes:
-        return self.said.pop(connection, b"")
+        return b"".join(self.chunks.pop(connection, []))

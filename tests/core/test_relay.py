@@ -269,3 +269,38 @@ def test_a_lost_connection_leaves_nothing_behind() -> None:
     rig.settle()
     assert not hub.core.refills and not hub.core.starved and hub.bodies("work") == ["1"]
     assert hub.core.producers_of(hub.queue("work")) == {}
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_what_was_accepted_is_there_in_order_whatever_the_disk_and_the_line_do(seed: int) -> None:
+    """The rig holds every acceptance against the commits; here each queue's order, and that nothing is doubled."""
+    rig = Rig(seed)
+    names = ("a", "b", "c")
+    hub = rig.node("hub", queues=(QueueConfig(name="b", messages_max=15), QueueConfig(name="c", durable=True)))
+    accepted: list[str] = []
+    sent = 0
+    for _ in range(4):
+        client = rig.client(hub)
+        link = client.session.attach_sender("anonymous", Source(), Target())
+        rig.settle()
+        for _ in range(60):
+            if rig.random.random() < 0.4 and link.sendable:
+                to = rig.random.choice((*names, None, "x@nowhere"))
+                send(client, link, to, f"{to} {sent}")
+                sent += 1
+            elif rig.random.random() < 0.05:
+                hub.refuse = 1
+            else:
+                rig.step()
+        if rig.random.random() < 0.5:
+            rig.settle()
+        client.close_transport()
+        rig.settle()
+        accepted += [body for body, state in client.outcomes if isinstance(state, Accepted)]
+        assert all(not body.startswith(("None", "x@")) for body in accepted)
+    for name in names:
+        stored = hub.bodies(name) if name in hub.core.catalog.queues else []
+        numbers = [int(body.split()[1]) for body in stored]
+        assert numbers == sorted(set(numbers)) and all(body.startswith(f"{name} ") for body in stored)
+        assert [body for body in accepted if body.startswith(f"{name} ") and body not in stored] == []
+        assert name != "b" or len(stored) <= 15

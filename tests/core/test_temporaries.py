@@ -3,16 +3,24 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.performatives import Accepted, Properties, Source, Target
 from holdfast.amqp.types import Described, Symbol, Ulong
-from holdfast.core import temporaries
+from holdfast.core import events, temporaries
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.temporaries import ENTRY_BYTES, ORPHANS_MAX
 from support.rig import Client, Node, Rig
 
 POLICY = Symbol("lifetime-policy")
+values = (
+    st.none()
+    | st.integers(0, 9)
+    | st.text(max_size=3)
+    | st.builds(Described, st.integers(0x2A, 0x2F).map(Ulong), st.just([]))
+)
 CODES = {"close": 0x2B, "no-links": 0x2C, "no-messages": 0x2D, "no-links-or-messages": 0x2E}
 
 
@@ -343,3 +351,51 @@ def test_other_nodes_cannot_name_it() -> None:
     client.sender(f"{address}@hub")
     rig.settle()
     assert conditions(client) == ["amqp:not-found"]
+
+
+def test_a_proper_stop_with_dynamic_nodes() -> None:
+    rig, hub, client = alone()
+    made, address = dynamic_source(client)
+    link = client.sender(address)
+    made.grant(0)
+    rig.settle()
+    client.send(link, "1")
+    rig.settle()
+    hub.handle(events.Stopping())
+    rig.settle()
+    assert hub.stopped and not there(hub, address)
+    assert not dict(hub.store.table("queues"))
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(
+        st.tuples(
+            st.booleans(),
+            st.booleans(),
+            st.none() | st.text(max_size=8) | st.binary(max_size=3) | st.integers(0, 9).map(Ulong) | st.just("work"),
+            st.none() | st.dictionaries(st.sampled_from([POLICY, Symbol("x"), Ulong(1)]), values, max_size=2),
+            st.sampled_from([0, 1, 2, 7]),
+            st.sampled_from(["never", "link-detach", "x"]),
+        ),
+        max_size=5,
+    )
+)
+def test_no_terminus_harms_the_node(termini: list[tuple[Any, ...]]) -> None:
+    rig, hub, client = alone(limits=Limits(dynamic_nodes_max=2, queues_max=4))
+    for number, (sends, dynamic, address, properties, durable, expiry) in enumerate(termini):
+        terms = {
+            "address": address, "dynamic": dynamic, "dynamic_node_properties": properties, "durable": durable,
+            "expiry_policy": Symbol(expiry),
+        }  # fmt: skip
+        if sends:
+            client.session.attach_sender(f"n{number}", Source(), Target(**terms))
+        else:
+            client.session.attach_receiver(f"n{number}", Source(**terms), Target())
+    rig.settle()
+    links = len(client.session.links)
+    assert links + len(client.detached) == len(termini)
+    client.amqp.close()
+    rig.settle()
+    assert not [name for name in hub.core.catalog.queues if name.startswith("$temporary/")]
+    assert not hub.core.temporaries._of_peer
