@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from amqp.client_transcripts import CLIENT_TRANSCRIPTS
+from amqp.transcripts import TRANSCRIPTS
+
 ROOT = Path(__file__).parent.parent
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "GUARANTEES.md").read_text(encoding="utf-8"))
 
@@ -22,3 +25,44 @@ def test_it_is_there(path: str, name: str) -> None:
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     names = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
     assert name in names
+
+
+ITEMS = {
+    int(number): text
+    for number, text in re.findall(
+        r"^(\d+)\. (.*?)(?=^\d+\. |^## |^Not all)", (ROOT / "docs/CLIENTS.md").read_text(encoding="utf-8"), re.S | re.M
+    )
+}
+NOT_OURS_YET = {38}
+
+
+@pytest.fixture(scope="module")
+def test_names() -> set[str]:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "tests").rglob("test_*.py")]
+    return {
+        node.name
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
+
+
+def test_every_habit_of_clients_is_there() -> None:
+    assert sorted(ITEMS) == list(range(1, 40))
+
+
+@pytest.mark.parametrize("number", sorted(ITEMS))
+def test_habits_of_clients_name_tests(number: int, test_names: set[str]) -> None:
+    """docs/CLIENTS.md: each item a test that is there, or it is no promise yet."""
+    text = " ".join(ITEMS[number].split())
+    named = re.findall(r"`(test_\w+)`", text)
+    transcripts = re.findall(r"\*T\* (\d+)", text)
+    conversations = re.findall(r"\*C\* (go-amqp|Qpid JMS|uAMQP|Proton C\+\+)", text)
+    assert text.count("*C*") == len(conversations) and text.count("*T*") == len(transcripts)
+    assert bool(named or transcripts or conversations) is (number not in NOT_OURS_YET)
+    assert [name for name in named if name not in test_names] == []
+    assert all(any(title.startswith(f"{one} ") for title in TRANSCRIPTS) for one in transcripts)
+    for client in conversations:
+        assert any(
+            title.startswith(client) and re.search(rf"[( ]{number}[,) ]", title) for title in CLIENT_TRANSCRIPTS
+        ), f"no conversation of {client} lists {number}"

@@ -4,11 +4,15 @@ The numbers in the titles are habits of clients that brokers get wrong. A transc
 the client speaks, `<` we answer (nothing, if it is empty), `!` seconds pass, `#` says what the next line holds; a
 line that begins with blanks goes on with the one before. The user behind the server is always the same (`Habits`),
 so the bytes are all there is. Each is also run with its bytes cut one by one.
+
+Those of whole clients are conversations with a node (node_player.py); a number behind the mark is the connection's.
 """
 
 import pytest
 
+from amqp.client_transcripts import CLIENT_TRANSCRIPTS
 from amqp.joined import NOW
+from amqp.node_player import Player
 from amqp.transcripts import TRANSCRIPTS
 from holdfast.amqp.connection import (
     Connection,
@@ -84,4 +88,34 @@ def play(text: str, *, cut: int) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("title", TRANSCRIPTS)
 def test_transcript(title: str, cut: int) -> None:
     for expected, got in play(TRANSCRIPTS[title], cut=cut):
+        assert got == expected
+
+
+def play_client(text: str, *, cut: int) -> list[tuple[str, str]]:
+    """(expected, got) for each turn of the node's, as hexadecimal."""
+    node = Player()
+    turns = []
+    opened = []
+    for line in text.replace("\n  ", "").strip().splitlines():
+        mark, _, rest = line.partition(" ")
+        if mark[0] == "#":
+            continue
+        connection = int(mark[1:] or "0")
+        if connection not in opened:
+            opened.append(connection)
+            node.open(connection)
+        if mark[0] == ">":
+            node.hear(connection, bytes.fromhex(rest), cut=cut)
+        elif mark[0] == "!":
+            node.wait(float(rest))
+        else:
+            turns.append((rest, node.take(connection).hex()))
+    turns += [("", node.take(connection).hex()) for connection in opened]
+    return turns
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7])
+@pytest.mark.parametrize("title", CLIENT_TRANSCRIPTS)
+def test_client_transcript(title: str, cut: int) -> None:
+    for expected, got in play_client(CLIENT_TRANSCRIPTS[title], cut=cut):
         assert got == expected

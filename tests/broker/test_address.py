@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.broker.address import NAME_BYTES_MAX, Address, parse
+from holdfast.broker.address import NAME_BYTES_MAX, Address, parse, without_alias
+from holdfast.core.config import QueueConfig
 from holdfast.errors import ConfigError
 
 
@@ -28,3 +29,35 @@ def test_parse(text: str, queue: str, node: str | None) -> None:
 def test_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="accepted is 1 to 200 bytes"):
         parse(text, own_name="jfk")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("work", "work"),
+        ("work@hub", "work@hub"),
+        ("100%", "100%"),
+        ("/queue/work", "/queue/work"),
+        ("x/queues/work", "x/queues/work"),
+        ("http://host/work", "http://host/work"),
+        ("/queues/work", "work"),
+        ("/queues/a%2fb", "a/b"),
+        ("/queues//queues/x", "/queues/x"),
+        ("amqp://host/work", "work"),
+        ("amqps://[::1]:5671/a/b", "a/b"),
+    ],
+)
+def test_an_alias_is_taken_off_once(text: str, name: str) -> None:
+    assert without_alias(text) == name
+
+
+@pytest.mark.parametrize("text", ["/queues/a%2", "/queues/%G0", "/queues/%C3", "amqp://host", "amqps://host/"])
+def test_an_alias_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(ConfigError, match="accepted"):
+        without_alias(text)
+
+
+@pytest.mark.parametrize("name", ["/queues/x", "amqp://host/x", "AMQPS://host"])
+def test_no_queue_is_configured_under_an_alias(name: str) -> None:
+    with pytest.raises(ConfigError, match="accepted"):
+        QueueConfig(name=name).validate()

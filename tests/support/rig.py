@@ -92,7 +92,9 @@ class Watch:
                 number, before = self.parts.pop(place, (performative.delivery_id, b""))
                 if performative.more:
                     self.parts[place] = number, before + payload
-                elif self.targets[place] not in self.node.unwatched:
+                elif self.targets[place] not in self.node.unwatched and not self.targets[place].startswith(
+                    "$temporary/"
+                ):
                     self.waiting[channel, number] = before + payload
 
     def say(self, data: bytes) -> None:

@@ -6,7 +6,7 @@ encoding raises LocalProtocolError alone. `decode` keeps the AMQP type of everyt
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,9 +20,11 @@ from holdfast.amqp.types import (
     Decimal64,
     Decimal128,
     Described,
+    Descriptors,
     Float,
     Int,
     Long,
+    Pairs,
     Short,
     Symbol,
     Timestamp,
@@ -39,6 +41,8 @@ ELEMENTS_MAX: Final = 1 << 20
 """Elements of one list, map or array."""
 EMPTY_ELEMENTS_MAX: Final = 1 << 12
 """Elements of an array whose elements take no bytes: a count alone must not fill the memory."""
+NESTED_EMPTY_ELEMENTS_MAX: Final = 255
+"""The same inside another value, of which there may be many."""
 
 _U16: Final = struct.Struct(">H")
 _U32: Final = struct.Struct(">I")
@@ -65,7 +69,7 @@ def decode(data: bytes, offset: int = 0) -> tuple[Any, int]:
     """The value at `offset` and the offset after it; RemoteProtocolError (decode-error) for anything else."""
     try:
         return _read(data, offset, 0)
-    except (_Malformed, struct.error, IndexError, ValueError, TypeError, OverflowError) as error:
+    except (_Malformed, struct.error, IndexError, ValueError, TypeError, OverflowError, LocalProtocolError) as error:
         raise RemoteProtocolError(conditions.DECODE_ERROR, f"no AMQP value at byte {offset}: {error}") from None
 
 
@@ -160,20 +164,31 @@ def _list(wide: bool) -> Reader:
 
 
 def _map(wide: bool) -> Reader:
-    def read(data: bytes, pos: int, depth: int) -> tuple[dict[Any, Any], int]:
+    def read(data: bytes, pos: int, depth: int) -> tuple[dict[Any, Any] | Pairs, int]:
         pos, end, count = _head(data, pos, depth, wide)
         if count & 1 or count > end - pos:
             raise _Malformed(f"a map of {count} elements in {end - pos} bytes")
-        pairs = {}
+        pairs = []
         for _ in range(count >> 1):
             key, pos = _read(data, pos, depth + 1)
             value, pos = _read(data, pos, depth + 1)
-            pairs[key] = value
+            pairs.append((key, value))
         if pos != end:
             raise _Malformed("a map's size and its elements disagree")
-        return pairs, end
+        try:
+            plain = dict(pairs)
+        except TypeError:
+            return _unusual(pairs), end
+        return (plain if len(plain) == len(pairs) else _unusual(pairs)), end
 
     return read
+
+
+def _unusual(pairs: list[tuple[Any, Any]]) -> Pairs:
+    """A map that is no dict; two keys of one encoding are the peer's mistake (§1.6.23)."""
+    if len({encode(key) for key, _ in pairs}) < len(pairs):
+        raise _Malformed("a map has a key twice")
+    return Pairs(pairs)
 
 
 def _array(wide: bool) -> Reader:
@@ -181,15 +196,20 @@ def _array(wide: bool) -> Reader:
         pos, end, count = _head(data, pos, depth, wide)
         code = data[pos]
         pos += 1
-        descriptor: Any = MISSING
-        if code == 0:
+        descriptors: list[Any] = []
+        while code == 0:
+            if depth + len(descriptors) >= DEPTH_MAX:
+                raise _Malformed(f"nested deeper than {DEPTH_MAX}")
             descriptor, pos = _read(data, pos, depth + 1)
+            descriptors.append(descriptor)
             code = data[pos]
             pos += 1
         reader = READERS[code]
         if reader is None:
             raise _Malformed(f"0x{code:02x} is no format code of an array's elements")
-        limit = EMPTY_ELEMENTS_MAX if code in _EMPTY_CODES else end - pos
+        limit = end - pos
+        if code in _EMPTY_CODES:
+            limit = NESTED_EMPTY_ELEMENTS_MAX if depth else EMPTY_ELEMENTS_MAX
         if count > limit:
             raise _Malformed(f"an array of {count} elements in {end - pos} bytes")
         values = []
@@ -198,7 +218,8 @@ def _array(wide: bool) -> Reader:
             values.append(value)
         if pos != end:
             raise _Malformed("an array's size and its elements disagree")
-        return Array(_WIDEST.get(code, code), tuple(values), descriptor), end
+        described = Descriptors(descriptors) if len(descriptors) > 1 else descriptors[0] if descriptors else MISSING
+        return Array(_WIDEST.get(code, code), tuple(values), described), end
 
     return read
 
@@ -298,8 +319,12 @@ def _compound(out: bytearray, code: int, count: int, body: bytearray) -> None:
 
 
 def _write_map(value: dict[Any, Any], out: bytearray, depth: int) -> None:
+    _write_pairs(value.items(), out, depth)
+
+
+def _write_pairs(value: Collection[tuple[Any, Any]], out: bytearray, depth: int) -> None:
     body = bytearray()
-    for key, item in value.items():
+    for key, item in value:
         _write(key, body, depth + 1)
         _write(item, body, depth + 1)
     _compound(out, 0xC1, 2 * len(value), body)
@@ -319,8 +344,9 @@ def _write_array(value: Array, out: bytearray, depth: int) -> None:
 def _write_array_body(value: Array, out: bytearray, depth: int) -> None:
     body = bytearray()
     if value.descriptor is not MISSING:
-        body.append(0)
-        _write(value.descriptor, body, depth + 1)
+        for descriptor in value.descriptor if isinstance(value.descriptor, Descriptors) else (value.descriptor,):
+            body.append(0)
+            _write(descriptor, body, depth + 1)
     body.append(value.code)
     element = _ELEMENT_WRITERS.get(value.code)
     if element is None:
@@ -432,7 +458,7 @@ _WRITERS: Final[dict[type, Writer]] = {
     Ulong: _unsigned(0x44, 0x53, 0x80, _U64), Byte: _whole(0x51, _I8), Short: _whole(0x61, _I16),
     Int: _signed(0x54, 0x71, _I32), Timestamp: _whole(0x83, _I64), Decimal32: _exactly(4, 0x74),
     Decimal64: _exactly(8, 0x84), Decimal128: _exactly(16, 0x94), Described: _write_described,
-    list: write_list, tuple: write_list, dict: _write_map, Array: _write_array,
+    list: write_list, tuple: write_list, dict: _write_map, Pairs: _write_pairs, Array: _write_array,
 }  # fmt: skip
 
 
@@ -476,8 +502,9 @@ def _element_list(value: list[Any], out: bytearray, depth: int) -> None:
     out += body
 
 
-def _element_map(value: dict[Any, Any], out: bytearray, depth: int) -> None:
-    _element_list([part for pair in value.items() for part in pair], out, depth)
+def _element_map(value: dict[Any, Any] | Pairs, out: bytearray, depth: int) -> None:
+    pairs: Collection[tuple[Any, Any]] = value if isinstance(value, Pairs) else value.items()
+    _element_list([part for pair in pairs for part in pair], out, depth)
 
 
 def _element_null(value: None, out: bytearray, depth: int) -> None:

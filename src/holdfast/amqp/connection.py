@@ -35,10 +35,10 @@ from holdfast.amqp.frames import (
     HEADER_BYTES,
     SASL_FRAME,
     SASL_FRAME_SIZE_MAX,
-    SASL_HEADER,
     bad_frame,
     bounded,
 )
+from holdfast.amqp.layers import on_header, on_sasl_frame
 from holdfast.amqp.link import Link
 from holdfast.amqp.performatives import (
     Attach,
@@ -54,7 +54,7 @@ from holdfast.amqp.performatives import (
     decode_composite,
 )
 from holdfast.amqp.receiver import Receiver
-from holdfast.amqp.sasl import ANONYMOUS, Authenticate, ClientSasl, ServerSasl
+from holdfast.amqp.sasl import Authenticate, ClientSasl, ServerSasl
 from holdfast.amqp.sender import Sender
 from holdfast.amqp.session import OUTGOING_WINDOW, Session, plain_disposition, plain_flow, plain_transfer
 from holdfast.amqp.settings import Settings
@@ -112,8 +112,7 @@ class Connection:
         self._idle_in_s = settings.idle_time_out_s
         self._idle_out_s: float | None = None
         self._heard = self._spoke = now
-        limit = settings.handshake_time_out_s
-        self._handshake_ends = None if limit is None else now + limit
+        self._handshake_ends = None if settings.handshake_time_out_s is None else now + settings.handshake_time_out_s
         self._closing_timed = False
         self._login_done = False
         self._at = 0
@@ -268,13 +267,13 @@ class Connection:
                         self._wanted_bytes = HEADER_BYTES
                         break
                     at += HEADER_BYTES
-                    self._on_header(buf[at - HEADER_BYTES : at], events)
+                    on_header(self, buf[at - HEADER_BYTES : at], events)
                 elif self._sasl is not None:
                     end = self._frame_end(buf, at, size, SASL_FRAME_SIZE_MAX)
                     if end == 0:
                         break
                     start, at = at, end
-                    self._on_sasl_frame(buf, start, end, events)
+                    on_sasl_frame(self, buf, start, end, events)
                 else:
                     at = self._consume_frames(buf, at, size, events)
                     if at < 0:
@@ -348,63 +347,6 @@ class Connection:
             self._wanted_bytes = frame_size
             return 0
         return at + int(frame_size)
-
-    def _on_header(self, header: bytes, events: list[ConnEvent]) -> None:
-        if not self.server:
-            expected = SASL_HEADER if self._sasl is not None else AMQP_HEADER
-            if header != expected:
-                raise RemoteProtocolError(
-                    conditions.FRAMING_ERROR, f"protocol header {header!r}, {expected!r} was expected"
-                )
-            self._expects_header = False
-            if self._sasl is None:
-                self._step(Step.R_HEADER)
-            return
-        if header == SASL_HEADER and self._sasl is None and self.state is State.START and not self._login_done:
-            self._expects_header = False
-            self._sasl = ServerSasl(self.settings.mechanisms, self._authenticate)
-            self.output.append(self._sasl.start())
-        elif header == AMQP_HEADER and (self._login_done or self._anonymous_allowed()):
-            self._expects_header = False
-            self._step(Step.R_HEADER)
-            self.output.append(AMQP_HEADER)
-            self._step(Step.S_HEADER)
-        else:
-            # Whoever speaks something else is told what is spoken here, then the transport ends (§2.2).
-            wants_sasl = not self._login_done and (self.settings.sasl_required or header == AMQP_HEADER)
-            self.output.append(SASL_HEADER if wants_sasl else AMQP_HEADER)
-            self._lose(
-                Error(Symbol(conditions.NOT_ALLOWED), f"protocol header {header!r} is not accepted here"), events
-            )
-
-    def _anonymous_allowed(self) -> bool:
-        if self.settings.sasl_required or ANONYMOUS not in self.settings.mechanisms:
-            return False
-        return self._authenticate is None or self._authenticate(ANONYMOUS, None, None)
-
-    def _on_sasl_frame(self, buf: bytes, at: int, end: int, events: list[ConnEvent]) -> None:
-        sasl = self._sasl
-        assert sasl is not None
-        body = buf[at + 4 * buf[at + 4] : end]
-        try:
-            answer = sasl.receive(body)
-        except RemoteProtocolError as error:
-            # There is no close before open; the transport just ends.
-            self._lose(Error(Symbol(error.condition), error.description), events)
-            return
-        if answer:
-            self.output.append(answer)
-        if not sasl.done:
-            return
-        if sasl.failed:
-            text = "the login failed" if isinstance(sasl, ServerSasl) else sasl.reason
-            self._lose(Error(Symbol(conditions.UNAUTHORIZED_ACCESS), text), events)
-            return
-        if isinstance(sasl, ServerSasl):
-            self.authenticated_user = sasl.user
-        self._sasl = None
-        self._login_done = True
-        self._expects_header = True
 
     # ------------------------------------------------------------------------------------------------ frames
 
@@ -554,8 +496,12 @@ class Connection:
 
     def _send_open(self) -> None:
         self._step(Step.S_OPEN)
-        self.output.append(self.form.frame(0, codec.encode(self.settings.open())))
+        mine = self.settings.open()
+        refused = None if self.remote_open is None else self.settings.answer_open(self.remote_open, mine)
+        self.output.append(self.form.frame(0, codec.encode(mine)))
         self.usable = True
+        if refused is not None:
+            self._send_close(refused)
 
     def _send_begin(self, session: Session, remote_channel: int | None) -> None:
         self.write(

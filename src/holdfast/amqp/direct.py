@@ -23,6 +23,7 @@ from holdfast.amqp.frames import (
     frame,
     frame_with_payload,
 )
+from holdfast.amqp.layers import on_header
 from holdfast.amqp.performatives import Accepted, Rejected, Released, decode_composite
 from holdfast.amqp.session import plain_disposition, plain_flow, plain_transfer
 from holdfast.amqp.states import CLOSING
@@ -242,7 +243,7 @@ def _take_other(connection: "Connection", chunk: Frame, events: list[ConnEvent])
     """All but the stream of a session that is there."""
     size, channel = chunk.size, chunk.channel
     if connection._expects_header:
-        connection._on_header(FRAME_HEAD.pack(size, 2, AMQP_FRAME, channel), events)
+        on_header(connection, FRAME_HEAD.pack(size, 2, AMQP_FRAME, channel), events)
         return
     limit = connection.settings.max_frame_size
     if connection._sasl is not None:

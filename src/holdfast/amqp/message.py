@@ -180,6 +180,18 @@ def _split_slowly(payload: bytes) -> Sections:
     return Sections(header, delivery_annotations, annotations, at)
 
 
+def to_of(payload: bytes) -> Any:
+    """The field `to` of the properties, None where there is none. Raises RemoteProtocolError (decode-error)."""
+    at = split(payload).bare
+    if at >= len(payload):
+        return None
+    code, value_at = _section(payload, at)
+    if code != PROPERTIES:
+        return None
+    value, _ = codec.decode(payload, value_at)
+    return from_described(Described(Ulong(PROPERTIES), value)).to
+
+
 @dataclass(slots=True)
 class Message:
     """A whole message. The body is one of `data` (one or more binaries), `sequences` (one or more lists) or

@@ -3,14 +3,19 @@
 Rules of this file: frozen; units last; every bound on what a peer may make us hold has its name here.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from holdfast.amqp.performatives import Open
+from holdfast.amqp.performatives import Error, Open
 from holdfast.errors import ConfigError
 from holdfast.units import MIB
 
 WINDOW_MAX: Final = 2**31 - 1
+
+
+def no_objection(theirs: Open, ours: Open) -> None:
+    """The answer to every open where nothing depends on what is in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +33,8 @@ class Settings:
     Server: `mechanisms` offered; `sasl_required` False takes a plain AMQP header too, as ANONYMOUS.
     `first_transfer_id`: next-outgoing-id and first delivery-id of our sessions (any number is legal).
     `runs`: consecutive plain deliveries of one link may come as one Deliveries event.
+    `answer_open`: a server's last word on its own open: given the peer's and ours, which it may change; an error
+    that it returns refuses the connection, by a close right behind our open.
     `decoded`: frames go out as direct.Frame, which only an engine in the same process can take in.
     """
 
@@ -53,6 +60,7 @@ class Settings:
     mechanisms: tuple[str, ...] = ("ANONYMOUS", "PLAIN")
     first_transfer_id: int = 0
     runs: bool = False
+    answer_open: Callable[[Open, Open], Error | None] = no_objection
     decoded: bool = False
 
     def validate(self) -> None:

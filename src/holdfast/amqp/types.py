@@ -118,13 +118,28 @@ MISSING: Final = _Missing()
 """No value at all, where None is a value (AMQP null)."""
 
 
+class Pairs(tuple[tuple[object, object], ...]):
+    """A map, as (key, value) in order, whose keys a dict cannot hold or keep apart: lists, maps, or 1 beside 1.0.
+
+    Any other map is a dict (§1.6.23).
+    """
+
+    __slots__ = ()
+
+
+class Descriptors(tuple[object, ...]):
+    """The descriptors of an array whose elements are described more than once, the outermost first (§1.2)."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Array:
     """Elements of one type (§1.6.24).
 
     `code` is the widest format code of the element type (0xb3 for symbols, 0x70 for uints): of the encodings of
     one type the array keeps no trace. `descriptor` is MISSING unless the elements are described; the values then
-    are the bare ones.
+    are the bare ones. Elements described several times over have Descriptors.
     """
 
     code: int

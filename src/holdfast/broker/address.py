@@ -1,18 +1,25 @@
 """Addresses: `queue`, `queue@node`, and what begins with `$` (amqp-illustrations, "Global Addressing").
 
 Rules of this file: pure. The part behind the last `@` names a node; blank, `localhost` and the node's own name
-mean here.
+mean here. `without_alias` comes first: it takes off what clients of other brokers put around a name.
 """
 
 import re
 from typing import Final, NamedTuple
+from urllib.parse import unquote
 
 from holdfast.errors import ConfigError
 
 NAME_BYTES_MAX: Final = 200
 """A queue's or node's name in UTF-8; the store's keys end at 511 bytes and hold two names."""
 
+QUEUES_PREFIX: Final = "/queues/"
+URL_SCHEMES: Final = ("amqp://", "amqps://")
+
 _PRINTABLE: Final = re.compile(r"[^\x00-\x1f\x7f@]+")
+
+
+_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class Address(NamedTuple):
@@ -49,3 +56,25 @@ def parse(text: str, *, own_name: str) -> Address:
     if node in ("", "localhost", own_name):
         return Address(queue, None)
     return Address(queue, check_name(node))
+
+
+def without_alias(text: str) -> str:
+    """NAME for `/queues/NAME` and for `amqps://HOST/NAME`, percent-decoded (CLIENTS 39); any other text as it is.
+
+    The host counts for nothing: it is whatever name the client found this node by. ConfigError where what stands
+    behind is not percent-encoded UTF-8, or a URL names no address.
+    """
+    if text.startswith(QUEUES_PREFIX):
+        name = text[len(QUEUES_PREFIX) :]
+    elif text.lower().startswith(URL_SCHEMES):
+        name = text.partition("://")[2].partition("/")[2]
+        if not name:
+            raise ConfigError(f"address {text[:60]!r}: found no name behind the host, accepted is amqps://HOST/NAME")
+    else:
+        return text
+    try:
+        if _BAD_ESCAPE.search(name) is None:
+            return unquote(name, errors="strict")
+    except UnicodeDecodeError:
+        pass
+    raise ConfigError(f"address {text[:60]!r}: accepted behind the prefix is a name in percent-encoded UTF-8")

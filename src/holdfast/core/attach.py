@@ -1,4 +1,4 @@
-"""What an attach asks for, and the link that answers it (AMQP 1.0 §2.6.3, §3.5; CLIENTS 13 to 17, 33 to 35).
+"""What an attach asks for, and the link that answers it (AMQP 1.0 §2.6.3, §3.5; CLIENTS 13 to 17, 32 to 35, 39).
 
 Rules of this file: everything in an attach is hostile until checked; a refusal is an attach with a null terminus and
 a detach that says what is accepted. Only filters that are applied are echoed.
@@ -12,15 +12,17 @@ from holdfast.amqp import conditions
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.performatives import Source, Target
 from holdfast.amqp.types import Described, Symbol, Ulong
-from holdfast.broker.address import Address, check_name, parse
+from holdfast.broker.address import check_name
 from holdfast.broker.producers import NAME_BYTES_MAX
 from holdfast.broker.queue import Queue
 from holdfast.core import hops, sessions
-from holdfast.core.catalog import DEAD_LETTERS
 from holdfast.core.egress import ConsumerLink, ReaderLink
 from holdfast.core.ingress import ProducerLink
 from holdfast.core.management import MANAGEMENT, OPERATIONS_CREDIT, SUBSCRIPTIONS_MAX, ReplyLink, RequestLink
 from holdfast.core.peer import Peer
+from holdfast.core.places import Place, Refusal, address_of, place, plain_address, transmission
+from holdfast.core.relay import RelayLink
+from holdfast.core.temporaries import TemporaryQueue
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,18 +43,13 @@ PRODUCER_KEY_BYTES_MAX: Final = 400
 """A producer's name and address together: what a key of the store's small tables holds (broker/port.py)."""
 
 
-class Refusal(Exception):
-    """An attach that cannot be answered with a link; `args` are the condition and the description."""
-
-    def __init__(self, condition: str, description: str) -> None:
-        super().__init__(condition, description)
-        self.condition = condition
-        self.description = description
-
-
 def answer(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
     """Accepts the peer's attach with the link that it asks for, or refuses it."""
+    if not peer.amqp.usable:
+        return
     try:
+        if link.detached:  # by what came behind the attach; it still waits for the answer to both
+            raise Refusal(conditions.DETACH_FORCED, "detached before it was attached")
         if isinstance(link, Receiver):
             _receive(core, peer, link)
         else:
@@ -64,22 +61,18 @@ def answer(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
     peer.touch()
 
 
-def _address(core: "NodeCore", terminus: Source | Target) -> Address:
-    if terminus.dynamic:
-        raise Refusal("amqp:not-implemented", "a dynamic terminus: accepted is an address")
-    if not isinstance(terminus.address, str):
-        raise Refusal("amqp:not-implemented", "a terminus without an address: accepted is an address")
-    text = str(terminus.address)
-    if text == DEAD_LETTERS:
-        return Address(text, None)
-    return parse(text, own_name=core.config.name)
-
-
-def _local(core: "NodeCore", name: str) -> Queue:
-    queue = core.catalog.local(name)
+def _queue_of(core: "NodeCore", peer: Peer, terminus: Source | Target, address: Any) -> tuple[Any, Place]:
+    """The terminus as the answer tells it, and where it lies; a dynamic one is made here (§3.5.3, §3.5.4)."""
+    if not terminus.dynamic:
+        if not isinstance(address, str):
+            raise Refusal(conditions.NOT_IMPLEMENTED, "a terminus without an address: accepted is an address")
+        return terminus, place(core, address_of(core, address))
+    queue = core.temporaries.create(peer, terminus.dynamic_node_properties)
     if queue is None:
-        raise Refusal(conditions.NOT_FOUND, f"no queue {name!r} at {core.config.name!r}")
-    return queue
+        text = f"accepted are {core.config.limits.dynamic_nodes_max} dynamic nodes of a connection"
+        raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+    made = replace(terminus, address=queue.name, durable=0, dynamic_node_properties=queue.properties())
+    return made, Place(queue, None, "")
 
 
 # ------------------------------------------------------------------------------------------------ the peer sends
@@ -89,30 +82,31 @@ def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
     attach = link.remote_attach
     target = attach.target if attach is not None else None
     properties = (attach.properties or {}) if attach is not None else {}
+    if target is None:
+        target = Target()
     if not isinstance(target, Target):
-        raise Refusal("amqp:not-implemented", "accepted is a target with an address")
-    if target.address == MANAGEMENT:
+        raise Refusal(conditions.NOT_IMPLEMENTED, "accepted is a target with an address")
+    address = plain_address(target.address)
+    if address is None and not target.dynamic:
+        if PRODUCER in properties:
+            raise Refusal(conditions.INVALID_FIELD, f"{PRODUCER}: accepted is a target with an address")
+        link.context = relay = RelayLink(core, peer, link)
+        link.accept(target=target)
+        relay.refill()
+    elif address == MANAGEMENT:
         link.context = RequestLink(core, peer, link)
         link.accept()
         link.grant(OPERATIONS_CREDIT)
-    elif target.address == sessions.CONTROL_ADDRESS:
+    elif address == sessions.CONTROL_ADDRESS:
         neighbour = _of_neighbour(peer)
         link.context = sessions.ControlReceiver(core, peer, link, neighbour)
         link.accept()
         link.grant(sessions.CONTROL_CREDIT)
-    elif target.address == hops.CUSTODY_ADDRESS:
+    elif address == hops.CUSTODY_ADDRESS:
         _custody(core, peer, link, properties)
     else:
-        _produce(core, peer, link, _address(core, target), properties)
-
-
-def _transmission(core: "NodeCore", destination: str) -> Queue:
-    """The queue for what is bound for another node, which must have been heard of."""
-    if not core.forwarding.knows(check_name(destination)):
-        raise Refusal(conditions.NOT_FOUND, f"{core.config.name!r} has no route to {destination!r}")
-    queue = core.catalog.transmission(destination)
-    core.forwarding.steer(destination)
-    return queue
+        told, found = _queue_of(core, peer, target, address)
+        _produce(core, peer, link, told, found, properties)
 
 
 def _of_neighbour(peer: Peer) -> sessions.Neighbour:
@@ -127,7 +121,7 @@ def _custody(core: "NodeCore", peer: Peer, link: Receiver, properties: dict[Any,
     if not isinstance(destination, str) or not isinstance(epoch, UUID):
         raise Refusal(conditions.INVALID_FIELD, f"accepted are the properties {hops.DESTINATION} and {hops.EPOCH}")
     if destination != core.config.name:
-        _transmission(core, str(destination))
+        transmission(core, str(destination))
     receiver = hops.CustodyReceiver(
         core, peer, link, neighbour=neighbour.name, destination=str(destination), epoch=epoch
     )
@@ -140,34 +134,32 @@ def _custody(core: "NodeCore", peer: Peer, link: Receiver, properties: dict[Any,
     core.turn.then.append(lambda: receiver.answer(properties.get(hops.CONTINUES)))
 
 
-def _produce(core: "NodeCore", peer: Peer, link: Receiver, address: Address, properties: dict[Any, Any]) -> None:
-    destination = None
-    if address.node is None:
-        queue = _local(core, address.queue)
-    else:
-        destination = address.node
-        queue = _transmission(core, destination)
+def _produce(
+    core: "NodeCore", peer: Peer, link: Receiver, target: Target, found: Place, properties: dict[Any, Any]
+) -> None:
+    queue, destination, to = found
     name = properties.get(PRODUCER)
     if name is None:
-        link.context = producer_link = ProducerLink(
-            core, peer, link, queue, destination=destination, to=address.queue if destination else ""
-        )
-        link.accept()
+        link.context = producer_link = ProducerLink(core, peer, link, queue, destination=destination, to=to)
+        if isinstance(queue, TemporaryQueue) and target.dynamic:
+            queue.creator = producer_link
+        link.accept(target=target)
         producer_link.refill()
         return
+    if target.dynamic:
+        raise Refusal(conditions.INVALID_FIELD, f"{PRODUCER}: accepted is a target with an address")
+    address = queue.name if destination is None else f"{to}@{destination}"
     if not isinstance(name, str) or not name or len(name.encode()) > NAME_BYTES_MAX or "\0" in name:
         raise Refusal(conditions.INVALID_FIELD, f"{PRODUCER}: accepted is a string of 1 to {NAME_BYTES_MAX} bytes")
     if len(f"{name}\0{address}".encode()) > PRODUCER_KEY_BYTES_MAX:
         text = f"{PRODUCER}: accepted are at most {PRODUCER_KEY_BYTES_MAX - 1} bytes together with the address"
         raise Refusal(conditions.INVALID_FIELD, text)
-    producer = core.catalog.producer(str(name), str(address))
+    producer = core.catalog.producer(str(name), address)
     older = producer.holder
     if isinstance(older, ProducerLink):
         core.steal(older, f"producer {name!r} speaks from a newer link")
     producer.epoch += 1
-    link.context = named = ProducerLink(
-        core, peer, link, queue, destination=destination, to=address.queue if destination else "", producer=producer
-    )
+    link.context = named = ProducerLink(core, peer, link, queue, destination=destination, to=to, producer=producer)
     producer.holder = named
     core.catalog.put_producer(producer)
 
@@ -194,29 +186,29 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
     attach = link.remote_attach
     source = attach.source if attach is not None else None
     if not isinstance(source, Source):
-        raise Refusal("amqp:not-implemented", "accepted is a source with an address")
-    if source.address == MANAGEMENT:
+        raise Refusal(conditions.NOT_IMPLEMENTED, "accepted is a source with an address")
+    wanted = plain_address(source.address)
+    if wanted == MANAGEMENT:
         target = attach.target if attach is not None else None
         reply_to = target.address if isinstance(target, Target) else None
         link.context = ReplyLink(core, peer, link, str(reply_to) if reply_to is not None else link.name)
         link.accept()
         return
-    if source.address == sessions.CONTROL_ADDRESS:
+    if wanted == sessions.CONTROL_ADDRESS:
         raise Refusal(conditions.NOT_ALLOWED, f"{sessions.CONTROL_ADDRESS} is a target")
-    address = _address(core, source)
-    if address.node is not None:
-        raise Refusal(conditions.NOT_FOUND, f"{address}: accepted is a queue of {core.config.name!r}")
-    queue = _local(core, address.queue)
+    source, (queue, destination, to) = _queue_of(core, peer, source, wanted)
+    if destination is not None:
+        raise Refusal(conditions.NOT_FOUND, f"{to}@{destination}: accepted is a queue of {core.config.name!r}")
     presettled = attach is not None and attach.snd_settle_mode == 1
     start, end, held = _filters(queue, source)
     echoed = replace(source, filter=_applied(source))
     if source.distribution_mode == COPY or start is not None:
         if held is not None:
             _check_lease(queue, held)
-        link.context = ReaderLink(
+        reader = ReaderLink(
             core, peer, link, queue, start=start if start is not None else 0, end=end, settled=presettled
         )
-        link.accept(source=echoed)
+        _attached(link, reader, queue, echoed)
         queue.touch()
         return
     cursor = queue.shared
@@ -236,9 +228,15 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
         cursor = found
     elif queue.taken_by is not None:
         text = f"queue {queue.name!r} is taken by subscription {queue.taken_by!r}, which reads alone"
-        raise Refusal("amqp:resource-locked", text)
-    link.context = ConsumerLink(core, peer, link, cursor, presettled=presettled)
-    link.accept(source=echoed)
+        raise Refusal(conditions.RESOURCE_LOCKED, text)
+    _attached(link, ConsumerLink(core, peer, link, cursor, presettled=presettled), queue, echoed)
+
+
+def _attached(link: Sender, context: ConsumerLink | ReaderLink, queue: Queue, source: Source) -> None:
+    link.context = context
+    if isinstance(queue, TemporaryQueue) and source.dynamic:
+        queue.creator = context
+    link.accept(source=source)
 
 
 def _filters(queue: Queue, source: Source) -> tuple[int | None, int | None, list[Any] | None]:

@@ -7,7 +7,7 @@ key, what was found and what is accepted.
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.broker.address import check_name
+from holdfast.broker.address import QUEUES_PREFIX, check_name, without_alias
 from holdfast.errors import ConfigError
 from holdfast.units import MIB
 
@@ -47,6 +47,8 @@ class QueueConfig:
         """Raises ConfigError that names the queue and the key."""
         check_name(self.name)
         where = f"queue {self.name!r}"
+        if without_alias(self.name) != self.name:
+            raise ConfigError(f"{where}: accepted is a name that begins neither with {QUEUES_PREFIX} nor as a URL")
         _one_of(f"{where} when_full", self.when_full, WHEN_FULL)
         _one_of(f"{where} order", self.order, ORDERS)
         _positive(f"{where} bytes_max", self.bytes_max)
@@ -118,6 +120,10 @@ class Limits:
     """Stores whose messages came here in custody; at the bound those of one more go back."""
     hop_in_doubt_max: int = 2_000
     """Transfers on one custody link that await their answer."""
+    dynamic_nodes_max: int = 256
+    """Dynamic nodes whose links one connection holds."""
+    dynamic_bytes_max: int = 64 * MIB
+    """What the messages of all dynamic nodes together may take in memory; at the bound they are refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.core import events, sessions
+from holdfast.core.containers import answer_open
 from holdfast.core.peer import Peer
+from holdfast.core.relay import ANONYMOUS_RELAY
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -22,7 +24,6 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
     common: dict[str, Any] = {
         "container_id": core.config.name,
         "max_message_size": core.config.limits.message_bytes_max,
-        "offered_capabilities": (sessions.CAPABILITY,),
         "decoded": event.decoded,
         "runs": True,
     }
@@ -36,6 +37,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
         told[sessions.HOLD_TIME] = Ulong(int(config.hold_time_s * 1000))
         settings = amqp.Settings(
             **common,
+            offered_capabilities=(sessions.CAPABILITY,),
             properties=told,
             desired_capabilities=(sessions.CAPABILITY,),
             idle_time_out_s=config.hold_time_s,
@@ -49,7 +51,9 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
         told[sessions.HOLD_TIME] = Ulong(int(hold * 1000))
         settings = amqp.Settings(
             **common,
+            offered_capabilities=(sessions.CAPABILITY, ANONYMOUS_RELAY),
             properties=told,
+            answer_open=lambda theirs, ours: answer_open(core, theirs, ours),
             idle_time_out_s=core.config.limits.idle_time_out_s,
             sasl_required=bool(core.config.users) or not event.loopback,
         )

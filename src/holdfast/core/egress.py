@@ -153,6 +153,7 @@ class ConsumerLink(Egress):
         self.held = 0
         self.finish_presettled()
         self.cursor.detach(self)
+        self.core.temporaries.left(self, self.cursor.queue)
 
 
 class ReaderLink(Egress):
@@ -229,3 +230,4 @@ class ReaderLink(Egress):
 
     def gone(self, unsettled: list[Any]) -> None:
         self.core.readers_of(self.queue).pop(self, None)
+        self.core.temporaries.left(self, self.queue)

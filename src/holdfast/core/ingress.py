@@ -75,10 +75,10 @@ class Ingress:
 
 
 class ProducerLink(Ingress):
-    """From a client into `queue`; `destination` names the other node where `queue` is its transmission queue.
+    """From a client into `queue`; `destination` names the other node where `queue` is its transmission queue."""
 
-    The anonymous form (no target address, each message's `to` decides) is not offered yet.
-    """
+    may_wait = True
+    """Whether a message waits at a full queue that blocks; a link to many queues rejects it (relay.py)."""
 
     def __init__(
         self,
@@ -118,6 +118,7 @@ class ProducerLink(Ingress):
         self.core.producers_of(self.queue).pop(self, None)
         if self.producer is not None and self.producer.holder is self:
             self.producer.holder = None
+        self.core.temporaries.left(self, self.queue)
 
     # ------------------------------------------------------------------------------------------------ messages
 
@@ -204,7 +205,7 @@ class ProducerLink(Ingress):
         size = len(payload) - sections.bare + len(notes.items)
         queue = self.queue
         if not queue.fits(size):
-            if queue.config.when_full == "block":
+            if queue.config.when_full == "block" and self.may_wait:
                 return False
             text = f"queue {queue.name!r} is full: {queue.messages} messages, {queue.bytes_held} bytes"
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))

@@ -27,7 +27,9 @@ from holdfast.core.hops import CustodyReceiver, CustodySender
 from holdfast.core.ingress import Ingress, ProducerLink
 from holdfast.core.management import ReplyLink
 from holdfast.core.peer import Peer
+from holdfast.core.relay import RelayLink
 from holdfast.core.report import Meter
+from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn import Turn
 from holdfast.core.undo import undo
 
@@ -73,9 +75,9 @@ class NodeCore:
         self.commands: list[events.Command] = []
         self.connections: dict[int, Peer] = {}
         self.touched: dict[Peer, None] = {}
-        self.refills: dict[ProducerLink | CustodyReceiver, None] = {}
+        self.refills: dict[ProducerLink | CustodyReceiver | RelayLink, None] = {}
         self.retire_at: float | None = None
-        self.starved: dict[ProducerLink | CustodyReceiver, None] = {}
+        self.starved: dict[ProducerLink | CustodyReceiver | RelayLink, None] = {}
         self.presettled: dict[ConsumerLink, None] = {}
         self.drains: dict[ConsumerLink, None] = {}
         self._producers: dict[Queue, dict[ProducerLink, None]] = {}
@@ -92,6 +94,7 @@ class NodeCore:
         self.stopped = False
         self.meter = Meter(self)
         self.chores = Chores(self)
+        self.temporaries = Temporaries(self)
         self.destination = Destination(self)
         self.forwarding = Forwarding(self)
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
@@ -219,12 +222,12 @@ class NodeCore:
                 if link is not None:
                     link.credited()
             elif isinstance(event, amqp.LinkAttached):
-                if event.link.detached or peer.number not in self.connections:
+                if peer.number not in self.connections:
                     continue
                 if event.remote_initiated:
                     assert isinstance(event.link, (amqp.Receiver, amqp.Sender))
                     attach.answer(self, peer, event.link)
-                elif isinstance(event.link.context, CustodySender) and not event.link.refused:
+                elif isinstance(event.link.context, CustodySender) and event.link.attached and not event.link.refused:
                     event.link.context.attached()
             elif isinstance(event, amqp.LinkDetached):
                 self._detached(peer, event)
@@ -353,6 +356,7 @@ class NodeCore:
         self.clock.wall_ms = event.wall_ms
         if event.resident_bytes is not None:
             self.resident_bytes = event.resident_bytes
+        self.temporaries.sweep()
         for _ in range(4):  # a turn that needs no disk may make more to offer
             self._offer()
             if self.in_flight is not None or not self._begin_commit():

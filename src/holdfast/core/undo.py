@@ -36,6 +36,9 @@ def undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
                         if held is not None:  # it leaves with the size that it is counted with
                             cursor.shown[sequence] = held._replace(size=entry.size_of(kept))
             queue.touch_counters()
+    for queue, _ in turn.visible:
+        if not queue.config.durable:  # what it took in memory is taken, and still to be shown
+            queue.touch_counters()
     for cursor, _ in turn.marks:  # asked for again, or the cursor waits for it for ever
         cursor.queue.touch_counters()
     moved = {(queue.queue_id, sequence) for queue, sequence, _ in turn.moves}

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from random import Random
+from random import SystemRandom
 from typing import Any, Final, NoReturn
 
 from holdfast.errors import ConfigError, HoldfastError
@@ -106,7 +106,7 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
 
     async def serve() -> int:
         wall_ms = time.time_ns() // 1_000_000
-        core = NodeCore(settings.core, store, rng=Random(), wall_ms=wall_ms, now=time.monotonic())
+        core = NodeCore(settings.core, store, rng=SystemRandom(), wall_ms=wall_ms, now=time.monotonic())
         runtime = NodeRuntime(
             settings,
             core,

@@ -1,0 +1,84 @@
+"""Which queue an address means at this node: for links, and for messages that carry their own address.
+
+Rules of this file: an address is hostile until checked; what cannot be is a Refusal, whose condition and words are
+told to the peer.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.amqp import conditions
+from holdfast.broker.address import Address, check_name, parse, without_alias
+from holdfast.broker.queue import Queue
+from holdfast.core.catalog import DEAD_LETTERS
+from holdfast.core.temporaries import PREFIX
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+
+class Refusal(Exception):
+    """What cannot be answered with a link, or taken; `args` are the condition and the description."""
+
+    def __init__(self, condition: str, description: str) -> None:
+        super().__init__(condition, description)
+        self.condition = condition
+        self.description = description
+
+
+class Place(NamedTuple):
+    """Where messages for an address go: `queue` holds them; `destination` and `to` where another node is meant."""
+
+    queue: Queue
+    destination: str | None
+    to: str
+
+
+def plain_address(address: Any) -> Any:
+    """`address` without what clients put around a name; Refusal where that cannot be read."""
+    if not isinstance(address, str):
+        return address
+    try:
+        return without_alias(str(address))
+    except ConfigError as error:
+        raise Refusal(conditions.INVALID_FIELD, str(error)) from error
+
+
+def address_of(core: "NodeCore", text: str) -> Address:
+    """The address that a plain text writes, as seen from here."""
+    if text == DEAD_LETTERS or text.startswith(PREFIX):
+        return Address(text, None)
+    try:
+        return parse(text, own_name=core.config.name)
+    except ConfigError as error:
+        raise Refusal(conditions.INVALID_FIELD, str(error)) from error
+
+
+def local(core: "NodeCore", name: str) -> Queue:
+    """The queue of that name here, made where the node makes what clients name."""
+    if name.startswith(PREFIX):
+        queue = core.catalog.queues.get(name)
+    else:
+        try:
+            queue = core.catalog.local(name)
+        except ConfigError as error:
+            raise Refusal(conditions.INVALID_FIELD, str(error)) from error
+    if queue is None:
+        raise Refusal(conditions.NOT_FOUND, f"no queue {name!r} at {core.config.name!r}")
+    return queue
+
+
+def transmission(core: "NodeCore", destination: str) -> Queue:
+    """The queue for what is bound for another node, which must have been heard of."""
+    if not core.forwarding.knows(check_name(destination)):
+        raise Refusal(conditions.NOT_FOUND, f"{core.config.name!r} has no route to {destination!r}")
+    queue = core.catalog.transmission(destination)
+    core.forwarding.steer(destination)
+    return queue
+
+
+def place(core: "NodeCore", address: Address) -> Place:
+    """Where a message for that address is put."""
+    if address.node is None:
+        return Place(local(core, address.queue), None, "")
+    return Place(transmission(core, address.node), address.node, address.queue)

@@ -1,0 +1,102 @@
+"""The anonymous terminus: a link without a target address, on which each message's `to` says where it goes (AMQP
+Anonymous Terminus for Message Routing 1.0; CLIENTS 33).
+
+Rules of this file: what is wrong with one message is that message's outcome; the link lives on. A queue that is full
+rejects here even where it blocks its own producers: credit that is withheld, or a message that waits, would hold up
+all other addresses of the link.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.connection import Delivery, Receiver
+from holdfast.amqp.message import to_of
+from holdfast.amqp.types import Symbol
+from holdfast.core.ingress import Ingress, ProducerLink, rejection
+from holdfast.core.management import MANAGEMENT, RequestLink
+from holdfast.core.peer import Peer
+from holdfast.core.places import Place, Refusal, address_of, place, plain_address
+from holdfast.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+ANONYMOUS_RELAY: Final = Symbol("ANONYMOUS-RELAY")
+
+ROUTES_MAX: Final = 256
+"""Addresses that one link remembers; the oldest is looked up anew when it comes again."""
+
+
+class Route(ProducerLink):
+    """What a relay takes for one address. It holds no queue: one that is deleted is looked up anew."""
+
+    may_wait = False
+
+    def __init__(self, relay: "RelayLink", found: Place) -> None:
+        super().__init__(relay.core, relay.peer, relay.link, found.queue, destination=found.destination, to=found.to)
+        self.relay = relay
+        self.core.producers_of(self.queue).pop(self)
+
+    def take(self, delivery: Delivery) -> bool:
+        """True where the delivery is decided; False where it waits until the store says how much room there is."""
+        return self._take(delivery)
+
+    def refill(self) -> None:
+        self.relay.refill()
+
+
+class RelayLink(Ingress):
+    """A client's sender without an address."""
+
+    def __init__(self, core: "NodeCore", peer: Peer, link: Receiver) -> None:
+        super().__init__(core, peer, link)
+        self.routes: dict[str, Route] = {}
+        self.parked: deque[Delivery] = deque()
+        self.requests = RequestLink(core, peer, link)
+
+    def refill(self) -> None:
+        """Called once a turn while messages come, and when the store says how much room there is."""
+        while self.parked and self._take(self.parked[0]):
+            self.parked.popleft()
+        if not self.parked:
+            self.top_up(self.core.config.limits.credit)
+
+    def delivered(self, delivery: Delivery) -> None:
+        if self.parked or not self._take(delivery):
+            self.parked.append(delivery)
+        self.core.refills[self] = None
+
+    def gone(self) -> None:
+        self.parked.clear()
+        self.core.refills.pop(self, None)
+        for route in self.routes.values():
+            self.core.starved.pop(route, None)
+
+    def _take(self, delivery: Delivery) -> bool:
+        try:
+            address = plain_address(to_of(delivery.payload))
+            if address == MANAGEMENT:
+                self.requests.delivered(delivery)
+                return True
+            if not isinstance(address, str):
+                text = "a message on a link without a target address: accepted is one whose properties hold `to`"
+                raise Refusal(conditions.PRECONDITION_FAILED, text)
+            return self._route(str(address)).take(delivery)
+        except (Refusal, RemoteProtocolError) as error:
+            if not delivery.settled:
+                self.settle([delivery.delivery_id], rejection(error.condition, error.description))
+            return True
+
+    def _route(self, address: str) -> Route:
+        """Where that address leads; Refusal as for an attach to it."""
+        routes = self.routes
+        route = routes.get(address)
+        if route is not None and self.core.catalog.queues.get(route.queue.name) is route.queue:
+            return route
+        route = Route(self, place(self.core, address_of(self.core, address)))
+        routes.pop(address, None)
+        if len(routes) >= ROUTES_MAX:
+            del routes[next(iter(routes))]
+        routes[address] = route
+        return route

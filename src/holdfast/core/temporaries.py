@@ -1,0 +1,191 @@
+"""Dynamic nodes: queues in memory that a link's attach asks for and that end with it (AMQP 1.0 §3.5.3, §3.5.10 to
+§3.5.13; CLIENTS 32).
+
+Rules of this file: a name is drawn, never chosen by a client, and begins as no name of a client's can. Nothing of
+these queues is stored. Their number is bounded for each connection, their bytes for the node; at the bound a
+message is refused, because credit that is withheld on one waits for the readers of another.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.broker.queue import Queue
+from holdfast.core.config import QueueConfig
+
+if TYPE_CHECKING:
+    from holdfast.core.egress import ConsumerLink, ReaderLink
+    from holdfast.core.ingress import ProducerLink
+    from holdfast.core.node import NodeCore
+    from holdfast.core.peer import Peer
+
+PREFIX: Final = "$temporary/"
+NAME_BITS: Final = 128
+
+ENTRY_BYTES: Final = 256
+"""What a message costs the memory beyond its own bytes."""
+
+ORPHANS_MAX: Final = 1_000
+"""Nodes that their policy keeps though the link that made them is gone; at the bound the oldest of them goes."""
+
+LIFETIME_POLICY: Final = Symbol("lifetime-policy")
+ON_CLOSE: Final = Ulong(0x2B)
+ON_NO_LINKS: Final = Ulong(0x2C)
+ON_NO_MESSAGES: Final = Ulong(0x2D)
+ON_NO_LINKS_OR_MESSAGES: Final = Ulong(0x2E)
+_POLICIES: Final[dict[object, Ulong]] = {
+    ON_CLOSE: ON_CLOSE, "amqp:delete-on-close:list": ON_CLOSE,
+    ON_NO_LINKS: ON_NO_LINKS, "amqp:delete-on-no-links:list": ON_NO_LINKS,
+    ON_NO_MESSAGES: ON_NO_MESSAGES, "amqp:delete-on-no-messages:list": ON_NO_MESSAGES,
+    ON_NO_LINKS_OR_MESSAGES: ON_NO_LINKS_OR_MESSAGES,
+    "amqp:delete-on-no-links-or-messages:list": ON_NO_LINKS_OR_MESSAGES,
+}  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class TemporaryQueue(Queue):
+    """A dynamic node's queue. `creator` is the link that made it, None from when that is gone."""
+
+    temporaries: "Temporaries" = field(kw_only=True)
+    policy: Ulong = ON_CLOSE
+    peer: "Peer | None" = None
+    creator: object = None
+    counted_bytes: int = 0
+    """Its share of what all dynamic nodes hold."""
+
+    # `super()` does not work in a dataclass with slots.
+
+    def fits(self, size: int) -> bool:
+        """Whether the memory for dynamic nodes has room for one more message; an empty queue is no exception."""
+        return size + ENTRY_BYTES <= self.temporaries.bytes_left
+
+    def fits_all(self, count: int, size: int) -> bool:
+        return size + count * ENTRY_BYTES <= self.temporaries.bytes_left
+
+    def append_all(self, values: list[bytes], size: int) -> None:
+        Queue.append_all(self, values, size)
+        self.count()
+
+    def append(self, value: bytes, size: int) -> int:
+        sequence = Queue.append(self, value, size)
+        self.count()
+        return sequence
+
+    def retire_all(self, sequences: list[int], size: int) -> None:
+        Queue.retire_all(self, sequences, size)
+        self.count()
+        self.temporaries.due[self] = None
+
+    def count(self) -> None:
+        """Brings its share up to date."""
+        held = self.bytes_held + ENTRY_BYTES * self.messages
+        self.temporaries.bytes_left -= held - self.counted_bytes
+        self.counted_bytes = held
+
+    def links(self, core: "NodeCore") -> "list[ConsumerLink | ReaderLink | ProducerLink]":
+        """All that have it as their source or target."""
+        takers: list[Any] = [taker for cursor in (self.shared, *self.named.values()) for taker in cursor.takers]
+        return [*takers, *core.readers_of(self), *core.producers_of(self)]
+
+    def properties(self) -> dict[Any, Any]:
+        """dynamic-node-properties, as the answer to the attach tells them: what is in force."""
+        return {LIFETIME_POLICY: Described(self.policy, [])}
+
+
+class Temporaries:
+    """The dynamic nodes of a node. `due`: those that may have to end; swept before the turn's end."""
+
+    def __init__(self, core: "NodeCore") -> None:
+        self.core = core
+        self.bytes_left = core.config.limits.dynamic_bytes_max
+        self.due: dict[TemporaryQueue, None] = {}
+        self._of_peer: dict[Peer, int] = {}
+        self._orphans: dict[TemporaryQueue, None] = {}
+
+    def create(self, peer: "Peer", wanted: dict[Any, Any] | None) -> TemporaryQueue | None:
+        """A fresh node with the lifetime policy that is `wanted`, delete-on-close if none is known; None at a bound.
+
+        It ends with the turn unless its `creator` is set.
+        """
+        core, catalog = self.core, self.core.catalog
+        limits = core.config.limits
+        if self._of_peer.get(peer, 0) >= limits.dynamic_nodes_max or len(catalog.queues) >= limits.queues_max:
+            return None
+        name = f"{PREFIX}{core.rng.getrandbits(NAME_BITS):032x}"
+        queue = TemporaryQueue(
+            queue_id=catalog.next_queue_id,
+            name=name,
+            uuid=core.new_uuid(),
+            config=QueueConfig(name=name, durable=False, when_full="refuse"),
+            reader=catalog.store,
+            budget=catalog.budget,
+            clock=catalog.clock,
+            work=catalog.work,
+            temporaries=self,
+            policy=_policy(wanted),
+            peer=peer,
+        )
+        catalog.next_queue_id += 1
+        catalog.queues[name] = queue
+        self._of_peer[peer] = self._of_peer.get(peer, 0) + 1
+        self.due[queue] = None
+        return queue
+
+    def left(self, link: object, queue: Queue) -> None:
+        """The link is gone from the queue, which may be a dynamic node's."""
+        if isinstance(queue, TemporaryQueue):
+            if queue.creator is link:
+                queue.creator = None
+            self.due[queue] = None
+
+    def sweep(self) -> None:
+        """Ends the nodes whose time has come; a link that is still there is told."""
+        while self.due:
+            due, self.due = self.due, {}
+            for queue in due:
+                if self.core.catalog.queues.get(queue.name) is not queue:
+                    continue
+                if queue.creator is None and queue.peer is not None:
+                    self._uncount(queue)
+                    self._orphans[queue] = None
+                if self._over(queue):
+                    self._end(queue, "its lifetime policy says so")
+            while len(self._orphans) > ORPHANS_MAX:
+                self._end(next(iter(self._orphans)), f"{ORPHANS_MAX} are the most that outlive their link")
+
+    def _over(self, queue: TemporaryQueue) -> bool:
+        if queue.policy == ON_CLOSE:
+            return queue.creator is None
+        if queue.policy == ON_NO_MESSAGES:
+            return queue.creator is None and not queue.messages
+        if queue.links(self.core):
+            return False
+        return queue.policy == ON_NO_LINKS or not queue.messages
+
+    def _end(self, queue: TemporaryQueue, reason: str) -> None:
+        core = self.core
+        for link in queue.links(core):
+            core.steal(link, f"dynamic node {queue.name!r} was deleted: {reason}", conditions.RESOURCE_DELETED)
+        if queue.peer is not None:
+            self._uncount(queue)
+        self._orphans.pop(queue, None)
+        self.bytes_left += queue.counted_bytes
+        queue.ephemeral.clear()
+        del core.catalog.queues[queue.name]
+        core.work.busy.pop(queue, None)
+        core.work.counted.pop(queue, None)
+        core.forget_queue(queue)
+
+    def _uncount(self, queue: TemporaryQueue) -> None:
+        peer, queue.peer = queue.peer, None
+        assert peer is not None
+        self._of_peer[peer] -= 1
+        if not self._of_peer[peer]:
+            del self._of_peer[peer]
+
+
+def _policy(wanted: dict[Any, Any] | None) -> Ulong:
+    policy = (wanted or {}).get(LIFETIME_POLICY)
+    descriptor = policy.descriptor if isinstance(policy, Described) else None
+    return _POLICIES.get(descriptor, ON_CLOSE) if isinstance(descriptor, (Ulong, Symbol)) else ON_CLOSE
