@@ -47,9 +47,10 @@ def answer(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
     """Accepts the peer's attach with the link that it asks for, or refuses it."""
     if not peer.amqp.usable:
         return
+    if link.detached:  # by what came behind the attach: the peer still waits for the answers to both
+        link.refuse(conditions.DETACH_FORCED, "detached before it was attached")
+        return
     try:
-        if link.detached:  # by what came behind the attach; it still waits for the answer to both
-            raise Refusal(conditions.DETACH_FORCED, "detached before it was attached")
         if isinstance(link, Receiver):
             _receive(core, peer, link)
         else:
