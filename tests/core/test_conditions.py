@@ -83,7 +83,9 @@ CASES: list[tuple[str, type, list[Step]]] = [
     (conditions.HANDLE_IN_USE, End, [wire(producer(Q), producer(Q, name="other"))]),
     (conditions.UNATTACHED_HANDLE, End, [wire(Detach(0, True))]),
     (conditions.UNATTACHED_HANDLE, End, [wire((Transfer(0, 0, b"t"), BODY))]),
-    (conditions.TRANSFER_LIMIT_EXCEEDED, Detach, [wire(producer(Q)), wire(*((Transfer(0, number, b"t", settled=True), BODY) for number in range(11)))]),
+    (conditions.TRANSFER_LIMIT_EXCEEDED, Detach, [
+        wire(producer(Q)), wire(*((Transfer(0, number, b"t", settled=True), BODY) for number in range(11))),
+    ]),
     (conditions.MESSAGE_SIZE_EXCEEDED, Detach, [
         wire(producer(Q)), wire((Transfer(0, 0, b"t"), Message(data=[b"x" * 100]).encode())),
         wire(consumer(Source("q"), max_message_size=50), Flow(0, 9, 0, 9, 1, 0, 5)),

@@ -22,6 +22,7 @@ from holdfast.amqp.performatives import (
     Target,
     Transfer,
 )
+from holdfast.amqp.types import Symbol
 from support.rig import Client, Node, Rig
 
 BODY = b"\x00\x53\x75\xa0\x01x"
@@ -212,3 +213,28 @@ def test_an_outcome_that_is_not_settled_counts_though_its_link_ends_at_once(last
     node.hear(0, wire(Disposition(True, 0, None, False, Accepted()), last))
     node.wait(1)
     assert node.core.catalog.queues["q"].messages == 0
+
+
+@pytest.mark.parametrize("other", ["session", "connection"])
+def test_a_durable_subscription_has_one_reader_the_newest(other: str) -> None:
+    """What must have one holder is known by its own name, and the newer link gets what the older held."""
+    hub = Rig().node("hub")
+    rig = hub.rig
+    one = rig.client(hub, container_id="c")
+    lasting = {"durable": 2, "expiry_policy": Symbol("never")}
+    first = one.receiver("work", name="sub", source=lasting)
+    sender = one.sender("work")
+    rig.settle()
+    one.send(sender, "1")
+    rig.settle()
+    assert one.bodies(first) == ["1"]
+    if other == "session":
+        two = one
+        second = one.amqp.begin().attach_receiver("sub", Source("work", **lasting), Target())
+        second.grant(5)
+    else:
+        two = rig.client(hub, container_id="c")
+        second = two.receiver("work", name="sub", source=lasting)
+    rig.settle()
+    assert [item.error.condition for item in one.detached if item.error] == ["amqp:link:stolen"]
+    assert two.bodies(second) == ["1"] and first.detached

@@ -399,3 +399,74 @@ def test_no_terminus_harms_the_node(termini: list[tuple[Any, ...]]) -> None:
     rig.settle()
     assert not [name for name in hub.core.catalog.queues if name.startswith("$temporary/")]
     assert not hub.core.temporaries._of_peer
+
+
+def check(hub: Node) -> None:
+    """What is counted is what is there."""
+    held = hub.core.temporaries
+    queues = [queue for name, queue in hub.core.catalog.queues.items() if name.startswith("$temporary/")]
+    used = sum(queue.bytes_held + ENTRY_BYTES * queue.messages for queue in queues)
+    assert held.bytes_left == hub.config.limits.dynamic_bytes_max - used
+    counted: dict[Any, int] = {}
+    for queue in queues:
+        if queue.peer is not None:
+            counted[queue.peer] = counted.get(queue.peer, 0) + 1
+        assert (queue.peer is None) == (queue.creator is None) == (queue in held._orphans)
+        assert queue.creator is not None or queue.policy != Ulong(CODES["close"])
+        assert queue.links(hub.core) or queue.messages
+        assert len(queue.ephemeral) == queue.messages
+    assert held._of_peer == counted
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_whatever_clients_do_nothing_is_left_that_should_not_be(seed: int) -> None:
+    rig = Rig(seed)
+    hub = rig.node("hub", limits=Limits(dynamic_nodes_max=4, dynamic_bytes_max=20_000))
+    hub.unwatched.add("None")
+    clients = [rig.client(hub) for _ in range(3)]
+    links: list[tuple[Client, Any]] = []
+    for number in range(120):
+        chance = rig.random
+        at = chance.randrange(3)
+        client = clients[at]
+        names = [name for name in hub.core.catalog.queues if name.startswith("$temporary/")]
+        what = chance.choice(["make", "make", "join", "join", "send", "send", "send", "accept", "detach", "go", "move"])
+        if what == "make":
+            wanted = policy(chance.choice([None, *CODES]))
+            if chance.random() < 0.5:
+                target = Target(dynamic=True, dynamic_node_properties=wanted)
+                links.append((client, client.session.attach_sender(f"n{number}", Source(), target)))
+            else:
+                mode = chance.choice([None, Symbol("copy")])
+                source = Source(dynamic=True, dynamic_node_properties=wanted, distribution_mode=mode)
+                links.append((client, client.session.attach_receiver(f"n{number}", source, Target())))
+        elif what == "join" and names:
+            if chance.random() < 0.5:
+                links.append((client, client.sender(chance.choice(names), name=f"n{number}")))
+            else:
+                links.append((client, client.receiver(chance.choice(names), name=f"n{number}", credit=2)))
+        elif what == "send":
+            for owner, link in links:
+                if isinstance(link, Sender) and link.sendable and chance.random() < 0.5:
+                    owner.send(link, "x" * chance.choice([1, 1000]))
+        elif what == "accept":
+            client.accept(count=2)
+        elif what == "detach" and links:
+            links.pop(chance.randrange(len(links)))[1].detach()
+        elif what == "go" and chance.random() < 0.3:
+            client.close_transport() if chance.random() < 0.5 else client.amqp.close()
+            links = [item for item in links if item[0] is not client]
+            rig.settle()
+            clients[at] = rig.client(hub)
+        if chance.random() < 0.6:
+            rig.settle()
+            check(hub)
+        else:
+            rig.step()
+    for client in clients:
+        client.amqp.close()
+    rig.run(1)
+    check(hub)
+    assert not hub.core.temporaries._of_peer and not hub.core.refills
+    for queue in hub.core.temporaries._orphans:
+        assert queue.messages and queue.policy in (0x2D, 0x2E)
