@@ -20,7 +20,7 @@ def store(tmp_path: Path) -> Iterator[LmdbStore]:
     """Of many commits: values of every kind come, are written anew and leave."""
     random = Random(3)
     store = LmdbStore(tmp_path, ahead_bytes=1 << 20)
-    for number in range(120):
+    for number in range(60):
         appends = [(1, number * 50 + place, random.randbytes(random.choice(SIZES))) for place in range(20)]
         retires = [(1, (number - 9) * 50 + place) for place in range(20) if number > 8 and (place % 7 or number % 2)]
         store.commit(Batch(appends=appends, retires=retires, puts={("node", b"%d" % number): bytes(300)}))
