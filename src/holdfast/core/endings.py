@@ -84,7 +84,7 @@ def end_in_transit(core: "NodeCore", gone: list[tuple[Queue, int, bytes]]) -> No
     batch = core.work.batch
     batch.retires[:] = [item for item in batch.retires if item not in places]
     core.turn.moves += gone
-    core.work.moved += places
+    core.work.moved += [(queue.queue_id, sequence) for queue, sequence, _ in gone]
     for queue, _, value in gone:
         tombstone(core, queue, value)
 
