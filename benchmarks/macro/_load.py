@@ -1,7 +1,7 @@
 """The raw load: senders or receivers, a process of their own, on plain sockets, as fast as the broker takes them.
 
-`python _load.py JSON` with {"role": "send" or "receive", "protocol": "amqp" or "native", "sides": [Side's fields]}:
-one connection for each side. Attaches, prints `{"attached": true}`, then takes one JSON object a line on standard
+`python _load.py ROLE`, send or receive, takes one line of JSON first, {"protocol": "amqp" or "native", "sides":
+[Side's fields]}: one connection for each side. Attaches, prints `{"attached": true}`, then takes one JSON object a line on standard
 input and answers each with one line: `{"messages": N, "rate": R or null}` sends (or awaits) N messages over all its
 connections. End of input closes them and ends the process. Between two phases it answers the peer's frames and
 keeps the connections alive.
@@ -50,15 +50,15 @@ def idle_until_input(wires: Sequence[Wire]) -> None:
             return
 
 
-def main(text: str) -> int:
-    told = json.loads(text)
+def main(role: str) -> int:
+    told = json.loads(sys.stdin.readline())
     sides = [Side(**fields) for fields in told["sides"]]
     if len(sides) > CONNECTIONS_MAX:
         raise WireError(f"{len(sides)} connections: at most {CONNECTIONS_MAX} in one process")
     senders: list[SendingWire] = []
     receivers: list[ReceivingWire] = []
     for side in sides:
-        if told["role"] == "send":
+        if role == "send":
             senders.append(connect_sender(told["protocol"], side))
         else:
             receivers.append(connect_receiver(told["protocol"], side))
@@ -90,5 +90,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1]))
     except (WireError, OSError, ValueError) as failure:
-        print(f"raw load {json.loads(sys.argv[1])['role']}: {failure}", file=sys.stderr)
+        print(f"raw load {sys.argv[1]}: {failure}", file=sys.stderr)
         sys.exit(1)

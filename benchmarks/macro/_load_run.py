@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -44,15 +45,17 @@ def side_of(peer: Peer, queue: str, size: int, credit: int, **more: int | bool) 
 
 
 class LoadProcess:
-    """A program of the load (`_load.py` or `_paced.py`), its orders and answers, one line of JSON each."""
+    """A program of the load (`_load.py` or `_paced.py`): what it is `told` first, its orders and answers, one line of
+    JSON each."""
 
-    def __init__(self, program: str, told: dict[str, object], errors: Path) -> None:
-        self.role, self.errors = str(told["role"]), errors
+    def __init__(self, program: str, role: str, told: dict[str, object], errors: Path) -> None:
+        self.role, self.errors = role, errors
         with errors.open("w") as stream:
             self.process = subprocess.Popen(
-                [sys.executable, str(HERE / program), json.dumps(told)],
+                [sys.executable, str(HERE / program), role],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream, text=True, bufsize=1,
             )  # fmt: skip
+        self.order(told)
 
     def answer(self, timeout_s: float) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -119,9 +122,9 @@ class Load:
                             first_number=index * SENDER_SPAN if shared else first)
                     for index, name in enumerate(names)
                 ]  # fmt: skip
-                told: dict[str, object] = {"role": role, "protocol": peer.protocol, "sides": sides}
+                told: dict[str, object] = {"protocol": peer.protocol, "sides": sides}
                 errors = directory / f"load-{peer.name}-{queue}-{role}"
-                self.processes[role] = LoadProcess("_load.py", told, errors)
+                self.processes[role] = LoadProcess("_load.py", role, told, errors)
                 self.processes[role].answer(ATTACH_S_MAX)
         except BaseException:
             self.finish()
@@ -158,3 +161,32 @@ class Load:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.finish()
+
+
+class PacedLoad:
+    """A sender and a receiver for each of `queues`, all in one process (_paced.py). A context manager."""
+
+    def __init__(
+        self, peer: Peer, queues: Sequence[str], directory: Path, *, size: int, credit: int, buffer_bytes: int = 1 << 20
+    ) -> None:
+        pairs = [side_of(peer, queue, size, credit, batch_max=1, buffer_bytes=buffer_bytes) for queue in queues]
+        told: dict[str, object] = {"protocol": peer.protocol, "pairs": pairs}
+        self.process = LoadProcess("_paced.py", "paced", told, directory / f"load-{peer.name}-{queues[0]}-paced")
+        try:
+            self.attach_s = float(self.process.answer(ATTACH_S_MAX + len(queues))["seconds"])
+        except BaseException:
+            self.process.finish()
+            raise
+
+    def run(self, messages: int, rate: float, *, timeout_s: float = 600.0) -> dict[str, Any]:
+        """As `Paced.run` tells it, and `cpu_s` of the load."""
+        self.process.order({"messages": messages, "rate": rate})
+        return self.process.answer(messages / rate + timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.finish()

@@ -19,7 +19,7 @@ from pathlib import Path
 import _process as process
 from _connection import CONNECTIONS_MAX
 from _load_run import Load, LoadFailed
-from _peers import Peer, PeerMissing, make_peers, require_real_disk
+from _peers import Peer, PeerMissing, make_peers, require_real_disk, start_all
 from _report import emit, frame, progress, spread
 from _syncs import count_syncs
 from _wire import BODY_BYTES_LEAST, BODY_BYTES_MAX
@@ -111,20 +111,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="directory on a real disk (default: the system's temporary one)")
     parser.add_argument("--json-out", type=Path, help="write the report to this file as well")
     return parser.parse_args(arguments)
-
-
-def start_all(peers: Sequence[Peer], directory: Path, absent: dict[str, str]) -> list[Peer]:
-    """Those that serve, started; why not for the others goes to `absent`."""
-    serving: list[Peer] = []
-    for peer in peers:
-        try:
-            peer.start(directory / peer.name)
-            serving.append(peer)
-            progress(f"{peer.name}: serves on port {peer.port}")
-        except PeerMissing as missing:
-            absent[peer.name] = str(missing)
-            progress(f"{peer.name}: left out: {missing}")
-    return serving
 
 
 def repeat_once(
@@ -254,7 +240,7 @@ def main(arguments: Sequence[str]) -> int:
         directory = Path(made)
         serving: list[Peer] = []
         try:
-            serving = start_all(peers, directory, absent)
+            serving = start_all(peers, directory, absent, progress)
             report["cases"] = found = {case.name: run_case(serving, case, options, directory) for case in cases}
         finally:
             for peer in serving:
