@@ -1,10 +1,10 @@
 """The raw load: senders or receivers, a process of their own, on plain sockets, as fast as the broker takes them.
 
 `python _load.py ROLE`, send or receive, takes one line of JSON first, {"protocol": "amqp" or "native", "sides":
-[Side's fields]}: one connection for each side. Attaches, prints `{"attached": true}`, then takes one JSON object a line on standard
-input and answers each with one line: `{"messages": N, "rate": R or null}` sends (or awaits) N messages over all its
-connections. End of input closes them and ends the process. Between two phases it answers the peer's frames and
-keeps the connections alive.
+[Side's fields]}: one connection for each side. Attaches, prints `{"attached": true}`, then takes one JSON object a
+line on standard input and answers each with one line: `{"messages": N, "rate": R or null}` sends (or awaits) N
+messages over all its connections. End of input closes them and ends the process. Between two phases it answers the
+peer's frames and keeps the connections alive.
 """
 
 import json

@@ -1,5 +1,6 @@
 """Drives the raw load's processes: starts senders and receivers, gives them phases, gathers what they say."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -79,7 +80,8 @@ class LoadProcess:
     def finish(self) -> None:
         """End of input: it closes its connection in order; killed where it does not."""
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         try:
             self.process.wait(15.0)
         except subprocess.TimeoutExpired:
@@ -183,10 +185,13 @@ class PacedLoad:
         self.process.order({"messages": messages, "rate": rate})
         return self.process.answer(messages / rate + timeout_s)
 
+    def finish(self) -> None:
+        self.process.finish()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.process.finish()
+        self.finish()

@@ -44,7 +44,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def measure(peer: Peer, turn: int, options: argparse.Namespace, directory: Path) -> Row:
     """One repetition on a fresh queue, after a short one that is not counted."""
     messages = max(1, int(options.rate * options.seconds))
-    with PacedLoad(peer, [f"latency-{turn}"], directory, size=options.size, credit=options.credit) as load:
+    with PacedLoad(peer, [f"latency-{peer.name}-{turn}"], directory, size=options.size, credit=options.credit) as load:
         load.run(max(1, int(messages * WARM_UP_SHARE)), options.rate)
         before = process.cpu_s(peer.pid)
         told = load.run(messages, options.rate)

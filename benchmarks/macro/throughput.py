@@ -117,7 +117,7 @@ def repeat_once(
     peer: Peer, case: Case, turn: int, messages: int, options: argparse.Namespace, directory: Path, runs: Runs | None
 ) -> float:
     """One repetition on fresh queues, messages a second; noted in `runs` unless it is the warm-up (None)."""
-    queue = f"bench-{case.name}-{turn}"
+    queue = f"bench-{peer.name}-{case.name}-{turn}"
     credit = case.credit(options.credit)
     with Load(
         peer, queue, directory, size=case.size, credit=credit, connections=case.pairs, shared=case.shared
