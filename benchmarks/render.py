@@ -137,13 +137,13 @@ def many(report: Report) -> Lines:
         row = part["results"]["holdfast"]
         what = f"backlog of {settings['backlog']:,} messages of {settings['size']:,} B"
         rate, start = f"≥ {goals['backlog_ratio_at_least']:g}", f"< {goals['backlog_start_s_below']:g}"
-        stages = ("empty", "filled", "after", "restarted")
+        stages = ("empty", "tenth", "filled", "after", "restarted")
         rows += [
             [f"{what}: rate ÷ an empty queue's", rate, span(part["ratio"]["empty"])],
             [f"{what}: messages a second, in and out", "", span(row["deep_messages_per_s"])],
             [f"{what}: start until `ready`, s", start, span(row["start_s"])],
             [f"{what}: the same, nothing of the store cached, s", start, span(row["cold_start_s"])],
-            [f"{what}: anonymous MB empty, filled, after the load, restarted", "flat",
+            [f"{what}: anonymous MB empty, a tenth filled, filled, after the load, restarted", "flat",
              ", ".join(middle(row[f"{at}_anonymous_mb"], 1) for at in stages)],
             [f"{what}: filled, messages a second", "", middle(row["fill_messages_per_s"])],
             [f"{what}: bytes on disk for each", "", middle(row["store_bytes_per_message"], 0)],

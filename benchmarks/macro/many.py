@@ -45,7 +45,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=10.0, help="of such a repetition (default %(default)s)")
     parser.add_argument("--queues", type=int, default=10_000, help="(default %(default)s)")
     parser.add_argument("--backlog", type=int, default=5_000_000, help="messages (default %(default)s)")
-    parser.add_argument("--messages", type=int, default=50_000, help="of a repetition beside it (default %(default)s)")
+    parser.add_argument("--messages", type=int, default=100_000, help="of a repetition beside it (default %(default)s)")
     parser.add_argument("--peers", default="holdfast,rabbitmq,native", help="under `connections` (default %(default)s)")
     parser.add_argument("--data", type=Path, help="directory on a real disk (default: the system's temporary one)")
     parser.add_argument("--json-out", type=Path, help="write the report to this file as well")
@@ -213,15 +213,17 @@ class Backlog:
         self.peer, self.directory, self.options = peer, directory, options
         self.first = self.next = 0
 
-    def fill(self) -> float:
-        """Messages a second."""
+    def fill(self) -> Row:
+        """Messages a second, and memory after a tenth of them and after all: what the load costs is in both."""
         count = self.options.backlog
-        with Load(
-            self.peer, DEEP, self.directory, size=self.options.size, credit=1, shared=False, receives=False
-        ) as load:
-            result = load.run(count, timeout_s=count / 1000 + 600)
+        tenth = max(1, count // 10)
+        with Load(self.peer, DEEP, self.directory, size=self.options.size, credit=1, receives=False) as load:
+            load.run(tenth, timeout_s=count / 1000 + 600)
+            row = memory(self.peer, "tenth")
+            result = load.run(count - tenth, timeout_s=count / 1000 + 600)
         self.next = count
-        return result.messages_per_s
+        progress(f"filled {count:,} at {result.messages_per_s:,.0f}/s")
+        return {**row, "fill_messages_per_s": result.messages_per_s, **memory(self.peer, "filled")}
 
     def rate(self, queue: str, first: int, upcoming: int) -> float:
         """Messages a second, sent to the queue's end while as many are received from its head."""
@@ -247,9 +249,7 @@ def backlog(options: argparse.Namespace, directory: Path) -> dict[str, object]:
     try:
         row |= memory(peer, "empty")
         deep = Backlog(peer, options, directory)
-        row["fill_messages_per_s"] = deep.fill()
-        progress(f"filled {options.backlog:,} at {row['fill_messages_per_s']:,.0f}/s")
-        row |= memory(peer, "filled")
+        row |= deep.fill()
         for turn in range(options.repeat + 1):
             empty, full = deep.rate(f"empty-{turn}", 0, 0), deep.deep_rate()
             progress(f"empty queue {empty:,.0f}/s, with {deep.next - deep.first:,} waiting {full:,.0f}/s")
