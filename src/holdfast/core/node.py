@@ -135,17 +135,11 @@ class NodeCore:
         """When `TimerFired` is wanted at the latest, on `now`'s scale."""
         if (self.work.busy or self.chores.busy) and self.in_flight is None:
             return self.now
-        first = self.meter.due_at
-        if self.retire_at is not None and self.in_flight is None and self.retire_at < first:
-            first = self.retire_at
-        for at in (self.deadlines.first(), self.destination.next_deadline(), self.forwarding.next_deadline()):
-            if at is not None and at < first:
-                first = at
-        for neighbour in self.neighbours.values():
-            at = neighbour.next_deadline()
-            if at is not None and at < first:
-                first = at
-        return first
+        moments = [self.deadlines.first(), self.destination.next_deadline(), self.forwarding.next_deadline()]
+        moments += [neighbour.next_deadline() for neighbour in self.neighbours.values()]
+        if self.in_flight is None:
+            moments.append(self.retire_at)
+        return min([self.meter.due_at, *[at for at in moments if at is not None]])
 
     def _handle_rare(self, event: events.Event) -> None:
         if isinstance(event, events.TimerFired):
