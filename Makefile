@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format test demo bench-throughput bench-footprint bench-simulator kill-campaign swarm canaries constraints clean
+.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-simulator kill-campaign swarm canaries constraints clean
 
 setup: $(SETUP)
 
@@ -39,6 +39,13 @@ demo: setup
 
 bench-throughput: setup
 	$(BIN)/python benchmarks/macro/throughput.py
+
+bench-latency: setup
+	$(BIN)/python benchmarks/macro/latency.py
+
+# Needs 10 GB of disk and a quarter of an hour; `many.py --help` names smaller forms.
+bench-many: setup
+	$(BIN)/python benchmarks/macro/many.py
 
 bench-footprint: setup
 	$(BIN)/python benchmarks/macro/footprint.py

@@ -9,7 +9,7 @@ import time
 from typing import Final
 
 import _wire as wire
-from _load import BATCH_FRAMES_MAX, Login, ReceivingWire, SendingWire, Wire
+from _connection import ReceivingWire, SendingWire, Side, Wire
 from _wire import WireError
 
 UNCONFIRMED_MAX: Final = 10_000
@@ -56,21 +56,20 @@ def publish_batch(queue: str, size: int, count_max: int) -> wire.Batch:
 class _Native(Wire):
     """Connection, one channel, the durable queue."""
 
-    def __init__(self, host: str, port: int, login: Login, queue: str) -> None:
-        super().__init__(host, port)
+    def __init__(self, side: Side) -> None:
+        super().__init__(side)
         self.waiting: list[tuple[tuple[int, int], bytes]] = []
         self.keepalive_bytes = native_frame(HEARTBEAT, 0, b"")
         self.send_all(b"AMQP\0\0\x09\x01")
         self._await(START)
-        user, password = login or ("guest", "guest")
-        response = short_string("PLAIN") + long_string(f"\0{user}\0{password}".encode())
+        response = short_string("PLAIN") + long_string(f"\0{side.user}\0{side.password}".encode())
         self.send_all(method(0, START_OK, long_string(b"") + response + short_string("en_US")))
         tune = self._await(TUNE)
         self.send_all(method(0, TUNE_OK, tune[:6] + b"\0\0"))
         self.send_all(method(0, OPEN, short_string("/") + b"\0\0"))
         self._await(OPEN_OK)
         self.ask(CHANNEL_OPEN, CHANNEL_OPEN_OK, b"\0")
-        self.ask(DECLARE, DECLARE_OK, b"\0\0" + short_string(queue) + b"\x02" + long_string(b""))
+        self.ask(DECLARE, DECLARE_OK, b"\0\0" + short_string(side.address) + b"\x02" + long_string(b""))
 
     def ask(self, question: tuple[int, int], answer: tuple[int, int], arguments: bytes) -> None:
         self.send_all(method(1, question, arguments))
@@ -85,7 +84,7 @@ class _Native(Wire):
                     return arguments
             if time.monotonic() > deadline:
                 raise WireError(f"no method {name} within 10 s")
-            if self.wait(1.0)[0]:
+            if self.wait(1.0):
                 self.take()
 
     def take(self) -> int:
@@ -125,9 +124,9 @@ class _Native(Wire):
 
 
 class NativeSender(_Native, SendingWire):
-    def __init__(self, host: str, port: int, address: str, size: int, credit: int, login: Login = None) -> None:
-        super().__init__(host, port, login, address)
-        self.messages = publish_batch(address, size, BATCH_FRAMES_MAX)
+    def __init__(self, side: Side) -> None:
+        super().__init__(side)
+        self.messages = publish_batch(side.address, side.size, self.batch_max)
         self.below = 0
         self.apart: set[int] = set()
         self.ask(CONFIRM, CONFIRM_OK, b"\0")
@@ -136,7 +135,7 @@ class NativeSender(_Native, SendingWire):
         return UNCONFIRMED_MAX - (self.sent - self.settled)
 
     def batch(self, count: int) -> memoryview:
-        return self.messages.patch(0, self.sent, count)
+        return self.messages.patch(0, self.side.first_number + self.sent, count)
 
     def on_method(self, payload: bytes) -> None:
         """Confirms: a tag alone, out of order at times, or all up to it."""
@@ -158,11 +157,10 @@ class NativeSender(_Native, SendingWire):
 
 
 class NativeReceiver(_Native, ReceivingWire):
-    def __init__(self, host: str, port: int, address: str, size: int, credit: int, login: Login = None) -> None:
-        super().__init__(host, port, login, address)
-        self.size = size
-        self.ask(QOS, QOS_OK, struct.pack(">IHB", 0, credit, 0))
-        arguments = b"\0\0" + short_string(address) + short_string("raw") + b"\0" + long_string(b"")
+    def __init__(self, side: Side) -> None:
+        super().__init__(side)
+        self.ask(QOS, QOS_OK, struct.pack(">IHB", 0, side.credit, 0))
+        arguments = b"\0\0" + short_string(side.address) + short_string("raw") + b"\0" + long_string(b"")
         self.ask(CONSUME, CONSUME_OK, arguments)
 
     def on_deliveries(self, bodies: int, last_body_at: int) -> None:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -290,3 +290,19 @@ def make_peers(names: Sequence[str]) -> Iterator[Peer]:
             yield RabbitMqNative(server)
         else:
             raise ValueError(f"--peers {name}: holdfast, rabbitmq, native and bare are accepted")
+
+
+def start_all(
+    peers: Sequence[Peer], directory: Path, absent: dict[str, str], progress: Callable[[str], None]
+) -> list[Peer]:
+    """Those that serve, started, each below `directory`; why not for the others goes to `absent`."""
+    serving: list[Peer] = []
+    for peer in peers:
+        try:
+            peer.start(directory / peer.name)
+            serving.append(peer)
+            progress(f"{peer.name}: serves on port {peer.port}")
+        except PeerMissing as missing:
+            absent[peer.name] = str(missing)
+            progress(f"{peer.name}: left out: {missing}")
+    return serving

@@ -41,7 +41,7 @@ def machine(data: Path) -> dict[str, object]:
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),
         "memory_mb": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
-        "kernel": platform.release(),
+        "kernel": platform.release().partition("-")[0],
         "python": platform.python_version(),
         "file_system": file_system(data),
         "load_average_before": os.getloadavg()[0],

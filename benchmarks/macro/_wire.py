@@ -22,8 +22,12 @@ ACCEPTED: Final = b"\x00\x53\x24\x45"
 DURABLE_HEADER: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
 SENDER, RECEIVER = False, True
 FRAME_BYTES_MAX: Final = 65536
-BODY_BYTES_MAX: Final = 60_000
-"""A body stays in one frame of every peer, so that frames and deliveries are the same count."""
+FRAME_BODY_BYTES_MAX: Final = 60_000
+"""A body up to this stays in one frame of every peer: frames and deliveries are the same count. Longer: in several."""
+BODY_BYTES_LEAST: Final = 8
+"""The number alone."""
+BODY_BYTES_MAX: Final = 131_000
+"""Stays in one frame of 0-9-1, whose usual bound is 128 KiB."""
 
 _U32 = struct.Struct(">I")
 
@@ -175,19 +179,33 @@ class Batch:
 
 
 def body_after_number(size: int) -> bytes:
-    """What follows the number in a body of `size` bytes. ValueError where it does not fit one frame."""
-    if not 8 <= size <= BODY_BYTES_MAX:
-        raise ValueError(f"--size {size}: from 8 to {BODY_BYTES_MAX} bytes are accepted")
+    """What follows the number in a body of `size` bytes. ValueError where no peer takes it in one piece."""
+    if not BODY_BYTES_LEAST <= size <= BODY_BYTES_MAX:
+        raise ValueError(f"--size {size}: from {BODY_BYTES_LEAST} to {BODY_BYTES_MAX} bytes are accepted")
     return bytes(33 + index * 7 % 93 for index in range(size - 8))
 
 
+def frames_for(size: int) -> int:
+    """Transfer frames of a message whose body has `size` bytes, as this load cuts it."""
+    return -(-size // FRAME_BODY_BYTES_MAX)
+
+
 def transfer_batch(size: int, count_max: int) -> Batch:
-    """Transfers on handle 0: delivery-id, tag (the id again), message-format 0, settled false; then
-    header{durable=true} and one data section of `size` bytes that begins with the message's number."""
-    performative = b"\x00\x53\x14\xc0\x0f\x05\x43\x70\0\0\0\0\xa0\x04\0\0\0\0\x43\x42"
-    data = b"\x00\x53\x75\xb0" + _U32.pack(size) + bytes(8) + body_after_number(size)
-    one = frame(performative + DURABLE_HEADER + data)
-    return Batch(one, count_max, len(one) - size, (16, 22))
+    """Transfers on handle 0: delivery-id, tag (the id again), message-format 0, settled false, more where the body
+    goes on in further frames; then header{durable=true} and one data section of `size` bytes that begins with the
+    message's number."""
+    body = bytes(8) + body_after_number(size)
+    parts = [body[at : at + FRAME_BODY_BYTES_MAX] for at in range(0, size, FRAME_BODY_BYTES_MAX)]
+    more = b"\x41" if len(parts) > 1 else b""
+    fields = b"\x43\x70\0\0\0\0\xa0\x04\0\0\0\0\x43\x42" + more
+    first = bytes((0x00, 0x53, 0x14, 0xC0, len(fields) + 1, 5 + len(more))) + fields
+    section = DURABLE_HEADER + b"\x00\x53\x75\xb0" + _U32.pack(size)
+    one = frame(first + section + parts[0])
+    number_at = len(one) - len(parts[0])
+    for index, part in enumerate(parts[1:], 2):
+        last = index == len(parts)
+        one += frame(described_list(TRANSFER, (b"\x43",) if last else (b"\x43", *[NULL] * 4, TRUE)) + part)
+    return Batch(one, count_max, number_at, (16, 22))
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -313,6 +331,19 @@ def scan(buffer: bytes | bytearray, end: int) -> Scan:
             others.append(bytes(buffer[at + 4 * buffer[at + 4] : stop]))
         at = stop
     return Scan(count, last_at, last_end, others, at)
+
+
+def transfer_ends(buffer: bytes | bytearray, end: int) -> list[int]:
+    """Where each whole transfer frame in buffer[:end] ends."""
+    at, ends = 0, []
+    while end - at >= 8:
+        stop = at + _U32.unpack_from(buffer, at)[0]
+        if stop > end:
+            break
+        if stop - at > 11 and buffer[at + 10] == 0x14:
+            ends.append(stop)
+        at = stop
+    return ends
 
 
 def transfer_delivery_id(buffer: bytes | bytearray, at: int) -> int:

@@ -26,7 +26,7 @@ MB = 1_000_000
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--repeat", type=int, default=3, help="fresh starts of each peer (default %(default)s)")
+    parser.add_argument("--repeat", type=int, default=5, help="fresh starts of each peer (default %(default)s)")
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body (default %(default)s)")
     parser.add_argument("--idle", type=float, default=5.0, help="idle seconds measured (default %(default)s)")
     parser.add_argument("--burst", type=int, default=1000, help="messages of the burst (default %(default)s)")

@@ -1,27 +1,72 @@
 """Durable throughput: Holdfast beside RabbitMQ and a bare Python loop, in one run, interleaved.
 
-Messages are durable and unsettled, one sender and one receiver for each connection pair; a message counts
-when its sender has the acknowledgement and its receiver the message. Prints one JSON object; progress on
-standard error. `python benchmarks/macro/throughput.py --help`; how to read it: benchmarks/README.md.
+Messages are durable and unsettled; a message counts when its sender has the acknowledgement and its receiver the
+message. Cases differ in the body's size and in how many pairs of sender and receiver there are, on a queue each or
+all on one. Prints one JSON object; progress on standard error. `python benchmarks/macro/throughput.py --help`; how
+to read it: benchmarks/README.md.
 """
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import _process as process
+from _connection import CONNECTIONS_MAX
 from _load_run import Load, LoadFailed
-from _peers import Peer, PeerMissing, make_peers, require_real_disk
+from _peers import Peer, PeerMissing, make_peers, require_real_disk, start_all
 from _report import emit, frame, progress, spread
 from _syncs import count_syncs
+from _wire import BODY_BYTES_LEAST, BODY_BYTES_MAX
 
 FIGURE = "holdfast"
-GOALS = {"rabbitmq_amqp10": 6.0, "rabbitmq_native": 1.0, "bare": 0.5}
-"""Least ratio of the figure to each peer's."""
+BARE = "bare"
+BARE_CASE = "1024"
+"""The bare loop takes one pair and bodies of one frame; it is the measure of this case alone."""
+GOALS = {"rabbitmq_amqp10": 6.0, "rabbitmq_native": 1.0, BARE: 0.5}
+"""Least ratio of the figure to each peer's, in the case of BARE_CASE; in the others it is reported."""
+CASES = "1024,100,65536,1024x4,1024x4one"
+SYNC_SIZE = 1024
+LEAST_BYTES = 50_000_000
+"""A repetition needs no more than this, whatever --messages says: 50,000 of 1 KB, 763 of 64 KB."""
+CREDIT_BYTES_MAX = 16 << 20
+"""A receiver's credit is not worth more than this in bodies."""
+_CASE = re.compile(r"(?P<size>\d+)(x(?P<pairs>\d+)(?P<one>one)?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`pairs` senders and as many receivers, on a queue for each pair or on one (`shared`); bodies of `size` bytes."""
+
+    name: str
+    size: int
+    pairs: int
+    shared: bool
+
+    def least_messages(self, wanted: int) -> int:
+        return max(1, min(wanted, LEAST_BYTES // self.size))
+
+    def credit(self, wanted: int) -> int:
+        return max(2, min(wanted, CREDIT_BYTES_MAX // self.size))
+
+
+def parse_case(text: str) -> Case:
+    """SIZE, SIZExPAIRS or SIZExPAIRSone; ValueError."""
+    found = _CASE.fullmatch(text)
+    if found is None or not BODY_BYTES_LEAST <= int(found["size"]) <= BODY_BYTES_MAX:
+        raise ValueError(
+            f"--cases {text}: accepted is SIZE, SIZExPAIRS (a queue for each pair) or SIZExPAIRSone (one for all), "
+            f"SIZE from {BODY_BYTES_LEAST} to {BODY_BYTES_MAX} bytes"
+        )
+    pairs = int(found["pairs"] or 1)
+    if not 1 <= pairs <= CONNECTIONS_MAX:
+        raise ValueError(f"--cases {text}: from 1 to {CONNECTIONS_MAX} pairs are accepted")
+    return Case(text, int(found["size"]), pairs, found["one"] is not None)
 
 
 class Runs:
@@ -47,16 +92,19 @@ class Runs:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--messages", type=int, default=50_000, help="in each repetition (default %(default)s)")
+    parser.add_argument(
+        "--cases", default=CASES, help="SIZE, SIZExPAIRS, SIZExPAIRSone (all on one queue) (default %(default)s)"
+    )
+    parser.add_argument(
+        "--messages", type=int, default=50_000, help="least of a repetition, 50 MB at most (default %(default)s)"
+    )
     parser.add_argument(
         "--seconds",
         type=float,
         default=1.0,
         help="a fast peer gets more messages, to last this long by its warm-up's rate (default %(default)s)",
     )
-    parser.add_argument("--size", type=int, default=1024, help="bytes of a body (default %(default)s)")
     parser.add_argument("--repeat", type=int, default=5, help="timed repetitions (default %(default)s)")
-    parser.add_argument("--connections", type=int, default=1, help="pairs of sender and receiver, each with its queue")
     parser.add_argument("--credit", type=int, default=2000, help="a receiver's credit (default %(default)s)")
     parser.add_argument("--peers", default="holdfast,rabbitmq,native,bare", help="in this order (default %(default)s)")
     parser.add_argument("--sync-messages", type=int, default=20_000, help="in the counting pass; 0: no such pass")
@@ -65,26 +113,15 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def start_all(peers: Sequence[Peer], directory: Path, absent: dict[str, str]) -> list[Peer]:
-    """Those that serve, started; why not for the others goes to `absent`."""
-    serving: list[Peer] = []
-    for peer in peers:
-        try:
-            peer.start(directory / peer.name)
-            serving.append(peer)
-            progress(f"{peer.name}: serves on port {peer.port}")
-        except PeerMissing as missing:
-            absent[peer.name] = str(missing)
-            progress(f"{peer.name}: left out: {missing}")
-    return serving
-
-
 def repeat_once(
-    peer: Peer, queue: str, messages: int, options: argparse.Namespace, directory: Path, runs: Runs | None
+    peer: Peer, case: Case, turn: int, messages: int, options: argparse.Namespace, directory: Path, runs: Runs | None
 ) -> float:
     """One repetition on fresh queues, messages a second; noted in `runs` unless it is the warm-up (None)."""
-    settings = {"size": options.size, "credit": options.credit, "connections": options.connections}
-    with Load(peer, queue, directory, **settings) as load:
+    queue = f"bench-{peer.name}-{case.name}-{turn}"
+    credit = case.credit(options.credit)
+    with Load(
+        peer, queue, directory, size=case.size, credit=credit, connections=case.pairs, shared=case.shared
+    ) as load:
         before = process.cpu_s(peer.pid)
         result = load.run(messages)
         broker_cpu_s = process.cpu_s(peer.pid) - before
@@ -99,26 +136,42 @@ def repeat_once(
 
 
 def timed_passes(
-    peers: Sequence[Peer], options: argparse.Namespace, directory: Path, absent: dict[str, str]
+    peers: Sequence[Peer], case: Case, options: argparse.Namespace, directory: Path, absent: dict[str, str]
 ) -> dict[str, Runs]:
-    """All repetitions, the peers in turn within each; one that fails is left out from then on."""
+    """All repetitions of a case, the peers in turn within each; one that fails is left out of the case."""
     results = {peer.name: Runs() for peer in peers}
     messages: dict[str, int] = {}
+    least = case.least_messages(options.messages)
     for turn in range(options.repeat + 1):
         for peer in peers:
-            name, count = peer.name, messages.get(peer.name, max(1, options.messages // 5))
+            name, count = peer.name, messages.get(peer.name, max(case.pairs, least // 5))
             if name in absent:
                 continue
-            queue = f"bench-{turn}" if turn else "bench-warm"
             try:
-                rate = repeat_once(peer, queue, count, options, directory, results[name] if turn else None)
+                rate = repeat_once(peer, case, turn, count, options, directory, results[name] if turn else None)
             except LoadFailed as failed:
                 absent[name] = f"failed in repetition {turn}: {failed}"
-                progress(f"{name}: {absent[name]}")
+                progress(f"{case.name} {name}: {absent[name]}")
                 continue
             if not turn:
-                messages[name] = max(options.messages, int(rate * options.seconds))
-    return results
+                messages[name] = max(least, int(rate * options.seconds))
+    return {name: runs for name, runs in results.items() if name not in absent}
+
+
+def run_case(peers: Sequence[Peer], case: Case, options: argparse.Namespace, directory: Path) -> dict[str, object]:
+    """The part of the report that is one case's."""
+    absent: dict[str, str] = {}
+    fit = [peer for peer in peers if peer.name != BARE or case.name == BARE_CASE]
+    results = timed_passes(fit, case, options, directory, absent)
+    return {
+        "size": case.size,
+        "pairs": case.pairs,
+        "queues": 1 if case.shared else case.pairs,
+        "figure": spread(results[FIGURE].rate) if FIGURE in results else None,
+        "ratio": ratios(results, goals=case.name == BARE_CASE),
+        "results": {peer.name: results[peer.name].report(peer) for peer in fit if peer.name in results},
+        "absent": absent,
+    }
 
 
 def counting_pass(peer: Peer, server: Peer, options: argparse.Namespace, directory: Path) -> dict[str, object]:
@@ -128,7 +181,7 @@ def counting_pass(peer: Peer, server: Peer, options: argparse.Namespace, directo
     try:
         if peer is not server:
             peer.start(place)
-        with Load(peer, "bench-sync", directory, size=options.size, credit=options.credit) as load:
+        with Load(peer, "bench-sync", directory, size=SYNC_SIZE, credit=options.credit) as load:
             result = load.run(options.sync_messages)
     finally:
         server.stop()
@@ -158,14 +211,14 @@ def counting_passes(peers: Sequence[Peer], options: argparse.Namespace, director
     return found
 
 
-def ratios(results: dict[str, Runs]) -> dict[str, object]:
-    """The figure over each peer's, repetition by repetition: median and spread, beside the goal."""
+def ratios(results: dict[str, Runs], *, goals: bool) -> dict[str, object]:
+    """The figure over each peer's, repetition by repetition: median and spread, beside the goal where it has one."""
     own = results[FIGURE].rate if FIGURE in results else []
     found: dict[str, object] = {}
     for name, runs in results.items():
         pairs = [mine / theirs for mine, theirs in zip(own, runs.rate, strict=False)]
         if name != FIGURE and pairs:
-            found[name] = {**spread(pairs, 2), "goal": GOALS[name]}
+            found[name] = {**spread(pairs, 2), "goal": GOALS[name] if goals else None}
     return found
 
 
@@ -173,6 +226,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     try:
         peers = list(make_peers(options.peers.split(",")))
+        cases = [parse_case(text) for text in options.cases.split(",")]
     except ValueError as wrong:
         print(wrong, file=sys.stderr)
         return 2
@@ -186,22 +240,19 @@ def main(arguments: Sequence[str]) -> int:
         directory = Path(made)
         serving: list[Peer] = []
         try:
-            serving = start_all(peers, directory, absent)
-            results = timed_passes(serving, options, directory, absent)
+            serving = start_all(peers, directory, absent, progress)
+            report["cases"] = found = {case.name: run_case(serving, case, options, directory) for case in cases}
         finally:
             for peer in serving:
                 peer.stop()
-        whole = [peer for peer in serving if peer.name not in absent]
-        syncs = counting_passes(whole, options, directory)
-    results = {peer.name: results[peer.name] for peer in whole}
-    report["figure"] = spread(results[FIGURE].rate) if FIGURE in results else None
-    report["ratio"] = ratios(results)
-    report["results"] = {peer.name: results[peer.name].report(peer) for peer in whole}
+        syncs = counting_passes(serving, options, directory)
+    first = found[cases[0].name]
+    report["figure"], report["ratio"] = first["figure"], first["ratio"]
     report["syncs"] = syncs
     report["absent"] = absent
     report["load_average_after"] = os.getloadavg()[0]
     emit(report, options.json_out)
-    return 1 if any(peer.name in absent for peer in peers if peer.name == FIGURE) else 0
+    return 0 if all(case["figure"] is not None for case in found.values()) else 1
 
 
 if __name__ == "__main__":

@@ -540,6 +540,8 @@ class Rig:
             if node.pending is not None and not node.hold_commits:
                 moves.append(node.finish_commit)
             deadline = node.core.next_deadline()
+            asked = [peer.amqp.next_deadline() for peer in node.core.connections.values()]
+            assert node.core.deadlines.first() == min((at for at in asked if at is not None), default=None)
             if deadline is not None and deadline <= self.now and not node.due:
                 moves.append(lambda node=node: node.handle(events.TimerFired()))
         if self.dials:

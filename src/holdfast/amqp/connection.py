@@ -114,6 +114,8 @@ class Connection:
         self._heard = self._spoke = now
         self._handshake_ends = None if settings.handshake_time_out_s is None else now + settings.handshake_time_out_s
         self._closing_timed = False
+        self.deadline_sooner = False
+        """`next_deadline` may have come nearer; all else moves it away. Whoever remembers it clears this."""
         self._login_done = False
         self._at = 0
         if not server:
@@ -200,6 +202,7 @@ class Connection:
             self._closing_timed = True
             limit = self.settings.handshake_time_out_s
             self._handshake_ends = None if limit is None else now + limit
+            self.deadline_sooner = True
         return chunks
 
     def begin(self) -> Session:
@@ -386,6 +389,7 @@ class Connection:
                     f"idle-time-out {opened.idle_time_out} ms, {IDLE_TIME_OUT_MIN_MS} is the least",
                 )
             self._idle_out_s = opened.idle_time_out / 2000
+            self.deadline_sooner = True
         if self.server:
             self._send_open()
         events.append(Opened(opened))

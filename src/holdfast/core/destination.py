@@ -241,5 +241,7 @@ class Destination:
         return marks
 
     def next_deadline(self) -> float | None:
-        deadlines = [at for at in (self.next_tick, *self.closing.values()) if at is not None]
-        return min(deadlines, default=None)
+        if not self.closing:
+            return self.next_tick
+        first = min(self.closing.values())
+        return first if self.next_tick is None else min(first, self.next_tick)

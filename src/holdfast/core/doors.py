@@ -69,6 +69,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
         touched=core.touched,
     )
     core.connections[event.connection] = peer
+    core.deadlines.watch(peer)
     if event.neighbour is not None:
         core.neighbours[event.neighbour].connected(peer)
     peer.touch()

@@ -279,6 +279,8 @@ class Forwarding:
                 queue.shared.give_back(list(again), failed=False)
 
     def next_deadline(self) -> float | None:
+        if not self.returned:
+            return None
         return min((held.due for held in self.returned.values() if held.sequences), default=None)
 
     # ------------------------------------------------------------------------------------------------ receipts

@@ -19,6 +19,7 @@ from holdfast.core import attach, events, sessions
 from holdfast.core.catalog import STEADY_KEY, Catalog, Tables
 from holdfast.core.chores import Chores
 from holdfast.core.config import NodeConfig
+from holdfast.core.deadlines import Deadlines
 from holdfast.core.destination import Destination
 from holdfast.core.doors import open_door, welcome
 from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
@@ -74,6 +75,7 @@ class NodeCore:
         self.room_bytes = store.room_bytes()
         self.commands: list[events.Command] = []
         self.connections: dict[int, Peer] = {}
+        self.deadlines = Deadlines(self.connections)
         self.touched: dict[Peer, None] = {}
         self.refills: dict[ProducerLink | CustodyReceiver | RelayLink, None] = {}
         self.retire_at: float | None = None
@@ -117,6 +119,8 @@ class NodeCore:
                     self._told(peer, peer.amqp.receive(event.data, now))
                 else:
                     self._told(peer, peer.amqp.receive_frames(event.frames, now))
+                if peer.amqp.deadline_sooner:
+                    self.deadlines.watch(peer)
                 peer.touch()
         elif isinstance(event, events.TurnEnded):
             self._end_turn(event)
@@ -131,21 +135,11 @@ class NodeCore:
         """When `TimerFired` is wanted at the latest, on `now`'s scale."""
         if (self.work.busy or self.chores.busy) and self.in_flight is None:
             return self.now
-        deadlines: list[float] = [self.meter.due_at]
-        if self.retire_at is not None and self.in_flight is None:
-            deadlines.append(self.retire_at)
-        for peer in self.connections.values():
-            at = peer.amqp.next_deadline()
-            if at is not None:
-                deadlines.append(at)
-        for neighbour in self.neighbours.values():
-            at = neighbour.next_deadline()
-            if at is not None:
-                deadlines.append(at)
-        for at in (self.destination.next_deadline(), self.forwarding.next_deadline()):
-            if at is not None:
-                deadlines.append(at)
-        return min(deadlines)
+        moments = [self.deadlines.first(), self.destination.next_deadline(), self.forwarding.next_deadline()]
+        moments += [neighbour.next_deadline() for neighbour in self.neighbours.values()]
+        if self.in_flight is None:
+            moments.append(self.retire_at)
+        return min([self.meter.due_at, *[at for at in moments if at is not None]])
 
     def _handle_rare(self, event: events.Event) -> None:
         if isinstance(event, events.TimerFired):
@@ -527,6 +521,8 @@ class NodeCore:
             chunks = peer.amqp.take_output(self.now)
             if chunks:
                 self.commands.append(events.SendBytes(connection=peer.number, chunks=chunks))
+            if peer.amqp.deadline_sooner:
+                self.deadlines.watch(peer)
             if peer.amqp.closed and peer.number in self.connections:
                 del self.connections[peer.number]
                 self.commands.append(events.CloseConnection(connection=peer.number))
@@ -546,11 +542,11 @@ class NodeCore:
 
     def _tick(self) -> None:
         now = self.now
-        for peer in list(self.connections.values()):
-            deadline = peer.amqp.next_deadline()
-            if deadline is not None and deadline <= now:
+        for peer in self.deadlines.take_due(now):
+            if peer.number in self.connections:  # what another one's end brought may have ended this one
                 self._told(peer, peer.amqp.tick(now))
                 peer.touch()
+                self.deadlines.watch(peer)
         for neighbour in self.neighbours.values():
             neighbour.tick(now)
         self.destination.tick(now)

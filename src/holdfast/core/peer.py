@@ -4,12 +4,15 @@ Rules of this file: a peer is a client until a session adopts it as a neighbour;
 believed from neighbours alone (ARCHITECTURE, "Hostile until checked").
 """
 
-from typing import TYPE_CHECKING, Protocol
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.amqp.connection import Connection
 
 if TYPE_CHECKING:
     from holdfast.core.sessions import Neighbour
+
+NEVER: Final = inf
 
 
 class Writer(Protocol):
@@ -21,7 +24,9 @@ class Writer(Protocol):
 class Peer:
     """`number` is the driver's name for the connection. `writable`: the socket takes more than control."""
 
-    __slots__ = ("address", "amqp", "dialled", "egress", "loopback", "neighbour", "number", "touched", "writable")
+    __slots__ = (
+        "address", "amqp", "dialled", "egress", "loopback", "neighbour", "number", "touched", "wake_at", "writable",
+    )  # fmt: skip
 
     def __init__(
         self, number: int, amqp: Connection, *, address: str, loopback: bool, dialled: bool, touched: "dict[Peer, None]"
@@ -34,6 +39,8 @@ class Peer:
         self.neighbour: Neighbour | None = None
         self.writable = True
         self.touched = touched
+        self.wake_at = NEVER
+        """Where it stands among the node's deadlines (deadlines.py)."""
         self.egress: dict[Writer, None] = {}
         """The links of this connection that carry messages away, told when the socket takes more again."""
 

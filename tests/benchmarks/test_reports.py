@@ -1,0 +1,119 @@
+"""The benchmarks as programs, in their smallest forms, on a real node, rendered. No time asserted."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import footprint
+import latency
+import many
+import pytest
+import throughput
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+def module(name: str) -> ModuleType:
+    found = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
+    assert found is not None and found.loader is not None
+    made = importlib.util.module_from_spec(found)
+    found.loader.exec_module(made)
+    return made
+
+
+render = module("render")
+
+
+def run(program: ModuleType, tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    """The program's report, rendered into a document on the way: every figure of it has its place there."""
+    name = program.__name__
+    out = tmp_path / f"{name}.json"
+    code = program.main([*arguments, "--data", str(tmp_path / "data"), "--json-out", str(out)])
+    assert code == 0
+    report: dict[str, Any] = json.loads(out.read_text())
+    document = tmp_path / "document.md"
+    document.write_text(f"# Kept\n\n<!-- {name} -->\nformer figures\n<!-- end {name} -->\n\nkept\n")
+    assert render.main([str(out), "--document", str(document), "--changed"]) == 0
+    text = document.read_text()
+    assert text.startswith("# Kept\n") and text.endswith("\nkept\n") and "former" not in text
+    assert report["commit"][:12] in text and render.NOTHING not in text
+    return report
+
+
+def test_throughput_in_three_cases(tmp_path: Path) -> None:
+    report = run(
+        throughput, tmp_path, "--peers", "holdfast,bare", "--repeat", "1", "--seconds", "0", "--messages", "200",
+        "--cases", "1024,65536,100x2one", "--sync-messages", "0",
+    )  # fmt: skip
+    assert set(report["cases"]) == {"1024", "65536", "100x2one"}
+    assert report["figure"] == report["cases"]["1024"]["figure"] and report["figure"]["n"] == 1
+    assert set(report["cases"]["1024"]["ratio"]) == {"bare"} and report["cases"]["65536"]["ratio"] == {}
+    assert [case["queues"] for case in report["cases"].values()] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("text", ["", "x2", "1024x", "1024x0", "7", "131001", "1024x201", "1024xone"])
+def test_cases_that_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="--cases"):
+        throughput.parse_case(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("8", (8, 1, False)), ("131000x200", (131_000, 200, False)), ("1024x4one", (1024, 4, True))]
+)
+def test_cases_that_are_accepted(text: str, expected: tuple[int, int, bool]) -> None:
+    case = throughput.parse_case(text)
+    assert (case.size, case.pairs, case.shared) == expected
+
+
+def test_latency(tmp_path: Path) -> None:
+    report = run(latency, tmp_path, "--peers", "holdfast,bare", "--repeat", "2", "--seconds", "0.2", "--rate", "200")
+    own = report["results"]["holdfast"]
+    assert own["p50_ms"]["median"] <= own["p99_ms"]["median"] <= own["max_ms"]["median"]
+    assert set(report["ratio"]) == {"file_commit", "store_commit", "bare", "limit"}
+    limits = [2 * value + 2 for value in report["results"]["file_commit"]["p99_ms"]["runs"]]
+    expected = [mine / limit for mine, limit in zip(own["p99_ms"]["runs"], limits, strict=True)]
+    assert report["ratio"]["limit"]["runs"] == pytest.approx(expected, abs=0.01)
+
+
+def test_many(tmp_path: Path) -> None:
+    report = run(
+        many, tmp_path, "--peers", "holdfast", "--repeat", "1", "--seconds", "0.2", "--rate", "200", "--connections",
+        "8", "--queues", "20", "--backlog", "3000", "--messages", "500", "--size", "100",
+    )  # fmt: skip
+    assert report["absent"] == {} and set(report["parts"]) == {"connections", "queues", "backlog"}
+    assert report["parts"]["backlog"]["ratio"]["empty"]["n"] == 1
+    assert report["parts"]["queues"]["results"]["holdfast"]["start_s"]["median"] > 0
+
+
+def test_footprint(tmp_path: Path) -> None:
+    report = run(
+        footprint, tmp_path, "--peers", "holdfast,bare", "--repeat", "1", "--idle", "0.1", "--burst", "50",
+        "--rate", "100", "--seconds", "0.2", "--messages", "500",
+    )  # fmt: skip
+    assert (
+        report["figure"]["idle_mb"] > 0 and report["results"]["holdfast"]["full_written_per_stored_byte"]["median"] > 1
+    )
+
+
+def test_figures_of_changed_sources_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps({"benchmark": "simulator", "commit": "0" * 40 + "+changes"}))
+    document = tmp_path / "document.md"
+    document.write_text("kept")
+    assert render.main([str(file), "--document", str(document)]) == 2
+    assert "had changes" in capsys.readouterr().err and document.read_text() == "kept"
+
+
+def test_an_unknown_benchmark_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps({"benchmark": "other", "commit": "0" * 40}))
+    assert render.main([str(file)]) == 2
+    assert "'other'" in capsys.readouterr().err
+
+
+def test_the_document_has_a_place_for_every_benchmark() -> None:
+    text = render.DOCUMENT.read_text(encoding="utf-8")
+    for name in render.RENDERERS:
+        assert text.count(f"<!-- {name} -->\n") == text.count(f"<!-- end {name} -->\n") == 1
