@@ -29,7 +29,7 @@ from holdfast.core.ingress import Ingress, ProducerLink
 from holdfast.core.management import ReplyLink
 from holdfast.core.peer import Peer
 from holdfast.core.relay import RelayLink
-from holdfast.core.report import Meter
+from holdfast.core.report import Meter, message_fields
 from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn import Turn
 from holdfast.core.undo import undo
@@ -582,17 +582,4 @@ class NodeCore:
     def record_message(
         self, what: str, queue: Queue, sequence: int, value: bytes, *, destination: str | None = None
     ) -> None:
-        item = entry.unpack(value)
-        self.record(
-            "message",
-            {
-                "event": what,
-                "queue": queue.name,
-                "sequence": sequence,
-                "origin": str(item.identity.origin) if item.identity is not None else None,
-                "destination": destination,
-                "identity": item.identity.number if item.identity is not None else None,
-                "bytes": item.size,
-                "enqueued_ms": item.enqueued_ms,
-            },
-        )
+        self.record("message", message_fields(what, queue, sequence, value, destination))

@@ -8,6 +8,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.types import Ulong
+from holdfast.broker import entry
 from holdfast.broker.queue import Queue
 
 if TYPE_CHECKING:
@@ -135,6 +136,21 @@ class Meter:
             },
         )
         return True
+
+
+def message_fields(what: str, queue: Queue, sequence: int, value: bytes, destination: str | None) -> dict[str, Any]:
+    """The record of what happened to one message."""
+    item = entry.unpack(value)
+    return {
+        "event": what,
+        "queue": queue.name,
+        "sequence": sequence,
+        "origin": str(item.identity.origin) if item.identity is not None else None,
+        "destination": destination,
+        "identity": item.identity.number if item.identity is not None else None,
+        "bytes": item.size,
+        "enqueued_ms": item.enqueued_ms,
+    }
 
 
 def _measure_senders(core: "NodeCore") -> None:
