@@ -9,6 +9,11 @@ lacking_packages() {
     command -v cc >/dev/null || echo gcc libc6-dev
     command -v pkg-config >/dev/null || echo pkg-config
     pkg-config --exists openssl 2>/dev/null || echo libssl-dev
+    # The same in C and C++: the library, and Debian's example programs, which the tests compile.
+    command -v g++ >/dev/null || echo g++
+    [ -f /usr/include/proton/proactor.h ] || echo libqpid-proton11-dev
+    [ -f /usr/include/proton/container.hpp ] || echo libqpid-proton-cpp12-dev
+    [ -d /usr/share/proton/examples/cpp ] || echo libqpid-proton11-dev-examples
     # rhea, the JavaScript peer.
     command -v node >/dev/null || echo nodejs
     command -v npm >/dev/null || echo npm

@@ -4,12 +4,14 @@ The clients block (Proton's reactor) or are processes (rhea), so nodes are kept 
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from interop.native_peer import Lacking, Workshop
 from interop.nodes import Nodes
-from interop.rhea_peer import RHEA, Rhea, why_no_rhea
+from interop.peer_process import STARTED, PeerProcess
+from interop.rhea_peer import Rhea, why_no_rhea
 from support.process import NodeProcess
 
 _numbers = itertools.count(1)
@@ -50,13 +52,38 @@ def address() -> str:
     return f"interop-{next(_numbers)}"
 
 
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """Compiles clients in C and C++, each once."""
+    return Workshop(tmp_path_factory.mktemp("programs"))
+
+
 @pytest.fixture
-def rhea() -> Iterator[type[Rhea]]:
+def peers() -> Iterator[None]:
+    """Whatever process of a client the test starts ends with it."""
+    STARTED.clear()
+    yield
+    for peer in STARTED:
+        peer.close()
+
+
+@pytest.fixture
+def rhea(peers: None) -> type[Rhea]:
     """Starts scenarios of `rhea_peer.js`; skips where rhea is not to be had."""
     reason = why_no_rhea()
     if reason is not None:
         pytest.skip(reason)
-    RHEA.clear()
-    yield Rhea
-    for peer in RHEA:
-        peer.close()
+    return Rhea
+
+
+@pytest.fixture
+def native(workshop: Workshop, peers: None) -> Callable[..., PeerProcess]:
+    """As `Workshop.start`; skips where the program cannot be built here."""
+
+    def start(name: str, *arguments: object) -> PeerProcess:
+        try:
+            return workshop.start(name, *arguments)
+        except Lacking as lacking:
+            pytest.skip(str(lacking))
+
+    return start
