@@ -38,6 +38,40 @@ def hub(shared_hub: NodeProcess) -> Iterator[NodeProcess]:
     assert "Traceback" not in shared_hub.stderr[said:]
 
 
+STRICT = """
+[node]
+name = "strict"
+data = "{folder}/strict.holdfast"
+listen = ["127.0.0.1:0"]
+create_queues = false
+
+[limits]
+message_bytes_max = 100_000
+
+[[queue]]
+name = "known"
+
+[[queue]]
+name = "one-alone"
+messages_max = 1
+when_full = "refuse"
+
+[[queue]]
+name = "three-alone"
+messages_max = 3
+when_full = "block"
+"""
+
+
+@pytest.fixture(scope="session")
+def strict(shared_nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> NodeProcess:
+    """A node that makes no queue for clients and takes messages of 100,000 bytes; whoever fills a queue empties it."""
+    folder = tmp_path_factory.mktemp("strict")
+    config = folder / "strict.toml"
+    config.write_text(STRICT.format(folder=folder))
+    return shared_nodes.start(None, config=config, listen=None)
+
+
 @pytest.fixture
 def nodes() -> Iterator[Nodes]:
     """Nodes of the test's own."""

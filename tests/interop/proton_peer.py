@@ -211,6 +211,15 @@ class Client:
         receiver.one().accept()
         receiver.close()
 
+    def serves(self, address: str) -> None:
+        """Sends to a queue that is empty and takes what was sent."""
+        self.send_bodies(address, "x")
+        receiver = self.receiver(address)
+        arrival = receiver.one()
+        assert arrival.body == "x"
+        arrival.accept()
+        receiver.close()
+
     def depth(self, address: str) -> int:
         """Entries in the queue, as a browser that drains counts them."""
         browser = self.receiver(address, proton.reactor.Copy())

@@ -427,6 +427,7 @@ const scenarios = {
         }
         await send_bodies(connection, 'known', ['x']);
         const came = await one(await open_receiver(connection, 'known'));
+        came.delivery.accept();
         await shut(connection);
         return { told, body: came.message.body };
     },

@@ -36,13 +36,6 @@ def guarded(nodes: Nodes, tmp_path: Path) -> NodeProcess:
     return configured(nodes, tmp_path, f'[[user]]\nname = "alice"\npassword_file = "{tmp_path}/alice.password"\n')
 
 
-def serves(client: Client, address: str) -> None:
-    client.send_bodies(address, "x")
-    arrival = client.receiver(address).one()
-    assert arrival.body == "x"
-    arrival.accept()
-
-
 # ------------------------------------------------------------------------------------------------ SASL
 
 
@@ -58,16 +51,16 @@ def serves(client: Client, address: str) -> None:
 )
 def test_without_users_anyone_is_let_in(hub: NodeProcess, address: str, options: dict[str, Any]) -> None:
     with Recorder(hub.port) as line, Client(line.port, **options) as client:
-        serves(client, address)
+        client.serves(address)
         spoke_sasl = any(frame.sasl for frame in line.frames if frame.from_client)
         assert spoke_sasl == options.get("sasl_enabled", True)
 
 
 def test_user_with_the_right_password(guarded: NodeProcess, address: str) -> None:
     with Client(guarded.port, user="alice", password="pass word", allowed_mechs="PLAIN") as client:
-        serves(client, address)
+        client.serves(address)
     with Client(guarded.port, url=f"amqp://alice:pass%20word@127.0.0.1:{guarded.port}") as client:
-        serves(client, address)
+        client.serves(address)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +81,7 @@ def test_with_users_others_are_refused_at_once(guarded: NodeProcess, options: di
     if options.get("sasl_enabled", True) and "password" in options:
         assert "amqp:unauthorized-access" in str(caught.value)
     with Client(guarded.port, user="alice", password="pass word", allowed_mechs="PLAIN") as client:
-        serves(client, "after")
+        client.serves("after")
 
 
 # ------------------------------------------------------------------------------------------------ idle time-outs
@@ -98,7 +91,7 @@ def test_node_sends_empty_frames_for_a_heartbeat_of_one_second(hub: NodeProcess,
     with Recorder(hub.port) as line, Client(line.port, heartbeat=1) as client:
         # Proton itself ends the connection where nothing comes for a second.
         client.wait(lambda: line.count(from_client=False, code=None) >= 6, limit_s=10.0)
-        serves(client, address)
+        client.serves(address)
 
 
 def open_and_fall_silent(port: int, said: list[bytes]) -> None:
@@ -113,13 +106,13 @@ def test_node_keeps_who_sends_empty_frames_and_ends_who_is_silent(nodes: Nodes, 
     node = configured(nodes, tmp_path, "[limits]\nidle_time_out_s = 1.0\n")
     with Recorder(node.port) as line, Client(line.port) as client:
         client.wait(lambda: line.count(from_client=True, code=None) >= 5, limit_s=10.0)
-        serves(client, "alive")
+        client.serves("alive")
         said: list[bytes] = []
         listening = threading.Thread(target=open_and_fall_silent, args=(node.port, said))
         listening.start()
         client.wait(lambda: not listening.is_alive(), limit_s=10.0)
         assert b"\x00\x53\x18" in b"".join(said) and b"amqp:resource-limit-exceeded" in b"".join(said)
-        serves(client, "alive")
+        client.serves("alive")
         assert line.count(from_client=False, code=CLOSE) == 0
 
 

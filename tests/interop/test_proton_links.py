@@ -2,7 +2,6 @@
 
 import socket
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,6 @@ from proton import Collector, Connection, Delivery, Endpoint, Message, Transport
 from proton.reactor import DurableSubscription, Selector  # noqa: E402
 from proton.utils import LinkDetached  # noqa: E402
 
-from interop.nodes import Nodes  # noqa: E402
 from interop.proton_peer import LIMIT_S, ByNumber, Client  # noqa: E402
 from interop.recorder import ATTACH, DETACH, END, Recorder  # noqa: E402
 from support.process import NodeProcess  # noqa: E402
@@ -24,17 +22,6 @@ pytestmark = pytest.mark.interop
 def client(hub: NodeProcess) -> Iterator[Client]:
     with Client(hub.port) as client:
         yield client
-
-
-@pytest.fixture
-def strict(nodes: Nodes, tmp_path: Path) -> NodeProcess:
-    """A node that has the queue `known` and makes no other."""
-    config = tmp_path / "strict.toml"
-    config.write_text(
-        f'[node]\nname = "strict"\ndata = "{tmp_path}/strict.holdfast"\nlisten = ["127.0.0.1:0"]\n'
-        'create_queues = false\n[[queue]]\nname = "known"\n'
-    )
-    return nodes.start(None, config=config, listen=None)
 
 
 def engine(*, sasl: bool) -> tuple[Connection, Transport, Collector]:
@@ -215,7 +202,7 @@ def test_refused_sender_is_told_why(strict: NodeProcess) -> None:
         assert "unknown" in str(caught.value)
         told = [frame.code for frame in line.frames if not frame.from_client and frame.code in (ATTACH, DETACH, END)]
         assert told == [ATTACH, DETACH]
-        client.send_bodies("known", "the connection serves on")
+        client.serves("known")
 
 
 def test_refused_receiver_is_told_why(strict: NodeProcess) -> None:
@@ -223,8 +210,7 @@ def test_refused_receiver_is_told_why(strict: NodeProcess) -> None:
         with pytest.raises(LinkDetached) as caught:
             client.connection.create_receiver("unknown")
         assert caught.value.condition == "amqp:not-found"
-        client.send_bodies("known", "x")
-        assert client.receiver("known").one().body == "x"
+        client.serves("known")
 
 
 def test_refusal_has_a_null_terminus(strict: NodeProcess) -> None:

@@ -135,9 +135,8 @@ def test_login(nodes: Nodes, tmp_path: Path, rhea: type[Rhea]) -> None:
         assert not rhea("login", node.port, connect=options).done(10)["open"], options
 
 
-def test_refused_links_are_told_why(nodes: Nodes, tmp_path: Path, rhea: type[Rhea]) -> None:
-    node = configured(nodes, tmp_path, 'create_queues = false\n[[queue]]\nname = "known"\n')
-    result = rhea("refused", node.port).done()
+def test_refused_links_are_told_why(strict: NodeProcess, rhea: type[Rhea]) -> None:
+    result = rhea("refused", strict.port).done()
     for condition, description, has_terminus in result["told"]:
         assert condition == "amqp:not-found"
         assert "unknown" in description
