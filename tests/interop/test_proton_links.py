@@ -1,16 +1,17 @@
 """Links and sessions of Qpid Proton: names, handles, refusals, subscriptions (CLIENTS 2, 9, 13, 15, 37)."""
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 proton = pytest.importorskip("proton", reason="Qpid Proton (python-qpid-proton) is not installed")
 
-from proton import Collector, Connection, Delivery, Endpoint, Message, Transport  # noqa: E402
+from proton import Delivery, Endpoint, Message  # noqa: E402
 from proton.reactor import DurableSubscription, Selector  # noqa: E402
 from proton.utils import LinkDetached  # noqa: E402
 
+from interop.proton_engine import engine, flush, pump_until  # noqa: E402
 from interop.proton_peer import LIMIT_S, ByNumber, Client  # noqa: E402
 from interop.recorder import ATTACH, DETACH, END, Recorder  # noqa: E402
 from support.process import NodeProcess  # noqa: E402
@@ -22,41 +23,6 @@ pytestmark = pytest.mark.interop
 def client(hub: NodeProcess) -> Iterator[Client]:
     with Client(hub.port) as client:
         yield client
-
-
-def engine(*, sasl: bool) -> tuple[Connection, Transport, Collector]:
-    """Proton's engine alone, with its own open under way."""
-    connection = Connection()
-    connection.container = "engine"
-    collector = Collector()
-    connection.collect(collector)
-    connection.open()
-    transport = Transport()
-    if sasl:
-        transport.sasl().allowed_mechs("ANONYMOUS")
-    transport.bind(connection)
-    return connection, transport, collector
-
-
-def flush(transport: Transport, wire: socket.socket, *, part_bytes: int | None = None) -> int:
-    """Sends all that is pending, in one segment or in parts of that size; returns how much that was."""
-    payload = bytes(transport.peek(transport.pending()) or b"") if transport.pending() > 0 else b""
-    if payload:
-        step = part_bytes or len(payload)
-        for at in range(0, len(payload), step):
-            wire.sendall(payload[at : at + step])
-        transport.pop(len(payload))
-    return len(payload)
-
-
-def pump_until(transport: Transport, wire: socket.socket, done: Callable[[], object]) -> None:
-    """Reads and writes until `done()`; the socket's time limit is the limit."""
-    while not done():
-        flush(transport, wire)
-        data = wire.recv(65536)
-        assert data, "the node ended the connection"
-        transport.push(data)
-    flush(transport, wire)
 
 
 @pytest.mark.parametrize("sasl", [False, True], ids=["no-sasl", "anonymous"])
@@ -92,63 +58,6 @@ def test_open_begin_attach_pipelined(hub: NodeProcess, address: str, sasl: bool,
         arrival.settle()
         connection.close()
         pump_until(transport, wire, lambda: connection.state & Endpoint.REMOTE_CLOSED)
-
-
-def test_close_while_all_is_open(hub: NodeProcess, address: str) -> None:
-    connection, transport, _ = engine(sasl=False)
-    sessions = [connection.session() for _ in range(3)]
-    for session in sessions:
-        session.open()
-        sender = session.sender("s")
-        sender.target.address = address
-        sender.open()
-    with socket.create_connection(("127.0.0.1", hub.port), timeout=LIMIT_S) as wire:
-        pump_until(transport, wire, lambda: all(item.state & Endpoint.REMOTE_ACTIVE for item in sessions))
-        connection.close()
-        pump_until(transport, wire, lambda: connection.state & Endpoint.REMOTE_CLOSED)
-        assert connection.remote_condition is None
-
-
-def test_several_sessions(hub: NodeProcess, address: str) -> None:
-    connection, transport, _ = engine(sasl=True)
-    with socket.create_connection(("127.0.0.1", hub.port), timeout=LIMIT_S) as wire:
-        sessions = [connection.session() for _ in range(4)]
-        senders = []
-        for session in sessions:
-            session.open()
-            sender = session.sender("same-name")
-            sender.target.address = address
-            sender.open()
-            senders.append(sender)
-        pump_until(transport, wire, lambda: all(sender.credit > 0 for sender in senders))
-        deliveries = []
-        for number, sender in enumerate(senders):
-            deliveries.append(sender.delivery("t"))
-            sender.stream(Message(body=number).encode())
-            sender.advance()
-        pump_until(transport, wire, lambda: all(delivery.settled for delivery in deliveries))
-        assert {delivery.remote_state for delivery in deliveries} == {Delivery.ACCEPTED}
-        sessions[0].close()
-        pump_until(transport, wire, lambda: sessions[0].state & Endpoint.REMOTE_CLOSED)
-        receiver = sessions[1].receiver("r")
-        receiver.source.address = address
-        receiver.open()
-        receiver.flow(10)
-        found = []
-
-        def took_all() -> bool:
-            while receiver.current is not None and not receiver.current.partial:
-                delivery = receiver.current
-                message = Message()
-                message.decode(receiver.recv(delivery.pending))
-                found.append(message.body)
-                receiver.advance()  # to settle the current one would move on by itself
-                delivery.update(Delivery.ACCEPTED)
-                delivery.settle()
-            return len(found) == 4
-
-        pump_until(transport, wire, took_all)
-        assert sorted(found) == [0, 1, 2, 3]
 
 
 def test_sender_and_receiver_of_one_name(client: Client, address: str) -> None:
