@@ -52,6 +52,9 @@ message_bytes_max = 100_000
 name = "known"
 
 [[queue]]
+name = "known-barrier"
+
+[[queue]]
 name = "one-alone"
 messages_max = 1
 when_full = "refuse"

@@ -84,6 +84,16 @@ def test_with_users_others_are_refused_at_once(guarded: NodeProcess, options: di
         client.serves("after")
 
 
+@pytest.mark.parametrize("node", ["hub", "guarded"])
+def test_no_mechanism_in_common(request: pytest.FixtureRequest, node: str) -> None:
+    """Proton looks through the node's list, finds nothing that it may use, and goes."""
+    port = request.getfixturevalue(node).port
+    with pytest.raises(ConnectionException, match="amqp:unauthorized-access"):
+        Client(port, allowed_mechs="SCRAM-SHA-1", user="alice", password="pass word")
+    with Client(port, allowed_mechs="PLAIN SCRAM-SHA-1", user="alice", password="pass word") as client:
+        client.serves("mechanisms")
+
+
 # ------------------------------------------------------------------------------------------------ idle time-outs
 
 
@@ -182,6 +192,8 @@ def test_durable_messages_outlive_the_node(nodes: Nodes, tmp_path: Path, end: st
         for arrival in receiver.take(10):
             arrival.accept()
         client.barrier("other")
+        held = receiver.flow(5).take(5)
+        assert all(item.message.first_acquirer for item in held)
     nodes.stop(node) if end == "stop" else nodes.kill(node)
     nodes.restart(node)
     with Client(node.port) as client:
@@ -189,6 +201,11 @@ def test_durable_messages_outlive_the_node(nodes: Nodes, tmp_path: Path, end: st
         assert [item.body for item in found] == list(range(10, 50))
         assert [item.message.priority for item in found] == [number % 10 for number in range(10, 50)]
         assert all(item.message.durable for item in found)
+        # What a consumer held is marked; after a crash, perhaps more.
+        marked = [not item.message.first_acquirer for item in found]
+        assert all(marked[:5])
+        if end == "stop":
+            assert not any(marked[5:])
 
 
 class Resuming(MessagingHandler):

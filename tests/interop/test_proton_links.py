@@ -81,6 +81,38 @@ def test_name_is_free_again_at_once(client: Client, address: str) -> None:
         receiver.close()
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["q" * 200, "Überfälle/日本語/✈", "with space", "a/b.c:d?e=f&g#h%20", "/queues/percent%2Fencoded"],
+    ids=["longest", "unicode", "space", "signs", "path"],
+)
+def test_addresses_of_any_form(client: Client, name: str) -> None:
+    """Each is a queue of its own; nothing in it is decoded, cut or folded."""
+    client.send_bodies(name, name)
+    receiver = client.receiver(name)
+    assert receiver.link.remote_source.address == name
+    arrival = receiver.one()
+    assert arrival.body == name
+    arrival.accept()
+
+
+def test_an_address_that_is_too_long_is_refused(client: Client, address: str) -> None:
+    with pytest.raises(LinkDetached, match="accepted is 1 to 200 bytes"):
+        client.sender("é" * 101)
+    client.serves(address)
+
+
+@pytest.mark.parametrize("name", ["n" * 10_000, "日本語 ✈", " "], ids=["long", "unicode", "space"])
+def test_names_of_links_and_containers_of_any_form(hub: NodeProcess, address: str, name: str) -> None:
+    with Client(hub.port, container_id=name) as client:
+        for _ in range(2):
+            sender, receiver = client.sender(address, name=name), client.receiver(address, name=name)
+            sender.send(Message(body="x"))
+            receiver.one().accept()
+            sender.close()
+            receiver.close()
+
+
 def test_detach_and_attach_again(hub: NodeProcess, address: str) -> None:
     with Recorder(hub.port) as line, Client(line.port) as client:
         client.send_bodies(address, *range(4))

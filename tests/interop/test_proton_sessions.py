@@ -8,11 +8,11 @@ import pytest
 
 proton = pytest.importorskip("proton", reason="Qpid Proton (python-qpid-proton) is not installed")
 
-from proton import Data, Delivery, Endpoint, Message  # noqa: E402
+from proton import Delivery, Endpoint, Message  # noqa: E402
 
 from interop.proton_engine import Taker, engine, flush, pump_until  # noqa: E402
-from interop.proton_peer import LIMIT_S, Client  # noqa: E402
-from interop.recorder import BEGIN, FLOW, TRANSFER, Frame, Recorder  # noqa: E402
+from interop.proton_peer import LIMIT_S, Client, fields  # noqa: E402
+from interop.recorder import BEGIN, FLOW, TRANSFER, Recorder  # noqa: E402
 from support.process import NodeProcess  # noqa: E402
 
 pytestmark = pytest.mark.interop
@@ -95,15 +95,6 @@ def test_many_sessions_with_several_links_each(wire: socket.socket, address: str
     taker = Taker(receiver)
     pump_until(transport, wire, lambda: taker.take() == 300)
     assert sorted(taker.bodies) == list(range(300))
-
-
-def fields(frame: Frame) -> list[object]:
-    """What the performative of a frame lists, as Proton's decoder reads it."""
-    data = Data()
-    data.decode(frame.raw[8:])
-    data.rewind()
-    data.next()
-    return list(data.get_object().value)
 
 
 @pytest.mark.parametrize("window", [1, 2, 7])
