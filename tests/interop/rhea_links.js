@@ -1,0 +1,232 @@
+// Scenarios of rhea about connections, sessions, links and credit.
+//
+// Rules of this file: those of rhea_peer.js.
+'use strict';
+
+const {
+    rhea, once, say, heard, bare, connect, open_sender, open_receiver, take, one, send, send_bodies, drain, shut,
+    barrier, bodies_of,
+} = require('./rhea_client.js');
+
+module.exports = {
+    async burst(options) {
+        const connection = await connect(options);
+        const sender = await open_sender(connection, {
+            target: options.address, snd_settle_mode: options.settled ? 1 : 0,
+        });
+        let sent = 0;
+        let settled = 0;
+        const more = () => {
+            while (sender.sendable() && sent < options.count) sender.send({ body: sent++ });
+        };
+        const done = new Promise((resolve) => sender.on('accepted', () => { if (++settled === options.count) resolve(); }));
+        sender.on('sendable', more);
+        more();
+        if (!options.settled) await done;
+        const receiver = connection.open_receiver({ source: options.address, credit_window: options.window });
+        const found = [];
+        await new Promise((resolve) => receiver.on('message', (context) => {
+            found.push(context.message.body);
+            if (found.length === options.count) resolve();
+        }));
+        await barrier(connection, options.address);
+        await shut(receiver);
+        const rest = await drain(await open_receiver(connection, options.address));
+        await shut(connection);
+        return { in_order: found.every((body, index) => body === index), rest: rest.length };
+    },
+
+    async credit(options) {
+        const connection = await connect(options);
+        const { address } = options;
+        await send_bodies(connection, address, [...Array(30).keys()]);
+        const receiver = await open_receiver(connection, address);
+        const seen = [];
+        await barrier(connection, address);
+        seen.push(receiver.arrived.length);
+        for (const credit of [1, 10, 3]) {
+            receiver.add_credit(credit);
+            await take(receiver, credit);
+            await barrier(connection, address);
+            seen.push(receiver.arrived.length);
+        }
+        receiver.add_credit(1000);
+        const rest = bodies_of(await drain(receiver));
+        const credit = receiver.credit;
+        await send_bodies(connection, address, ['later']);
+        await barrier(connection, address);
+        seen.push(receiver.arrived.length);
+        const later = await one(receiver);
+        await shut(connection);
+        return { seen, rest, credit, later: later.message.body };
+    },
+
+    async idle(options) {
+        const connection = await connect(options, { idle_time_out: options.idle_ms });
+        connection.on('disconnected', (context) => say('disconnected', { why: String(context.error) }));
+        say('open', { node_idle_ms: connection.idle_time_out || 0 });
+        await heard();
+        await send_bodies(connection, options.address, ['alive']);
+        await shut(connection);
+        return {};
+    },
+
+    async frames(options) {
+        const connection = await connect(options, { max_frame_size: options.frame_bytes });
+        connection.remote.open.max_frame_size = options.frame_bytes; // what rhea cuts its own messages by
+        const sender = await open_sender(connection, options.address);
+        const receiver = await open_receiver(connection, options.address);
+        const same = [];
+        for (const size of [0, 400, 512, 5000, 200000]) {
+            const sent = rhea.message.encode({ body: rhea.message.data_section(Buffer.alloc(size, 'abc')) });
+            await send(sender, sent, 0);
+            const came = await one(receiver);
+            same.push(bare(came.message.raw).equals(bare(sent)));
+        }
+        await shut(connection);
+        return { same };
+    },
+
+    async login(options) {
+        const container = rhea.create_container();
+        const connection = container.connect({ host: '127.0.0.1', port: options.port, reconnect: false, ...options.connect });
+        const result = await new Promise((resolve) => {
+            connection.on('connection_open', () => resolve({ open: true }));
+            connection.on('connection_error', () => {});
+            connection.on('protocol_error', (error) => resolve({ open: false, why: error.message }));
+            connection.on('error', (error) => resolve({ open: false, why: error.condition || error.message }));
+            connection.on('disconnected', (context) => resolve({ open: false, why: String(context.error) }));
+        });
+        if (result.open) {
+            await send_bodies(connection, 'login', ['x']);
+            await shut(connection);
+        }
+        return result;
+    },
+
+    async refused(options) {
+        const connection = await connect(options);
+        const told = [];
+        for (const [open, kind] of [['open_sender', 'sender'], ['open_receiver', 'receiver']]) {
+            const link = connection[open]('unknown');
+            link.on(`${kind}_error`, () => {});
+            await once(link, `${kind}_close`);
+            const terminus = kind === 'sender' ? link.target : link.source;
+            told.push([link.error.condition, link.error.description, Boolean(terminus && terminus.address)]);
+        }
+        await send_bodies(connection, 'known', ['x']);
+        const came = await one(await open_receiver(connection, 'known'));
+        came.delivery.accept();
+        await shut(connection);
+        return { told, body: came.message.body };
+    },
+
+    async links(options) {
+        const connection = await connect(options);
+        const { address } = options;
+        const twin_sender = await open_sender(connection, { name: 'twin', target: address });
+        // rhea keeps its links by name in a session: the other direction of the name takes another session.
+        const session = connection.create_session();
+        session.begin();
+        const twin_receiver = await open_receiver(session, { name: 'twin', source: address });
+        await send(twin_sender, { body: 'twin' });
+        const twin = await one(twin_receiver);
+        twin.delivery.accept();
+        await shut(twin_sender);
+        await shut(twin_receiver);
+        const again = [];
+        for (let round = 0; round < 5; round++) {
+            const sender = await open_sender(connection, { name: 'again', target: address });
+            await send(sender, { body: round });
+            await shut(sender);
+            const receiver = await open_receiver(connection, { name: 'again', source: address });
+            const came = await one(receiver);
+            came.delivery.accept();
+            again.push(came.message.body);
+            await shut(receiver);
+        }
+        // Detached with closed=false, attached again.
+        await send_bodies(connection, address, ['first', 'second']);
+        const leaving = await open_receiver(connection, { name: 'leaves', source: address });
+        (await one(leaving)).delivery.accept();
+        await barrier(connection, address);
+        const left = once(leaving, 'receiver_close');
+        leaving.detach();
+        await left;
+        const closed = leaving.remote.detach.closed;
+        leaving.remove();
+        const back = await open_receiver(connection, { name: 'leaves', source: address });
+        const second = await one(back);
+        second.delivery.accept();
+        await barrier(connection, address);
+        await shut(connection);
+        return { twin: twin.message.body, again, closed: Boolean(closed), second: second.message.body };
+    },
+
+    async subscription(options) {
+        const connection = await connect(options);
+        const { address } = options;
+        const attach = { name: `${address}-sub`, source: { address, durable: 2, expiry_policy: 'never' } };
+        await send_bodies(connection, address, ['before']);
+        const first = await open_receiver(connection, attach);
+        await send_bodies(connection, address, ['one', 'two']);
+        (await one(first)).delivery.accept();
+        await barrier(connection, address);
+        await shut(first);
+        await send_bodies(connection, address, ['three']);
+        const later = await open_receiver(connection, attach);
+        later.add_credit(10);
+        const found = bodies_of(await drain(later));
+        await shut(connection);
+        return { found };
+    },
+
+    async reconnect(options) {
+        const connection = await connect(options, {
+            reconnect: true, initial_reconnect_delay: 20, max_reconnect_delay: 100,
+        });
+        connection.on('disconnected', () => {});
+        connection.on('connection_error', () => {});
+        connection.on('connection_close', () => {});
+        const sender = connection.open_sender(options.address);
+        const receiver = connection.open_receiver({ source: options.address, credit_window: 20 });
+        const confirmed = new Set();
+        const received = new Set();
+        const under_way = new Map();
+        let limit = options.count / 2;
+        let next = 0;
+        let redo = [];
+        const pump = () => {
+            while (sender.sendable() && (redo.length || next < limit)) {
+                const number = redo.length ? redo.shift() : next++;
+                under_way.set(sender.send({ body: number, durable: true }), number);
+            }
+        };
+        const check = () => connection.emit('progress');
+        sender.on('sendable', pump);
+        sender.on('accepted', (context) => {
+            confirmed.add(under_way.get(context.delivery));
+            under_way.delete(context.delivery);
+            check();
+        });
+        receiver.on('message', (context) => {
+            received.add(context.message.body);
+            check();
+        });
+        let opens = 1;
+        connection.on('connection_open', () => {
+            opens++;
+            redo = redo.concat([...under_way.values()]);
+            under_way.clear();
+        });
+        while (confirmed.size < limit) await once(connection, 'progress');
+        say('half', {});
+        await heard();
+        limit = options.count;
+        pump();
+        while (confirmed.size < limit || received.size < limit) await once(connection, 'progress');
+        connection.set_reconnect(false);
+        await shut(connection);
+        return { opens, confirmed: confirmed.size, received: received.size };
+    },
+};
