@@ -5,8 +5,9 @@
 
 const {
     rhea, once, say, heard, bare, connect, open_sender, open_receiver, take, one, send, send_bodies, drain, shut,
-    barrier, bodies_of,
+    barrier, outcome, bodies_of,
 } = require('./rhea_client.js');
+const frames = require('rhea/lib/frames.js');
 
 module.exports = {
     async burst(options) {
@@ -186,7 +187,8 @@ module.exports = {
             reconnect: true, initial_reconnect_delay: 20, max_reconnect_delay: 100,
         });
         connection.on('disconnected', () => {});
-        connection.on('connection_error', () => {});
+        const told = [];
+        connection.on('connection_error', (context) => told.push(context.connection.error.condition));
         connection.on('connection_close', () => {});
         const sender = connection.open_sender(options.address);
         const receiver = connection.open_receiver({ source: options.address, credit_window: 20 });
@@ -227,6 +229,77 @@ module.exports = {
         while (confirmed.size < limit || received.size < limit) await once(connection, 'progress');
         connection.set_reconnect(false);
         await shut(connection);
-        return { opens, confirmed: confirmed.size, received: received.size };
+        return { opens, told, confirmed: confirmed.size, received: received.size };
+    },
+
+    // Asks for a flow in return, of a link and of its session.
+    async echo(options) {
+        const connection = await connect(options);
+        const receiver = await open_receiver(connection, options.address);
+        receiver.add_credit(5);
+        await barrier(connection, options.address);
+        const { session } = receiver;
+        const ask = (more) => {
+            session.output(frames.flow({
+                next_incoming_id: session.incoming.next_transfer_id, incoming_window: session.incoming.window,
+                next_outgoing_id: session.outgoing.next_transfer_id, outgoing_window: session.outgoing.window,
+                echo: true, ...more,
+            }));
+            connection._register();
+        };
+        say('asking', {});
+        const answered = once(receiver, 'receiver_flow');
+        ask({ handle: receiver.local.handle, delivery_count: receiver.delivery_count, link_credit: receiver.credit });
+        await answered;
+        ask({});
+        await barrier(connection, options.address);
+        await shut(connection);
+        return { handle: receiver.remote.attach.handle };
+    },
+
+    async names(options) {
+        const connection = await connect(options, { container_id: options.name });
+        const kept = [];
+        for (const address of options.addresses) {
+            const sender = await open_sender(connection, { name: `${options.name}s${address}`, target: address });
+            const delivery = await send(sender, { body: address, to: address });
+            const receiver = await open_receiver(connection, { name: `${options.name}r${address}`, source: address });
+            const { delivery: came, message } = await one(receiver);
+            came.accept();
+            kept.push([outcome(delivery), sender.target.address, receiver.source.address, message.body, message.to]);
+            await shut(sender);
+            await shut(receiver);
+        }
+        await shut(connection);
+        return { kept };
+    },
+
+    // Fifty sessions with a sender and a receiver each; ended from the outside, one from the inside.
+    async sessions(options) {
+        const connection = await connect(options);
+        const { address } = options;
+        const opened = [];
+        for (let number = 0; number < 50; number++) {
+            const session = connection.create_session();
+            session.begin();
+            opened.push([session, session.open_sender(`${address}-${number}`)]);
+        }
+        for (const [number, [session, sender]] of opened.entries()) {
+            if (!sender.credit) await once(sender, 'sendable');
+            await send(sender, { body: number });
+            const receiver = await open_receiver(session, `${address}-${number}`);
+            receiver.add_credit(1);
+            opened[number].push(receiver);
+        }
+        const bodies = [];
+        for (const [, , receiver] of opened) bodies.push((await take(receiver))[0].message.body);
+        // Held by a session that ends: given back, to be had through another.
+        const [first, , held] = opened[0];
+        const ended = once(first, 'session_close');
+        first.close();
+        await ended;
+        const again = (await one(await open_receiver(connection, held.source.address))).message.body;
+        await shut(connection);
+        return { bodies, again };
     },
 };

@@ -48,6 +48,10 @@ module.exports = {
             message_annotations: { 'x-opt-jms-msg-type': t.wrap_byte(5), 'x-opt-jms-dest': t.wrap_byte(0) },
             footer: { crc: t.wrap_ulong(1) }, body: 'x',
         };
+        const plain = Object.entries(VALUES).filter(([name]) => !['list', 'map', 'array'].includes(name));
+        messages.properties = { application_properties: Object.fromEntries(plain), body: 'x' };
+        const notes = plain.map(([name, value]) => [`x-opt-${name}`, value]);
+        messages.annotations = { message_annotations: Object.fromEntries(notes), body: 'x' };
         const wrong = [];
         for (const [name, message] of Object.entries(messages)) {
             const sent = rhea.message.encode(message);
@@ -58,6 +62,11 @@ module.exports = {
             if (!bare(came.message.raw).equals(bare(sent))) wrong.push([name, 'bytes', came.message.raw.length]);
             if (Boolean(came.message.durable) !== Boolean(message.durable)) wrong.push([name, 'durable']);
             if ((came.message.priority ?? 4) !== (message.priority ?? 4)) wrong.push([name, 'priority']);
+            if (name === 'annotations') {
+                // Its pairs, as they were encoded, among those that the node has noted itself.
+                const pairs = sent.subarray(sent.indexOf('x-opt-null') - 2, sent.length - bare(sent).length);
+                if (!came.message.raw.includes(pairs)) wrong.push([name, 'other pairs']);
+            }
             if (name === 'full') {
                 const raw = came.message.raw.toString('latin1');
                 if (!raw.includes('x-opt-jms-msg-type\x51\x05')) wrong.push([name, 'x-opt-jms-msg-type is no byte']);
@@ -212,5 +221,48 @@ module.exports = {
         say('holds', { bodies: bodies_of(found) });
         await once(connection, 'disconnected');
         return {};
+    },
+
+    // What becomes of messages that a queue has no place for, or that are too large.
+    async refusals(options) {
+        const connection = await connect(options);
+        const sender = await open_sender(connection, 'one-alone');
+        const seen = [];
+        for (const body of ['first', 'second']) {
+            const delivery = await send(sender, { body });
+            const error = delivery.remote_state && delivery.remote_state.error;
+            seen.push([outcome(delivery), error ? error.condition : null, error ? error.description : null]);
+        }
+        const came = await one(await open_receiver(connection, 'one-alone'));
+        came.delivery.accept();
+        await barrier(connection, 'known');
+        seen.push(outcome(await send(sender, { body: 'third' })));
+        (await one(await open_receiver(connection, 'one-alone'))).delivery.accept();
+        const large = await open_sender(connection, 'known');
+        const bound = large.max_message_size;
+        large.on('sender_error', () => {});
+        const closed = once(large, 'sender_close');
+        large.send({ body: 'x'.repeat(100_001) });
+        await closed;
+        await barrier(connection, 'known');
+        await shut(connection);
+        return { seen, first: came.message.body, bound, too_large: large.error.condition };
+    },
+
+    async expiry(options) {
+        const connection = await connect(options);
+        const sender = await open_sender(connection, options.address);
+        await send(sender, { body: 'expires', ttl: 20 });
+        await send(sender, { body: 'stays', ttl: 600_000, priority: 9 });
+        const receiver = await open_receiver(connection, options.address);
+        let came = await one(receiver);
+        while (came.message.body === 'expires') {
+            came.delivery.release();
+            came = await one(receiver);
+        }
+        const { body, ttl, priority } = came.message;
+        came.delivery.accept();
+        await shut(connection);
+        return { body, ttl, priority };
     },
 };

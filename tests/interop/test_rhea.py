@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from interop.nodes import Nodes
-from interop.recorder import CLOSE, Recorder
+from interop.recorder import CLOSE, FLOW, Recorder
 from interop.rhea_peer import Rhea
 from support.process import NodeProcess
 
@@ -144,6 +144,47 @@ def test_refused_links_are_told_why(strict: NodeProcess, rhea: type[Rhea]) -> No
     assert result["body"] == "x"
 
 
+def test_a_message_that_has_no_place_is_refused(strict: NodeProcess, rhea: type[Rhea]) -> None:
+    result = rhea("refusals", strict.port).done()
+    first, second, third = result["seen"]
+    assert first == ["accepted", None, None]
+    assert second[:2] == ["rejected", "amqp:resource-limit-exceeded"]
+    assert "queue 'one-alone' is full" in second[2]
+    assert (result["first"], third) == ("first", "accepted")
+    assert (result["bound"], result["too_large"]) == (100_000, "amqp:link:message-size-exceeded")
+
+
+def test_expiry(hub: NodeProcess, address: str, rhea: type[Rhea]) -> None:
+    result = rhea("expiry", hub.port, address=address).done()
+    assert (result["body"], result["priority"]) == ("stays", 9)
+    assert 0 < result["ttl"] <= 600_000
+
+
+def test_an_echo_is_answered_once(hub: NodeProcess, address: str, rhea: type[Rhea]) -> None:
+    fields = pytest.importorskip("interop.proton_peer", reason="its frames are read by Proton's decoder").fields
+    with Recorder(hub.port) as line:
+        peer = rhea("echo", line.port, address=address)
+        peer.hear("asking")
+        handle = peer.done()["handle"]
+        told = [fields(frame) for frame in line.frames if frame.code == FLOW and not frame.from_client]
+        flows = [flow + [None] * (11 - len(flow)) for flow in told]
+        assert [flow[6] for flow in flows if flow[4] == handle] == [5]  # link-credit
+        assert sum(flow[4] is None for flow in flows) == 1
+        assert not any(flow[9] for flow in flows)  # echo
+
+
+def test_names_and_addresses_of_any_form(hub: NodeProcess, address: str, rhea: type[Rhea]) -> None:
+    addresses = [f"{address}-日本語/✈", f"{address} with space", f"{address}%2F?a=b&c#d", "r" * 200]
+    result = rhea("names", hub.port, name="é" * 2_000, addresses=addresses).done()
+    assert result["kept"] == [["accepted", *[name] * 4] for name in addresses]
+
+
+def test_many_sessions(hub: NodeProcess, address: str, rhea: type[Rhea]) -> None:
+    result = rhea("sessions", hub.port, address=address).done()
+    assert result["bodies"] == list(range(50))
+    assert result["again"] == 0
+
+
 def test_names_of_links(hub: NodeProcess, address: str, rhea: type[Rhea]) -> None:
     result = rhea("links", hub.port, address=address).done()
     assert (result["twin"], result["again"]) == ("twin", [0, 1, 2, 3, 4])
@@ -164,4 +205,5 @@ def test_reconnects_and_resumes(nodes: Nodes, tmp_path: Path, rhea: type[Rhea], 
     peer.say("go on")
     result = peer.done()
     assert result["opens"] >= 2
+    assert result["told"] == (["amqp:connection:forced"] if end == "stop" else [])
     assert (result["confirmed"], result["received"]) == (200, 200)
