@@ -37,6 +37,44 @@ module.exports = {
         return { in_order: found.every((body, index) => body === index), rest: rest.length };
     },
 
+    // Sends numbers as fast as credit allows, every third message settled, and waits for the answers to the others.
+    async flood(options) {
+        const connection = await connect(options);
+        const sender = connection.open_sender({ target: options.address, snd_settle_mode: 2 });
+        let next = options.first;
+        const end = options.first + options.count;
+        let open = 0;
+        await new Promise((resolve) => {
+            const more = () => {
+                while (next < end && sender.sendable()) {
+                    const delivery = sender.send({ body: next });
+                    if (next++ % 3) open++;
+                    else delivery.update(true);
+                }
+                if (next === end && !open) resolve();
+            };
+            sender.on('accepted', () => { open--; more(); });
+            sender.on('sendable', more);
+        });
+        await barrier(connection, options.address);
+        await shut(connection);
+        return {};
+    },
+
+    // Takes `count` messages, no more, in windows; says the numbers that their bodies begin with.
+    async collect(options) {
+        const connection = await connect(options);
+        const receiver = await open_receiver(connection, { source: options.address, autoaccept: true });
+        const numbers = [];
+        while (numbers.length < options.count) {
+            const window = Math.min(options.window, options.count - numbers.length);
+            receiver.add_credit(window);
+            for (const { message } of await take(receiver, window)) numbers.push(parseInt(message.body, 10));
+        }
+        await shut(connection);
+        return { numbers };
+    },
+
     async credit(options) {
         const connection = await connect(options);
         const { address } = options;
@@ -74,7 +112,8 @@ module.exports = {
 
     async frames(options) {
         const connection = await connect(options, { max_frame_size: options.frame_bytes });
-        connection.remote.open.max_frame_size = options.frame_bytes; // what rhea cuts its own messages by
+        const { open } = connection.remote; // what rhea cuts its own messages by
+        open.max_frame_size = Math.min(options.frame_bytes, open.max_frame_size);
         const sender = await open_sender(connection, options.address);
         const receiver = await open_receiver(connection, options.address);
         const same = [];

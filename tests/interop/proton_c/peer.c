@@ -5,7 +5,8 @@
  *                                   undeliverable here). Mode second: settled once the node has.
  *   drain CREDIT                    asks for CREDIT messages at most and for the rest of the credit back.
  *   large PART SIZE…                sends a message of each SIZE bytes, written PART bytes at a time, and takes it.
- *   burst COUNT settled|unsettled   sends COUNT messages with whatever credit there is.
+ *   burst COUNT settled|unsettled [FIRST]
+ *                                   sends COUNT messages, numbers from FIRST (1), with whatever credit there is.
  *
  * Rules of this file: it says JSON objects, a line each, with the key `event`; what it cannot do ends it with exit
  * code 1 and a line on standard error. Waiting ends with the test's own limit.
@@ -219,11 +220,12 @@ static void on_flow(peer *p) {
     }
     if (is(p, "burst")) {
         int count = atoi(p->arguments[0]);
+        int before = p->argument_count > 2 ? atoi(p->arguments[2]) - 1 : 0;
         bool settled = strcmp(p->arguments[1], "settled") == 0;
         while (p->sent < count && pn_link_credit(p->sender) > 0) {
             char payload[] = "\0\x53\x77\x71....";
             pn_delivery_t *delivery = new_delivery(p);
-            for (int i = 0; i < 4; i++) payload[4 + i] = (char)(p->sent >> (24 - 8 * i));
+            for (int i = 0; i < 4; i++) payload[4 + i] = (char)((before + p->sent) >> (24 - 8 * i));
             pn_link_send(p->sender, payload, 8);
             pn_link_advance(p->sender);
             if (settled) pn_delivery_settle(delivery);
