@@ -83,11 +83,11 @@ def test_name_is_free_again_at_once(client: Client, address: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["q" * 200, "Überfälle/日本語/✈", "with space", "a/b.c:d?e=f&g#h%20", "/queues/percent%2Fencoded"],
+    ["q" * 200, "Überfälle/日本語/✈", "with space", "a/b.c:d?e=f&g#h%20", "/topics/percent%2Fencoded"],
     ids=["longest", "unicode", "space", "signs", "path"],
 )
 def test_addresses_of_any_form(client: Client, name: str) -> None:
-    """Each is a queue of its own; nothing in it is decoded, cut or folded."""
+    """Each comes back as it was sent, and is one queue to senders and receivers."""
     client.send_bodies(name, name)
     receiver = client.receiver(name)
     assert receiver.link.remote_source.address == name
