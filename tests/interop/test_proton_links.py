@@ -113,6 +113,46 @@ def test_names_of_links_and_containers_of_any_form(hub: NodeProcess, address: st
             receiver.close()
 
 
+def test_a_name_that_is_attached_again_is_stolen(hub: NodeProcess, address: str) -> None:
+    """Within a session, §2.6.1: what the older link held goes to the newer."""
+    connection, transport, _ = engine()
+    with Client(hub.port) as client, socket.create_connection(("127.0.0.1", hub.port), timeout=LIMIT_S) as wire:
+        client.send_bodies(address, "held")
+        session = connection.session()
+        session.open()
+        links = []
+        for _ in range(2):
+            link = session.receiver("twin")
+            link.source.address = address
+            link.open()
+            link.flow(1)
+            pump_until(transport, wire, lambda link=link: link.current is not None)
+            links.append(link)
+        older, newer = links
+        assert older.state & Endpoint.REMOTE_CLOSED
+        assert older.remote_condition.name == "amqp:link:stolen"
+        assert newer.state & Endpoint.REMOTE_ACTIVE
+
+
+def test_a_name_in_another_connection_is_another_link(hub: NodeProcess, client: Client, address: str) -> None:
+    """Proton for Python makes its names of the address alone, whichever connection they are for."""
+    client.send_bodies(address, *range(20))
+    with Client(hub.port) as second:
+        inflows = [peer.receiver(address, name="same").flow(10) for peer in (client, second)]
+        found = [arrival.body for inflow in inflows for arrival in inflow.take(10)]
+        assert sorted(found) == list(range(20))
+
+
+def test_a_durable_subscription_has_one_holder(hub: NodeProcess, client: Client, address: str) -> None:
+    older = client.receiver(address, DurableSubscription(), name=f"{address}-sub").flow(10)
+    with Client(hub.port) as second:
+        newer = second.receiver(address, DurableSubscription(), name=f"{address}-sub").flow(10)
+        client.wait(lambda: older.inbox.ended)
+        assert older.link.remote_condition.name == "amqp:link:stolen"
+        second.send_bodies(address, "for the newer")
+        assert newer.take()[0].body == "for the newer"
+
+
 def test_detach_and_attach_again(hub: NodeProcess, address: str) -> None:
     with Recorder(hub.port) as line, Client(line.port) as client:
         client.send_bodies(address, *range(4))
