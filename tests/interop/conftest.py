@@ -29,13 +29,18 @@ def shared_hub(shared_nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) ->
     return shared_nodes.start(tmp_path_factory.mktemp("interop") / "hub.holdfast", name="hub")
 
 
+def unharmed(node: NodeProcess) -> Iterator[NodeProcess]:
+    """A node that is up before the test and must be after it, and has logged no defect."""
+    said = len(node.stderr)
+    yield node
+    assert node.returncode is None, node.stderr
+    assert "Traceback" not in node.stderr[said:]
+
+
 @pytest.fixture
 def hub(shared_hub: NodeProcess) -> Iterator[NodeProcess]:
-    """A node that is up before the test and must be after it, and has logged no defect."""
-    said = len(shared_hub.stderr)
-    yield shared_hub
-    assert shared_hub.returncode is None, shared_hub.stderr
-    assert "Traceback" not in shared_hub.stderr[said:]
+    """A node that makes a queue of any address."""
+    yield from unharmed(shared_hub)
 
 
 STRICT = """
@@ -67,12 +72,17 @@ when_full = "block"
 
 
 @pytest.fixture(scope="session")
-def strict(shared_nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> NodeProcess:
-    """A node that makes no queue for clients and takes messages of 100,000 bytes; whoever fills a queue empties it."""
+def shared_strict(shared_nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> NodeProcess:
     folder = tmp_path_factory.mktemp("strict")
     config = folder / "strict.toml"
     config.write_text(STRICT.format(folder=folder))
     return shared_nodes.start(None, config=config, listen=None)
+
+
+@pytest.fixture
+def strict(shared_strict: NodeProcess) -> Iterator[NodeProcess]:
+    """A node that makes no queue for clients and takes messages of 100,000 bytes; whoever fills a queue empties it."""
+    yield from unharmed(shared_strict)
 
 
 @pytest.fixture
