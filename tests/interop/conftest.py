@@ -85,6 +85,34 @@ def strict(shared_strict: NodeProcess) -> Iterator[NodeProcess]:
     yield from unharmed(shared_strict)
 
 
+GUARDED = """
+[node]
+name = "guarded"
+data = "{folder}/guarded.holdfast"
+listen = ["127.0.0.1:0"]
+create_queues = true
+
+[[user]]
+name = "alice"
+password_file = "{folder}/alice.password"
+"""
+
+
+@pytest.fixture(scope="session")
+def shared_guarded(shared_nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> NodeProcess:
+    folder = tmp_path_factory.mktemp("guarded")
+    (folder / "alice.password").write_text("pass word\n")
+    config = folder / "guarded.toml"
+    config.write_text(GUARDED.format(folder=folder))
+    return shared_nodes.start(None, config=config, listen=None)
+
+
+@pytest.fixture
+def guarded(shared_guarded: NodeProcess) -> Iterator[NodeProcess]:
+    """A node that lets alice in, with `pass word`, and nobody else."""
+    yield from unharmed(shared_guarded)
+
+
 @pytest.fixture
 def nodes() -> Iterator[Nodes]:
     """Nodes of the test's own."""

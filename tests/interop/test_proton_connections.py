@@ -30,12 +30,6 @@ def configured(nodes: Nodes, folder: Path, text: str) -> NodeProcess:
     return nodes.start(None, config=config, listen=None)
 
 
-@pytest.fixture
-def guarded(nodes: Nodes, tmp_path: Path) -> NodeProcess:
-    (tmp_path / "alice.password").write_text("pass word\n")
-    return configured(nodes, tmp_path, f'[[user]]\nname = "alice"\npassword_file = "{tmp_path}/alice.password"\n')
-
-
 # ------------------------------------------------------------------------------------------------ SASL
 
 
