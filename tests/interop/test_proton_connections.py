@@ -203,13 +203,19 @@ def test_durable_messages_outlive_the_node(nodes: Nodes, tmp_path: Path, end: st
 
 
 class Resuming(MessagingHandler):
-    """Sends `total` numbered messages and receives them all, over however many connections it takes."""
+    """Sends `total` numbered messages and receives them all, over two connections at least.
 
-    def __init__(self, url: str, total: int, half: threading.Event) -> None:
+    `under_way` is set in the midst of the first half; the second half waits for another connection.
+    """
+
+    def __init__(self, url: str, total: int, under_way: threading.Event) -> None:
         super().__init__(prefetch=50)
         self.url = url
         self.total = total
-        self.half = half
+        self.under_way = under_way
+        self.sequences: set[int] = set()
+        self.unmarked: list[int] = []
+        """Entries that came again as if for the first time."""
         self.sent = 0
         self.accepted: set[int] = set()
         self.received: list[int] = []
@@ -250,12 +256,17 @@ class Resuming(MessagingHandler):
         number = self.in_flight.pop(event.delivery.tag, None)
         if number is not None:
             self.accepted.add(number)
-        if len(self.accepted) >= self.total // 2:
-            self.half.set()
+        if len(self.accepted) >= self.total // 5:
+            self.under_way.set()
         self.end_if_done()
 
     def on_message(self, event: Any) -> None:
-        self.received.append(event.message.body)
+        message = event.message
+        sequence = message.annotations["x-opt-sequence-number"]
+        if sequence in self.sequences and message.first_acquirer:
+            self.unmarked.append(sequence)
+        self.sequences.add(sequence)
+        self.received.append(message.body)
         self.end_if_done()
 
     def end_if_done(self) -> None:
@@ -267,15 +278,16 @@ class Resuming(MessagingHandler):
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_reactor_reconnects_and_resumes(nodes: Nodes, tmp_path: Path, end: str) -> None:
     node = nodes.start(tmp_path / "hub.holdfast", name="hub")
-    half = threading.Event()
-    handler = Resuming(node.url, 200, half)
+    under_way = threading.Event()
+    handler = Resuming(node.url, 2_000, under_way)
     running = threading.Thread(target=Container(handler).run, daemon=True)
     running.start()
-    assert half.wait(LIMIT_S)
+    assert under_way.wait(LIMIT_S)
     nodes.stop(node) if end == "stop" else nodes.kill(node)
     nodes.restart(node)
     running.join(LIMIT_S + 5)
     assert not handler.gave_up
     assert not running.is_alive()
     assert handler.opened >= 2
-    assert handler.accepted == set(handler.received) == set(range(200))
+    assert handler.accepted == set(handler.received) == set(range(2_000))
+    assert handler.unmarked == []

@@ -195,12 +195,13 @@ def test_durable_subscription(hub: NodeProcess, address: str, rhea: type[Rhea]) 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_reconnects_and_resumes(nodes: Nodes, tmp_path: Path, rhea: type[Rhea], end: str) -> None:
     node = nodes.start(tmp_path / "hub.holdfast", name="hub")
-    peer = rhea("reconnect", node.port, address="resumed", count=200)
-    peer.hear("half")
+    peer = rhea("reconnect", node.port, address="resumed", count=800)
+    peer.hear("under way")
     nodes.stop(node) if end == "stop" else nodes.kill(node)
     nodes.restart(node)
     peer.say("go on")
     result = peer.done()
     assert result["opens"] >= 2
     assert result["told"] == (["amqp:connection:forced"] if end == "stop" else [])
-    assert (result["confirmed"], result["received"]) == (200, 200)
+    assert (result["confirmed"], result["received"]) == (800, 800)
+    assert result["unmarked"] == []
