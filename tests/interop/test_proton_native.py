@@ -1,6 +1,6 @@
 """Qpid Proton in C and C++ against a node: Debian's example programs, and scenarios of `proton_c/peer.c` and `.cpp`.
 
-CLIENTS 1, 2, 18, 20 to 23, 27, 28, 34.
+CLIENTS 1 to 4, 18, 20 to 23, 27, 28, 34.
 """
 
 import json
@@ -103,6 +103,16 @@ def test_cpp_sends_browses_and_receives(hub: NodeProcess, address: str, native: 
     browser.close()
     bodies = native("cpp/simple_recv.cpp", "-a", url, "-m", 500).ended()
     assert [re.sub(r"\s", "", body) for body in bodies] == expected
+
+
+@pytest.mark.parametrize(
+    ("password", "told"), [("pass word", (True, None)), ("wrong", (False, "amqp:unauthorized-access"))]
+)
+def test_cpp_logs_in(
+    guarded: NodeProcess, address: str, native: Native, password: str, told: tuple[bool, str | None]
+) -> None:
+    result = native("peer.cpp", "login", guarded.port, address, "alice", password).done()
+    assert (result["open"], result.get("why")) == told
 
 
 def test_cpp_types_come_back_as_they_were(hub: NodeProcess, address: str, native: Native) -> None:

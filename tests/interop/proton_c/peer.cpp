@@ -1,9 +1,10 @@
-// Scenarios of Qpid Proton in C++ against a node: `peer SCENARIO PORT ADDRESS`.
+// Scenarios of Qpid Proton in C++ against a node: `peer SCENARIO PORT ADDRESS [USER PASSWORD]`.
 //
 //   types     sends a message for each AMQP type in its body, in its properties and in its annotations, and one of
 //             1 MB; says how many came back with other values or other types.
 //   drain     asks for 10 messages of a queue and drains, twice: first there are messages, then none.
 //   outcomes  takes four messages; accepts, rejects, releases, modifies one each.
+//   login     logs in by PLAIN, without encryption; says whether it was let in, or why not.
 //   once      sends without waiting for an answer and takes what the node settled beforehand, at most once each.
 //
 // Rules of this file: it says JSON objects, a line each, with the key `event`; an exception ends it with exit code 1
@@ -24,6 +25,7 @@
 #include <proton/symbol.hpp>
 #include <proton/timestamp.hpp>
 #include <proton/tracker.hpp>
+#include <proton/transport.hpp>
 #include <proton/types.hpp>
 #include <proton/uuid.hpp>
 
@@ -40,9 +42,10 @@ namespace {
 // What all scenarios share: one connection, a sender and a receiver without credit of their own making.
 class scenario : public proton::messaging_handler {
   public:
-    scenario(const std::string &url, const std::string &address) : url_(url), address_(address) {}
+    explicit scenario(const std::vector<std::string> &arguments)
+        : url_("amqp://127.0.0.1:" + arguments.at(0)), address_(arguments.at(1)), arguments_(arguments) {}
 
-    void on_container_start(proton::container &container) override { container.connect(url_); }
+    void on_container_start(proton::container &container) override { container.connect(url_, options()); }
 
     void on_connection_open(proton::connection &connection) override {
         receiver_ = connection.open_receiver(address_, receiver_options().credit_window(0).auto_accept(false));
@@ -52,6 +55,7 @@ class scenario : public proton::messaging_handler {
     void on_error(const proton::error_condition &condition) override { throw std::runtime_error(condition.what()); }
 
   protected:
+    virtual proton::connection_options options() { return proton::connection_options(); }
     virtual proton::receiver_options receiver_options() { return proton::receiver_options(); }
     virtual proton::sender_options sender_options() { return proton::sender_options(); }
 
@@ -61,6 +65,7 @@ class scenario : public proton::messaging_handler {
     }
 
     const std::string url_, address_;
+    const std::vector<std::string> arguments_;
     proton::sender sender_;
     proton::receiver receiver_;
 };
@@ -202,18 +207,35 @@ class once : public scenario {
     }
 };
 
-template <class Scenario> std::unique_ptr<scenario> make(const std::string &url, const std::string &address) {
-    return std::unique_ptr<scenario>(new Scenario(url, address));
+class login : public scenario {
+    using scenario::scenario;
+
+    proton::connection_options options() override {
+        return proton::connection_options().user(arguments_.at(2)).password(arguments_.at(3))
+            .sasl_allowed_mechs("PLAIN").sasl_allow_insecure_mechs(true);
+    }
+
+    void on_sender_open(proton::sender &) override { done(", \"open\": true"); }
+
+    void on_transport_error(proton::transport &transport) override {
+        std::cout << "{\"event\": \"done\", \"open\": false, \"why\": \"" << transport.error().name() << "\"}"
+                  << std::endl;
+    }
+};
+
+template <class Scenario> std::unique_ptr<scenario> make(const std::vector<std::string> &arguments) {
+    return std::unique_ptr<scenario>(new Scenario(arguments));
 }
 
 } // namespace
 
 int main(int argc, char **argv) {
-    const std::map<std::string, std::unique_ptr<scenario> (*)(const std::string &, const std::string &)> scenarios = {
-        {"types", make<types>}, {"drain", make<drain>}, {"outcomes", make<outcomes>}, {"once", make<once>}};
+    const std::map<std::string, std::unique_ptr<scenario> (*)(const std::vector<std::string> &)> scenarios = {
+        {"types", make<types>}, {"drain", make<drain>}, {"outcomes", make<outcomes>}, {"login", make<login>},
+        {"once", make<once>}};
     try {
-        if (argc != 4) throw std::runtime_error("usage: peer SCENARIO PORT ADDRESS");
-        std::unique_ptr<scenario> chosen = scenarios.at(argv[1])("amqp://127.0.0.1:" + std::string(argv[2]), argv[3]);
+        if (argc < 4) throw std::runtime_error("usage: peer SCENARIO PORT ADDRESS [USER PASSWORD]");
+        auto chosen = scenarios.at(argv[1])(std::vector<std::string>(argv + 2, argv + argc));
         proton::container(*chosen).run();
         return 0;
     } catch (const std::exception &error) {
