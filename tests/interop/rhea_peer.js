@@ -5,7 +5,9 @@
 'use strict';
 
 const { lines, say } = require('./rhea_client.js');
-const scenarios = { ...require('./rhea_messages.js'), ...require('./rhea_links.js') };
+const scenarios = {
+    ...require('./rhea_messages.js'), ...require('./rhea_links.js'), ...require('./rhea_relay.js'),
+};
 
 const [name, text] = process.argv.slice(2);
 scenarios[name](JSON.parse(text)).then((result) => {
