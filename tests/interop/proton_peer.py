@@ -14,6 +14,8 @@ from proton import Data, Delivery, Link, Message
 from proton.reactor import LinkOption
 from proton.utils import BlockingConnection
 
+from interop.recorder import Frame
+
 LIMIT_S: Final = 15.0
 
 _names = itertools.count(1)
@@ -47,6 +49,16 @@ def bare(payload: bytes) -> bytes:
     """What a node may not touch: all but header, delivery-annotations and message-annotations (§3.2)."""
     kept = [raw for code, raw in sections(payload) if code not in _REWRITTEN and code not in _REWRITTEN.values()]
     return b"".join(kept)
+
+
+def fields(frame: Frame) -> list[Any]:
+    """What the performative of a recorded frame lists, as Proton's decoder reads it."""
+    data = Data()
+    data.decode(frame.raw[8:])
+    data.rewind()
+    data.next()
+    found = data.get_object().value
+    return [bytes(value) if isinstance(value, memoryview) else value for value in found]
 
 
 class Arrival(NamedTuple):
@@ -209,6 +221,15 @@ class Client:
         self.send_bodies(f"{address}-barrier", "here")
         receiver = self.receiver(f"{address}-barrier")
         receiver.one().accept()
+        receiver.close()
+
+    def serves(self, address: str) -> None:
+        """Sends to a queue that is empty and takes what was sent."""
+        self.send_bodies(address, "x")
+        receiver = self.receiver(address)
+        arrival = receiver.one()
+        assert arrival.body == "x"
+        arrival.accept()
         receiver.close()
 
     def depth(self, address: str) -> int:

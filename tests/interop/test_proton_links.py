@@ -1,18 +1,17 @@
 """Links and sessions of Qpid Proton: names, handles, refusals, subscriptions (CLIENTS 2, 9, 13, 15, 37)."""
 
 import socket
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 proton = pytest.importorskip("proton", reason="Qpid Proton (python-qpid-proton) is not installed")
 
-from proton import Collector, Connection, Delivery, Endpoint, Message, Transport  # noqa: E402
+from proton import Delivery, Endpoint, Message  # noqa: E402
 from proton.reactor import DurableSubscription, Selector  # noqa: E402
 from proton.utils import LinkDetached  # noqa: E402
 
-from interop.nodes import Nodes  # noqa: E402
+from interop.proton_engine import engine, flush, pump_until  # noqa: E402
 from interop.proton_peer import LIMIT_S, ByNumber, Client  # noqa: E402
 from interop.recorder import ATTACH, DETACH, END, Recorder  # noqa: E402
 from support.process import NodeProcess  # noqa: E402
@@ -24,52 +23,6 @@ pytestmark = pytest.mark.interop
 def client(hub: NodeProcess) -> Iterator[Client]:
     with Client(hub.port) as client:
         yield client
-
-
-@pytest.fixture
-def strict(nodes: Nodes, tmp_path: Path) -> NodeProcess:
-    """A node that has the queue `known` and makes no other."""
-    config = tmp_path / "strict.toml"
-    config.write_text(
-        f'[node]\nname = "strict"\ndata = "{tmp_path}/strict.holdfast"\nlisten = ["127.0.0.1:0"]\n'
-        'create_queues = false\n[[queue]]\nname = "known"\n'
-    )
-    return nodes.start(None, config=config, listen=None)
-
-
-def engine(*, sasl: bool) -> tuple[Connection, Transport, Collector]:
-    """Proton's engine alone, with its own open under way."""
-    connection = Connection()
-    connection.container = "engine"
-    collector = Collector()
-    connection.collect(collector)
-    connection.open()
-    transport = Transport()
-    if sasl:
-        transport.sasl().allowed_mechs("ANONYMOUS")
-    transport.bind(connection)
-    return connection, transport, collector
-
-
-def flush(transport: Transport, wire: socket.socket, *, part_bytes: int | None = None) -> int:
-    """Sends all that is pending, in one segment or in parts of that size; returns how much that was."""
-    payload = bytes(transport.peek(transport.pending()) or b"") if transport.pending() > 0 else b""
-    if payload:
-        step = part_bytes or len(payload)
-        for at in range(0, len(payload), step):
-            wire.sendall(payload[at : at + step])
-        transport.pop(len(payload))
-    return len(payload)
-
-
-def pump_until(transport: Transport, wire: socket.socket, done: Callable[[], object]) -> None:
-    """Reads and writes until `done()`; the socket's time limit is the limit."""
-    while not done():
-        flush(transport, wire)
-        data = wire.recv(65536)
-        assert data, "the node ended the connection"
-        transport.push(data)
-    flush(transport, wire)
 
 
 @pytest.mark.parametrize("sasl", [False, True], ids=["no-sasl", "anonymous"])
@@ -107,63 +60,6 @@ def test_open_begin_attach_pipelined(hub: NodeProcess, address: str, sasl: bool,
         pump_until(transport, wire, lambda: connection.state & Endpoint.REMOTE_CLOSED)
 
 
-def test_close_while_all_is_open(hub: NodeProcess, address: str) -> None:
-    connection, transport, _ = engine(sasl=False)
-    sessions = [connection.session() for _ in range(3)]
-    for session in sessions:
-        session.open()
-        sender = session.sender("s")
-        sender.target.address = address
-        sender.open()
-    with socket.create_connection(("127.0.0.1", hub.port), timeout=LIMIT_S) as wire:
-        pump_until(transport, wire, lambda: all(item.state & Endpoint.REMOTE_ACTIVE for item in sessions))
-        connection.close()
-        pump_until(transport, wire, lambda: connection.state & Endpoint.REMOTE_CLOSED)
-        assert connection.remote_condition is None
-
-
-def test_several_sessions(hub: NodeProcess, address: str) -> None:
-    connection, transport, _ = engine(sasl=True)
-    with socket.create_connection(("127.0.0.1", hub.port), timeout=LIMIT_S) as wire:
-        sessions = [connection.session() for _ in range(4)]
-        senders = []
-        for session in sessions:
-            session.open()
-            sender = session.sender("same-name")
-            sender.target.address = address
-            sender.open()
-            senders.append(sender)
-        pump_until(transport, wire, lambda: all(sender.credit > 0 for sender in senders))
-        deliveries = []
-        for number, sender in enumerate(senders):
-            deliveries.append(sender.delivery("t"))
-            sender.stream(Message(body=number).encode())
-            sender.advance()
-        pump_until(transport, wire, lambda: all(delivery.settled for delivery in deliveries))
-        assert {delivery.remote_state for delivery in deliveries} == {Delivery.ACCEPTED}
-        sessions[0].close()
-        pump_until(transport, wire, lambda: sessions[0].state & Endpoint.REMOTE_CLOSED)
-        receiver = sessions[1].receiver("r")
-        receiver.source.address = address
-        receiver.open()
-        receiver.flow(10)
-        found = []
-
-        def took_all() -> bool:
-            while receiver.current is not None and not receiver.current.partial:
-                delivery = receiver.current
-                message = Message()
-                message.decode(receiver.recv(delivery.pending))
-                found.append(message.body)
-                receiver.advance()  # to settle the current one would move on by itself
-                delivery.update(Delivery.ACCEPTED)
-                delivery.settle()
-            return len(found) == 4
-
-        pump_until(transport, wire, took_all)
-        assert sorted(found) == [0, 1, 2, 3]
-
-
 def test_sender_and_receiver_of_one_name(client: Client, address: str) -> None:
     sender = client.sender(address, name="twin")
     receiver = client.receiver(address, name="twin")
@@ -183,6 +79,78 @@ def test_name_is_free_again_at_once(client: Client, address: str) -> None:
         assert arrival.body == number
         arrival.accept()
         receiver.close()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["q" * 200, "Überfälle/日本語/✈", "with space", "a/b.c:d?e=f&g#h%20", "/topics/percent%2Fencoded"],
+    ids=["longest", "unicode", "space", "signs", "path"],
+)
+def test_addresses_of_any_form(client: Client, name: str) -> None:
+    """Each comes back as it was sent, and is one queue to senders and receivers."""
+    client.send_bodies(name, name)
+    receiver = client.receiver(name)
+    assert receiver.link.remote_source.address == name
+    arrival = receiver.one()
+    assert arrival.body == name
+    arrival.accept()
+
+
+def test_an_address_that_is_too_long_is_refused(client: Client, address: str) -> None:
+    with pytest.raises(LinkDetached, match="accepted is 1 to 200 bytes"):
+        client.sender("é" * 101)
+    client.serves(address)
+
+
+@pytest.mark.parametrize("name", ["n" * 10_000, "日本語 ✈", " "], ids=["long", "unicode", "space"])
+def test_names_of_links_and_containers_of_any_form(hub: NodeProcess, address: str, name: str) -> None:
+    with Client(hub.port, container_id=name) as client:
+        for _ in range(2):
+            sender, receiver = client.sender(address, name=name), client.receiver(address, name=name)
+            sender.send(Message(body="x"))
+            receiver.one().accept()
+            sender.close()
+            receiver.close()
+
+
+def test_a_name_that_is_attached_again_is_stolen(hub: NodeProcess, address: str) -> None:
+    """Within a session, §2.6.1: what the older link held goes to the newer."""
+    connection, transport, _ = engine()
+    with Client(hub.port) as client, socket.create_connection(("127.0.0.1", hub.port), timeout=LIMIT_S) as wire:
+        client.send_bodies(address, "held")
+        session = connection.session()
+        session.open()
+        links = []
+        for _ in range(2):
+            link = session.receiver("twin")
+            link.source.address = address
+            link.open()
+            link.flow(1)
+            pump_until(transport, wire, lambda link=link: link.current is not None)
+            links.append(link)
+        older, newer = links
+        assert older.state & Endpoint.REMOTE_CLOSED
+        assert older.remote_condition.name == "amqp:link:stolen"
+        assert newer.state & Endpoint.REMOTE_ACTIVE
+
+
+def test_a_name_in_another_connection_is_another_link(hub: NodeProcess, client: Client, address: str) -> None:
+    """Proton for Python makes its names of the address alone, whichever connection they are for."""
+    client.send_bodies(address, *range(20))
+    with Client(hub.port) as second:
+        inflows = [peer.receiver(address, name="same").flow(10) for peer in (client, second)]
+        found = [arrival.body for inflow in inflows for arrival in inflow.take(10)]
+        assert sorted(found) == list(range(20))
+
+
+def test_a_durable_subscription_has_one_holder(hub: NodeProcess, client: Client, address: str) -> None:
+    older = client.receiver(address, DurableSubscription(), name=f"{address}-sub").flow(10)
+    with Client(hub.port) as second:
+        newer = second.receiver(address, DurableSubscription(), name=f"{address}-sub").flow(10)
+        client.wait(lambda: older.inbox.ended)
+        assert older.link.remote_condition.name == "amqp:link:stolen"
+        second.send_bodies(address, "for the newer")
+        assert newer.take()[0].body == "for the newer"
 
 
 def test_detach_and_attach_again(hub: NodeProcess, address: str) -> None:
@@ -215,7 +183,7 @@ def test_refused_sender_is_told_why(strict: NodeProcess) -> None:
         assert "unknown" in str(caught.value)
         told = [frame.code for frame in line.frames if not frame.from_client and frame.code in (ATTACH, DETACH, END)]
         assert told == [ATTACH, DETACH]
-        client.send_bodies("known", "the connection serves on")
+        client.serves("known")
 
 
 def test_refused_receiver_is_told_why(strict: NodeProcess) -> None:
@@ -223,8 +191,7 @@ def test_refused_receiver_is_told_why(strict: NodeProcess) -> None:
         with pytest.raises(LinkDetached) as caught:
             client.connection.create_receiver("unknown")
         assert caught.value.condition == "amqp:not-found"
-        client.send_bodies("known", "x")
-        assert client.receiver("known").one().body == "x"
+        client.serves("known")
 
 
 def test_refusal_has_a_null_terminus(strict: NodeProcess) -> None:

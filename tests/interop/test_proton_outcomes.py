@@ -1,5 +1,6 @@
 """What Qpid Proton says of a delivery, and what the node makes of it (CLIENTS 17 to 22, 34)."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,9 +10,10 @@ proton = pytest.importorskip("proton", reason="Qpid Proton (python-qpid-proton) 
 
 from proton import Condition, Delivery, Link, Message, symbol  # noqa: E402
 from proton.reactor import AtLeastOnce, Copy, Move  # noqa: E402
+from proton.utils import LinkDetached  # noqa: E402
 
-from interop.proton_peer import PRESETTLED, SECOND, Client, Modes  # noqa: E402
-from interop.recorder import Recorder  # noqa: E402
+from interop.proton_peer import LIMIT_S, PRESETTLED, SECOND, Client, Modes, fields  # noqa: E402
+from interop.recorder import TRANSFER, Recorder  # noqa: E402
 from support.process import NodeProcess  # noqa: E402
 
 pytestmark = pytest.mark.interop
@@ -237,6 +239,79 @@ def test_sender_unsettled_in_one_burst(client: Client, address: str) -> None:
         item.settle()
     found = client.receiver(address).flow(burst).take(burst)
     assert [item.body for item in found] == list(range(burst))
+
+
+def test_a_full_queue_refuses_one_message_and_the_link_goes_on(strict: NodeProcess) -> None:
+    with Client(strict.port) as client:
+        sender, receiver = client.sender("one-alone"), client.receiver("one-alone")
+        for number in range(3):
+            assert client.stream(sender, Message(body=number).encode()).remote_state == Delivery.ACCEPTED
+            refused = client.stream(sender, Message(body="too many").encode())
+            assert refused.remote_state == Delivery.REJECTED
+            assert refused.remote.condition.name == "amqp:resource-limit-exceeded"
+            assert "queue 'one-alone' is full" in refused.remote.condition.description
+            arrival = receiver.one()
+            assert arrival.body == number
+            arrival.accept()
+            client.barrier("known")
+
+
+def test_a_full_queue_withholds_credit_until_there_is_room(strict: NodeProcess) -> None:
+    with Client(strict.port) as client:
+        sender, receiver = client.sender("three-alone"), client.receiver("three-alone")
+        for number in range(3):
+            client.stream(sender, Message(body=number).encode())
+        assert sender.link.credit == 0
+        for number in range(6):
+            arrival = receiver.one()
+            assert arrival.body == number
+            arrival.accept()
+            if number < 3:
+                # Waits for the credit that the room brings.
+                client.stream(sender, Message(body=number + 3).encode())
+
+
+def test_a_message_that_is_too_large_costs_its_link(strict: NodeProcess) -> None:
+    with Client(strict.port) as client:
+        sender = client.sender("known")
+        assert sender.link.remote_max_message_size == 100_000
+        with pytest.raises(LinkDetached) as caught:
+            client.stream(sender, Message(body=b"x" * 100_001, inferred=True).encode())
+        assert caught.value.condition == "amqp:link:message-size-exceeded"
+        client.serves("known")
+
+
+def test_delivery_tags_are_short_and_told_apart(hub: NodeProcess, address: str) -> None:
+    with Recorder(hub.port) as line, Client(line.port) as client:
+        client.send_bodies(address, *range(300))
+        client.receiver(address).flow(300).take(300)
+        tags = [fields(frame)[2] for frame in line.frames if frame.code == TRANSFER and not frame.from_client]
+        assert len(set(tags)) == 300
+        assert all(1 <= len(tag) <= 32 for tag in tags)
+
+
+def test_a_sender_s_tag_used_again_at_once(client: Client, address: str) -> None:
+    senders = [client.sender(address), client.sender(address)]
+    for number in range(40):
+        link = senders[number % 2].link
+        client.wait(lambda link=link: link.credit)
+        delivery = link.delivery("\x01")
+        link.stream(Message(body=number).encode())
+        link.advance()
+        client.wait(lambda delivery=delivery: delivery.settled)
+        delivery.settle()
+    found = client.receiver(address).flow(40).take(40)
+    assert [item.body for item in found] == list(range(40))
+
+
+def test_what_has_expired_is_not_shown(client: Client, address: str) -> None:
+    client.send(address, Message(body="expires", ttl=0.02), Message(body="stays", ttl=600.0), Message(body="for ever"))
+    receiver = client.receiver(address)
+    deadline = time.monotonic() + LIMIT_S
+    while (arrival := receiver.one()).body == "expires":
+        assert time.monotonic() < deadline
+        arrival.settle(Delivery.RELEASED)
+    assert [arrival.body, *(item.body for item in receiver.drain())] == ["stays", "for ever"]
 
 
 def test_receiver_presettled_takes_them_away(client: Client, address: str) -> None:
