@@ -29,6 +29,7 @@ from holdfast.core.management import ReplyLink
 from holdfast.core.peer import Peer
 from holdfast.core.relay import RelayLink
 from holdfast.core.report import Meter
+from holdfast.core.resume import Resumption
 from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn import Turn
 from holdfast.core.undo import undo
@@ -96,6 +97,7 @@ class NodeCore:
         self.chores = Chores(self)
         self.temporaries = Temporaries(self)
         self.destination = Destination(self)
+        self.resume = Resumption(self)
         self.forwarding = Forwarding(self)
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
         for destination, _ in self.catalog.transmissions():
@@ -142,7 +144,7 @@ class NodeCore:
             at = neighbour.next_deadline()
             if at is not None:
                 deadlines.append(at)
-        for at in (self.destination.next_deadline(), self.forwarding.next_deadline()):
+        for at in (self.destination.next_deadline(), self.forwarding.next_deadline(), self.resume.next_deadline()):
             if at is not None:
                 deadlines.append(at)
         return min(deadlines)
@@ -428,6 +430,7 @@ class NodeCore:
             if isinstance(link, CustodyReceiver):
                 hops[link.key] = (link.epoch_bytes, link.taken)
                 self.catalog.put_hop(link.key, link.epoch_bytes, link.taken)
+        self.resume.store_tags(turn.arrivals)
         for producer in turn.producers:
             if self.catalog.producers.get(producer.key) is producer:
                 self.catalog.put_producer(producer)
@@ -553,8 +556,8 @@ class NodeCore:
                 peer.touch()
         for neighbour in self.neighbours.values():
             neighbour.tick(now)
-        self.destination.tick(now)
-        self.forwarding.tick(now)
+        for part in (self.destination, self.forwarding, self.resume):
+            part.tick(now)
         if self.meter.tick(now) and self.in_flight is None:  # space may have come back while nothing was committed
             self.room_bytes = self.store.room_bytes()
             self.refills.update(self.starved)
@@ -569,6 +572,7 @@ class NodeCore:
         for peer in list(self.connections.values()):
             peer.amqp.close(Error(Symbol("amqp:connection:forced"), "the node is stopping"))
             peer.touch()
+        self.resume.stop()
         for queue in self.catalog.queues.values():
             for taker in list(queue.shared.takers):
                 queue.shared.detach(taker)
