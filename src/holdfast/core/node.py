@@ -30,6 +30,7 @@ from holdfast.core.management import ReplyLink
 from holdfast.core.peer import Peer
 from holdfast.core.relay import RelayLink
 from holdfast.core.report import Meter, message_fields
+from holdfast.core.resume import Resumption
 from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn import Turn
 from holdfast.core.undo import undo
@@ -98,6 +99,7 @@ class NodeCore:
         self.chores = Chores(self)
         self.temporaries = Temporaries(self)
         self.destination = Destination(self)
+        self.resume = Resumption(self)
         self.forwarding = Forwarding(self)
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
         for destination, _ in self.catalog.transmissions():
@@ -135,8 +137,9 @@ class NodeCore:
         """When `TimerFired` is wanted at the latest, on `now`'s scale."""
         if (self.work.busy or self.chores.busy) and self.in_flight is None:
             return self.now
-        moments = [self.deadlines.first(), self.destination.next_deadline(), self.forwarding.next_deadline()]
+        moments = [part.next_deadline() for part in (self.destination, self.forwarding, self.resume)]
         moments += [neighbour.next_deadline() for neighbour in self.neighbours.values()]
+        moments.append(self.deadlines.first())
         if self.in_flight is None:
             moments.append(self.retire_at)
         return min([self.meter.due_at, *[at for at in moments if at is not None]])
@@ -422,6 +425,7 @@ class NodeCore:
             if isinstance(link, CustodyReceiver):
                 hops[link.key] = (link.epoch_bytes, link.taken)
                 self.catalog.put_hop(link.key, link.epoch_bytes, link.taken)
+        self.resume.store_tags(turn.arrivals)
         for producer in turn.producers:
             if self.catalog.producers.get(producer.key) is producer:
                 self.catalog.put_producer(producer)
@@ -549,8 +553,8 @@ class NodeCore:
                 self.deadlines.watch(peer)
         for neighbour in self.neighbours.values():
             neighbour.tick(now)
-        self.destination.tick(now)
-        self.forwarding.tick(now)
+        for part in (self.destination, self.forwarding, self.resume):
+            part.tick(now)
         if self.meter.tick(now) and self.in_flight is None:  # space may have come back while nothing was committed
             self.room_bytes = self.store.room_bytes()
             self.refills.update(self.starved)
@@ -565,6 +569,7 @@ class NodeCore:
         for peer in list(self.connections.values()):
             peer.amqp.close(Error(Symbol("amqp:connection:forced"), "the node is stopping"))
             peer.touch()
+        self.resume.stop()
         for queue in self.catalog.queues.values():
             for taker in list(queue.shared.takers):
                 queue.shared.detach(taker)
