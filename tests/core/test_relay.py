@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.amqp.codec import encode
 from holdfast.amqp.connection import Sender
@@ -304,3 +306,33 @@ def test_what_was_accepted_is_there_in_order_whatever_the_disk_and_the_line_do(s
         assert numbers == sorted(set(numbers)) and all(body.startswith(f"{name} ") for body in stored)
         assert [body for body in accepted if body.startswith(f"{name} ") and body not in stored] == []
         assert name != "b" or len(stored) <= 15
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.text(max_size=4) | st.binary(max_size=4) | st.integers(0, 9).map(Ulong),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(
+        st.binary(max_size=30)
+        | st.builds(lambda code, value: encode(Described(Ulong(code), value)), st.integers(0x6F, 0x79), anything)
+        | st.lists(anything, max_size=14).map(lambda fields: encode(Described(Ulong(0x73), fields))),
+        max_size=6,
+    )
+)
+def test_no_payload_harms_the_link(payloads: list[bytes]) -> None:
+    """Each is decided, none raises, and the next good one goes through."""
+    rig, hub, client = alone(limits=Limits(queues_max=3))
+    hub.unwatched.add("None")
+    link = anonymous(client)
+    for number, payload in enumerate(payloads):
+        link.send(payload, context=number)
+    send(client, link, "work", "good")
+    rig.settle()
+    told_of = [context for context, _ in client.outcomes]
+    assert sorted(map(str, told_of)) == sorted(map(str, [*range(len(payloads)), "good"]))
+    assert link.attached and not client.detached
