@@ -183,6 +183,9 @@ class World:
                 )  # fmt: skip
         for link in self.links:
             self.log.append((repr(link), link.attached, link.over, link.credit, spelt(link.remote_attach)))
+            self.log.append((link.resumes, link.resumes_only, link.closed))
+            if isinstance(link, Sender):
+                self.log.append((link.next_tag, spelt(link.unsettled_tags()), spelt(link.suspended)))
 
     # ------------------------------------------------------------------------------------------------- steps
 
@@ -225,13 +228,17 @@ class World:
             "properties": {Symbol("size"): Ulong(size), Symbol("more"): [1, "x", Symbol("y"), None]},
             "desired_capabilities": ("one", "two")[: flags % 3] or None,
             "max_message_size": size if flags % 5 == 0 else None,
+            "unsettled": MAPS[flags % 4],
         }  # fmt: skip
         filters = {Symbol("f"): Described(Symbol("holdfast:x"), Ulong(size))}
         source = Source(address="q", filter=filters, outcomes=[Symbol("amqp:accepted:list")])
         if flags % 4 == 0:
             source.default_outcome = Modified(delivery_failed=True)
         attach = session.attach_sender if flags % 2 else session.attach_receiver
-        self.links.append(attach(f"link {self.names}", source, Target("here"), **terms))
+        link = attach(f"link {self.names}", source, Target("here"), **terms)
+        if isinstance(link, Sender) and flags % 3 == 0:
+            link.use_tags(session.tag_offset(2**32 - 1 - size))
+        self.links.append(link)
 
     def do_answer(self, which: int, size: int, flags: int) -> None:
         if self.asked:
@@ -239,7 +246,7 @@ class World:
             if flags % 7 == 6:
                 link.refuse("amqp:not-allowed", "x" * size)
             else:
-                link.accept(properties={Symbol("n"): size} if flags % 2 else None)
+                link.accept(properties={Symbol("n"): size} if flags % 2 else None, unsettled=MAPS[size % 4])
                 self.links.append(link)
 
     def do_grant(self, which: int, size: int, flags: int) -> None:
@@ -263,6 +270,16 @@ class World:
             link.send(
                 parts, context=(size, number), settled=flags % 3 == 0, message_format=flags // 40, state=state
             )  # fmt: skip
+
+    def do_resume(self, which: int, size: int, flags: int) -> None:
+        link = self.link(Sender, which)
+        if link is not None:
+            tag = bytes(flags % 33)
+            if flags % 3 == 0:
+                link.resume(tag, bytes(size), context=size, state=Received(flags, size))
+            else:
+                settled = flags % 3 == 1
+                link.resume(tag, context=size, state=outcome(size, flags), settled=settled, aborted=not settled)
 
     def do_settle(self, which: int, size: int, flags: int) -> None:
         if not self.deliveries:
@@ -319,6 +336,12 @@ class World:
         side.output.append(side.form.empty)
 
 
+MAPS: tuple[dict[bytes, Any] | None, ...] = (
+    None, {}, {b"": None, b"x": Accepted()}, {bytes((number,)) * 30: Received(number, 7) for number in range(40)},
+)  # fmt: skip
+"""The last fits no frame of 512 or 600 bytes."""
+
+
 def error_of(size: int) -> Error:
     return Error(Symbol("amqp:internal-error"), "y" * size, {Symbol("why"): size})
 
@@ -345,8 +368,8 @@ STEPS = st.tuples(
     st.sampled_from(
         (
             "carry", "carry", "rest", "rest", "begin", "attach", "attach", "answer", "answer", "grant", "grant",
-            "drained", "send", "send", "send", "settle", "settle", "settle", "settle_back", "detach", "end", "close",
-            "lose", "time", "cheat", "blunder", "empty",
+            "drained", "send", "send", "send", "resume", "settle", "settle", "settle", "settle_back", "detach", "end",
+            "close", "lose", "time", "cheat", "blunder", "empty",
         )
     ),
     st.integers(0, 30),

@@ -62,10 +62,10 @@ class Habits:
             link.drained()
 
 
-def play(text: str, *, cut: int) -> list[tuple[str, str]]:
+def play(text: str, *, cut: int, habits: type[Habits] = Habits) -> list[tuple[str, str]]:
     """(expected, got) for each turn of ours, as hexadecimal."""
     side = Connection(Settings(container_id="s"), server=True, now=NOW)
-    user = Habits(side)
+    user = habits(side)
     now = NOW
     turns = []
     for line in text.replace("\n  ", "").strip().splitlines():

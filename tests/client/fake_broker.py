@@ -1,7 +1,7 @@
 """A broker in the test's own loop, on the server side of holdfast.amqp: what a node does to a client, and faults.
 
-It keeps what it accepted in lists, remembers producers' numbers, and can hold outcomes back, cut every connection,
-fall silent, or refuse links. Nothing of it is durable; nothing of it is fast.
+It keeps what it accepted in lists, remembers producers' numbers and, if told to, tags, and can hold outcomes back,
+cut every connection, fall silent, or refuse links. Nothing of it is durable; nothing of it is fast.
 """
 
 import asyncio
@@ -53,7 +53,10 @@ class Queue:
 
 
 class FakeBroker:
-    """`async with FakeBroker() as broker`; `broker.url`. `decide` may reject: payload → outcome or None."""
+    """`async with FakeBroker() as broker`; `broker.url`. `decide` may reject: payload → outcome or None.
+
+    `keeps_maps`: links on which it receives can be resumed; `tags` is what it said of deliveries, by link and tag.
+    """
 
     def __init__(self, *, users: dict[str, str] | None = None, idle_time_out_s: float | None = None) -> None:
         self.queues: dict[str, Queue] = {}
@@ -63,6 +66,10 @@ class FakeBroker:
         self.idle_time_out_s = idle_time_out_s
         self.hold_outcomes = False
         self.silent = False
+        self.keeps_maps = False
+        self.tags: dict[tuple[str, bytes], Any] = {}
+        self.resumed: list[Delivery] = []
+        self.frame_size = 65_536
         self.refuse: tuple[str, str] | None = None
         self.decide: Callable[[bytes], Any] | None = None
         self.answer: Callable[[dict[str, Any], Any], tuple[int, str, Any]] | None = None
@@ -160,6 +167,7 @@ class Peer(asyncio.Protocol):
         self.engine = Engine(
             Settings(
                 container_id="fake",
+                max_frame_size=broker.frame_size,
                 sasl_required=users is not None,
                 mechanisms=("ANONYMOUS", "PLAIN") if users is None else ("PLAIN",),
                 idle_time_out_s=broker.idle_time_out_s,
@@ -248,7 +256,10 @@ class Peer(asyncio.Protocol):
                     [Ulong(first), Ulong(last)] for first, last in stored.gaps(1, stored.last)
                 ],
             }
-        link.accept(properties=properties)
+        unsettled = None
+        if broker.keeps_maps and attach.unsettled is not None:
+            unsettled = {tag: state for tag in attach.unsettled if (state := broker.tags.get((link.name, tag)))}
+        link.accept(properties=properties, unsettled=unsettled)
         link.grant(CREDIT)
 
     def delivered(self, event: Delivery) -> None:
@@ -256,6 +267,11 @@ class Peer(asyncio.Protocol):
         address = str(link.context)
         if address == "$management":
             self.answer(event)
+            return
+        if event.resume:
+            self.broker.resumed.append(event)
+            if link.credit < CREDIT // 2:
+                link.grant(CREDIT)
             return
         sections = split(event.payload)
         state: Any = broker.decide(event.payload[sections.bare :]) if broker.decide is not None else None
@@ -267,6 +283,7 @@ class Peer(asyncio.Protocol):
                 broker.append(address, event.payload[sections.bare :])
                 if key is not None and number is not None:
                     broker.producers[key].add(int(number))
+        broker.tags[link.name, event.tag] = state
         if not event.settled:
             self.decided.append((link, event.delivery_id, state))
         if link.credit < CREDIT // 2:

@@ -339,7 +339,8 @@ class Client:
 
     def sender(self, address: str, *, name: str | None = None, **options: Any) -> Sender:
         self._requests += 1
-        return self.session.attach_sender(name or f"s{self._requests}", Source(), Target(address=address), **options)
+        target = Target(address=address, **options.pop("target", {}))
+        return self.session.attach_sender(name or f"s{self._requests}", Source(), target, **options)
 
     def receiver(self, address: str, *, name: str | None = None, credit: int = 1000, **options: Any) -> Receiver:
         self._requests += 1

@@ -245,8 +245,8 @@ class Connection:
 
     @property
     def body_bytes_max(self) -> int:
-        """Bytes of a frame's body that the peer takes; before its open, which we do not wait for, our own limit."""
-        return (self.frame_size_out if self.remote_open is not None else self.settings.max_frame_size) - 8
+        """Bytes of a frame's body that the peer takes; before its open, which we do not wait for, what it may take."""
+        return (self.frame_size_out if self.remote_open is not None else self.settings.early_frame_size) - 8
 
     def write(self, channel: int, performative: Any) -> None:
         """Queue a performative; what the peer's frame size cannot hold is cut where it is an error's text."""

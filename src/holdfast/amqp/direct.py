@@ -88,15 +88,17 @@ def _frame(channel: int, body: bytes, payload: bytes = b"") -> Frame:
 class DirectTransferForm(fast.TransferForm):
     """Single-frame transfers of one link; the sender's pieces follow by way of Tail."""
 
-    __slots__ = ("_channel", "_handle")
+    __slots__ = ("_channel", "_handle", "_tag_offset")
 
-    def __init__(self, channel: int, handle: int) -> None:
+    def __init__(self, channel: int, handle: int, tag_offset: int = 0) -> None:
         super().__init__(channel, handle)
+        self._tag_offset = tag_offset
         self._channel = channel
         self._handle = handle
         self.pack = self._pack
 
     def _pack(self, size: int, prefix: bytes, delivery_id: int, _: bytes, tag: int, settled: bytes) -> Frame:
+        tag = (tag + self._tag_offset) & 0xFFFFFFFF
         return Frame(
             size, self._channel, fast.TRANSFER,
             (

@@ -74,7 +74,11 @@ class Drained:
 
 
 class Delivery(NamedTuple):
-    """A complete delivery; `payload` is all its frames', joined. Settle it unless `settled`."""
+    """A complete delivery; `payload` is all its frames', joined. Settle it unless `settled`.
+
+    `resume`: it goes on with what `tag` named on this link before (§2.6.13); `state` says where `payload` begins,
+    or, where it is empty, what became of it.
+    """
 
     link: "Receiver"
     delivery_id: int
@@ -84,6 +88,15 @@ class Delivery(NamedTuple):
     payload: bytes
     state: Any
     rcv_settle_mode: int | None
+    resume: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeAborted:
+    """The peer cannot resume the delivery `tag` of an earlier session: it is settled, and did not happen."""
+
+    link: "Receiver"
+    tag: bytes
 
 
 class Deliveries(NamedTuple):
@@ -137,5 +150,5 @@ class ProtocolFailed:
 
 ConnEvent = (
     Opened | SessionBegun | SessionEnded | LinkAttached | LinkDetached | CreditChanged | Drained | Delivery | Deliveries
-    | Outcomes | ReceiverSettled | ConnectionClosed | ProtocolFailed
+    | Outcomes | ReceiverSettled | ResumeAborted | ConnectionClosed | ProtocolFailed
 )  # fmt: skip

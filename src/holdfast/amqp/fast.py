@@ -304,7 +304,8 @@ def parse_flow(buf: bytes, at: int, end: int) -> ParsedFlow | None:
 class TransferForm:
     """Single-frame transfers of one link: everything but size, delivery-id and settled is prepared.
 
-    The tag is the delivery-id's 4 bytes: unique while unsettled, because delivery-ids are.
+    The tag is the delivery-id's 4 bytes: unique while unsettled, because delivery-ids are. `tag_offset` is added to
+    it on a link that may be resumed, whose tags go on where those of its last session ended.
     """
 
     __slots__ = ("head_bytes", "pack", "prefix")
@@ -312,7 +313,7 @@ class TransferForm:
     pack: Callable[[int, bytes, int, bytes, int, bytes], Any]
     """(size, prefix, delivery-id, tag's code and length, tag, message-format and settled) → the frame's head."""
 
-    def __init__(self, channel: int, handle: int) -> None:
+    def __init__(self, channel: int, handle: int, tag_offset: int = 0) -> None:
         wire_handle = b"\x43" if handle == 0 else bytes((0x52, handle)) if handle < 256 else b"\x70" + (
             handle.to_bytes(4, "big")
         )  # fmt: skip
@@ -321,7 +322,7 @@ class TransferForm:
             b"\x02\x00" + channel.to_bytes(2, "big") + TRANSFER + bytes((0xC0, size, 5)) + wire_handle + b"\x70"
         )
         form = struct.Struct(f">I{len(self.prefix)}sI2sI2s")
-        self.pack = form.pack
+        self.pack = _with_tags(form.pack, tag_offset) if tag_offset else form.pack
         self.head_bytes = form.size
         """Bytes of the frame before the payload."""
 
@@ -331,6 +332,15 @@ class TransferForm:
             self.head_bytes + payload_bytes, self.prefix, delivery_id, b"\xa0\x04", delivery_id,
             b"\x43\x41" if settled else b"\x43\x42",
         )  # fmt: skip
+
+
+def _with_tags(pack: Callable[..., Any], offset: int) -> Callable[[int, bytes, int, bytes, int, bytes], Any]:
+    def pack_with_offset(
+        size: int, prefix: bytes, delivery_id: int, code: bytes, tag: int, settled: bytes
+    ) -> Any:  # fmt: skip
+        return pack(size, prefix, delivery_id, code, (tag + offset) & 0xFFFFFFFF, settled)
+
+    return pack_with_offset
 
 
 _STATE_BYTES: Final[dict[type[Any], bytes]] = {

@@ -6,7 +6,7 @@ that is over it does nothing, because the user learns of the end only after the 
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.amqp import conditions
+from holdfast.amqp import conditions, resuming
 from holdfast.amqp.events import ConnEvent, LinkDetached
 from holdfast.amqp.performatives import Attach, Detach, Error
 from holdfast.amqp.types import Symbol
@@ -23,6 +23,7 @@ class Link:
 
     __slots__ = (
         "attach_sent",
+        "closed",
         "context",
         "detach_received",
         "detach_sent",
@@ -52,6 +53,8 @@ class Link:
         self.detach_received = False
         self.over = False
         """LinkDetached was emitted."""
+        self.closed = False
+        """It told that the link is gone for good; else it may be resumed (§2.6.4, §2.6.5)."""
         self.refused = False
         """The peer answered our attach with a null terminus; its detach follows."""
 
@@ -71,6 +74,19 @@ class Link:
     def detached(self) -> bool:
         """The link is over, for whatever reason."""
         return self.over or self.detach_received
+
+    @property
+    def resumes(self) -> bool:
+        """Both sides said what they have unsettled, if only that it is nothing: the link goes on (§2.6.5)."""
+        mine, theirs = self.local_attach, self.remote_attach
+        return mine is not None and theirs is not None and None not in (mine.unsettled, theirs.unsettled)
+
+    @property
+    def resumes_only(self) -> bool:
+        """A map was incomplete: no new deliveries until the link has been detached and attached anew (§2.7.3)."""
+        return any(
+            attach is not None and attach.incomplete_unsettled for attach in (self.local_attach, self.remote_attach)
+        )
 
     @property
     def source(self) -> Any:
@@ -102,9 +118,11 @@ class Link:
         desired_capabilities: Names = None,
         max_message_size: int | None = None,
         initial_delivery_count: int = 0,
+        unsettled: dict[bytes, Any] | None = None,
     ) -> None:
         """Answer the peer's attach: its own source and target echoed unless given, its settle modes as asked.
 
+        `unsettled`: our map, where a link is resumed; what does not fit the peer's frames is left out (resuming.fit).
         LocalProtocolError if the link was ours to attach or is answered already.
         """
         if not self._answerable():
@@ -120,6 +138,7 @@ class Link:
                 remote.rcv_settle_mode,
                 source if source is not None else remote.source,
                 target if target is not None else remote.target,
+                unsettled,
                 properties=properties,
                 offered_capabilities=offered_capabilities,
                 desired_capabilities=desired_capabilities,
@@ -185,6 +204,7 @@ class Link:
         """Attach, unless the peer's frames are too small for its own terms; then refuse, at worst the session."""
         session = self.session
         attach.handle = self.handle
+        resuming.fit(attach, session.connection.body_bytes_max)
         if session.fits(attach):
             self._attach(attach)
             if self.detach_received:
@@ -226,6 +246,7 @@ class Link:
         self._stop()
         if not self.over:
             self.over = True
+            self.closed = closed
             self.session.forget(self)
             events.append(LinkDetached(self, closed, error, self._take_unsettled()))
 

@@ -192,6 +192,16 @@ def to_of(payload: bytes) -> Any:
     return from_described(Described(Ulong(PROPERTIES), value)).to
 
 
+def count_sections(payload: bytes) -> int:
+    """How many sections a whole message has (for the state received, §3.4.1); RemoteProtocolError if it is none."""
+    at = count = 0
+    while at < len(payload):
+        _, value_at = _section(payload, at)
+        _, at = codec.decode(payload, value_at)
+        count += 1
+    return count
+
+
 @dataclass(slots=True)
 class Message:
     """A whole message. The body is one of `data` (one or more binaries), `sequences` (one or more lists) or

@@ -20,6 +20,7 @@ from holdfast.errors import LocalProtocolError, RemoteProtocolError
 T = TypeVar("T")
 
 UINT_MAX: Final = 0xFFFFFFFF
+TAG_BYTES_MAX: Final = 32  # §2.8.7
 
 
 class Shape(NamedTuple):
@@ -187,6 +188,13 @@ def _terminus(value: Any) -> Any:
     return _delivery_state(value)
 
 
+def _unsettled(value: Any) -> Any:
+    """§2.7.3: delivery-tags and the states that we know as classes; no null keys, no longer tags than are legal."""
+    if not all(type(tag) is bytes and len(tag) <= TAG_BYTES_MAX for tag in _instance(dict)(value)):
+        raise ValueError
+    return {tag: None if state is None else _delivery_state(state) for tag, state in value.items()}
+
+
 def _message_id(value: Any) -> Any:
     if type(value) not in (Ulong, UUID, bytes, str):
         raise ValueError
@@ -195,7 +203,7 @@ def _message_id(value: Any) -> Any:
 
 _FROM_WIRE: Final[dict[str, Callable[[Any], Any]]] = {
     "boolean": _instance(bool), "ubyte": _integer_in(0, 255), "ushort": _integer_in(0, 65535),
-    "uint": _integer_in(0, UINT_MAX), "ulong": _integer_in(0, 2**64 - 1),
+    "uint": _integer_in(0, UINT_MAX), "ulong": _integer_in(0, 2**64 - 1), "unsettled": _unsettled,
     "timestamp": _integer_in(-(2**63), 2**63 - 1), "string": _text, "symbol": _symbol, "binary": _binary,
     "symbols": _several_symbols, "fields": _instance(dict), "map": _instance(dict), "any": _anything,
     "state": _delivery_state, "terminus": _terminus, "error": _composite_of("Error"), "id": _message_id,
@@ -402,7 +410,7 @@ class Begin:
 
 @composite(
     0x12, "amqp:attach:list", "string!", "uint!", "boolean!", "ubyte", "ubyte", "terminus", "terminus",
-    "map", "boolean", "uint", "ulong", "symbols", "symbols", "fields",
+    "unsettled", "boolean", "uint", "ulong", "symbols", "symbols", "fields",
 )  # fmt: skip
 @dataclass(slots=True)
 class Attach:
@@ -415,7 +423,7 @@ class Attach:
     rcv_settle_mode: int = 0
     source: Any = None
     target: Any = None
-    unsettled: Fields | None = None
+    unsettled: dict[bytes, Any] | None = None
     incomplete_unsettled: bool = False
     initial_delivery_count: int | None = None
     max_message_size: int | None = None

@@ -7,11 +7,11 @@ for one delivery at a time, at most max_message_size bytes.
 from typing import TYPE_CHECKING, Any
 
 from holdfast.amqp import conditions
-from holdfast.amqp.events import ConnEvent, Delivery, Drained
+from holdfast.amqp.events import ConnEvent, Delivery, Drained, ResumeAborted
 from holdfast.amqp.fast import ParsedTransfer
 from holdfast.amqp.faults import LinkFault, SessionFault
 from holdfast.amqp.link import Link
-from holdfast.amqp.performatives import Attach
+from holdfast.amqp.performatives import TAG_BYTES_MAX, Attach
 from holdfast.amqp.runs import Shape
 from holdfast.errors import LocalProtocolError
 
@@ -25,13 +25,14 @@ _new = tuple.__new__
 class _Partial:
     """A delivery of which the last frame is still to come."""
 
-    __slots__ = ("delivery_id", "message_format", "mode", "payload", "settled", "state", "tag")
+    __slots__ = ("delivery_id", "message_format", "mode", "payload", "resume", "settled", "state", "tag")
 
-    def __init__(self, delivery_id: int, tag: bytes, message_format: int, mode: int | None) -> None:
+    def __init__(self, delivery_id: int, tag: bytes, message_format: int, mode: int | None, resume: bool) -> None:
         self.delivery_id = delivery_id
         self.tag = tag
         self.message_format = message_format
         self.mode = mode
+        self.resume = resume
         self.settled = False
         self.state: Any = None
         self.payload = bytearray()
@@ -41,7 +42,8 @@ class Receiver(Link):
     """Our end receives. `credit`: deliveries that we still expect of what we granted."""
 
     __slots__ = (
-        "_delivery_count", "_draining", "allowance", "credit", "partial", "shape", "shape_misses", "size_max",
+        "_delivery_count", "_draining", "_resumes_left", "allowance", "credit", "partial", "shape", "shape_misses",
+        "size_max",
     )  # fmt: skip
 
     role = True
@@ -51,6 +53,8 @@ class Receiver(Link):
         self.credit = 0
         self.allowance = 0
         """Deliveries up to the highest limit ever granted: credit taken back may have been used already."""
+        self._resumes_left = 0
+        """The same of resumed deliveries where no others are allowed; then `allowance` is 0."""
         self._delivery_count: int | None = None
         self.partial: _Partial | None = None
         self._draining = False
@@ -66,7 +70,9 @@ class Receiver(Link):
         if not self.attach_sent:
             raise LocalProtocolError(f"link {self.name!r} is not accepted yet")
         self.credit = credit
-        if credit > self.allowance:
+        if self.local_attach is not None and self.local_attach.incomplete_unsettled:
+            self._resumes_left = max(self._resumes_left, credit)
+        elif credit > self.allowance:
             self.allowance = credit
         self._draining = drain
         self._flow()
@@ -127,16 +133,16 @@ class Receiver(Link):
         """One transfer frame of this link, whose frame ends at `end`."""
         if self.detach_sent:
             return
-        _, delivery_id, tag, message_format, settled, more, mode, state, _, aborted, at = parsed
+        _, delivery_id, tag, message_format, settled, more, mode, state, resume, aborted, at = parsed
         partial = self.partial
         if partial is None:
-            if delivery_id is None or tag is None or len(tag) > 32:
+            if delivery_id is None or tag is None or len(tag) > TAG_BYTES_MAX:
                 raise LinkFault(
                     self, conditions.INVALID_FIELD, "a delivery's first transfer has an id and a tag of up to 32 bytes"
                 )
             self.allowance -= 1
             if self.allowance < 0:
-                raise LinkFault(self, conditions.TRANSFER_LIMIT_EXCEEDED, "a transfer came without credit")
+                self._resumed_or_refused(resume)
             self.credit = self.credit - 1 if self.credit > 0 else 0
             count = self._delivery_count
             if count is not None:
@@ -150,16 +156,19 @@ class Receiver(Link):
                     if delivery_id in owners or len(owners) >= session.unsettled_max:
                         self._refuse_id(delivery_id)
                     owners[delivery_id] = self
+                part = buf[at:end]
                 events.append(
                     _new(
                         Delivery,
-                        (self, delivery_id, tag, message_format or 0, settled is True, buf[at:end], state, mode),
+                        (self, delivery_id, tag, message_format or 0, settled is True, part, state, mode, resume),
                     )
                 )
                 return
             if aborted:
+                if resume:
+                    events.append(ResumeAborted(self, tag))
                 return
-            partial = self.partial = _Partial(delivery_id, tag, message_format or 0, mode)
+            partial = self.partial = _Partial(delivery_id, tag, message_format or 0, mode, resume)
         elif delivery_id is not None and delivery_id != partial.delivery_id:
             raise LinkFault(
                 self,
@@ -174,6 +183,8 @@ class Receiver(Link):
     ) -> None:  # fmt: skip
         if aborted:
             self.partial = None
+            if partial.resume:
+                events.append(ResumeAborted(self, partial.tag))
             return
         if settled:
             partial.settled = True
@@ -193,9 +204,20 @@ class Receiver(Link):
         events.append(
             Delivery(
                 self, partial.delivery_id, partial.tag, partial.message_format, partial.settled,
-                bytes(partial.payload), partial.state, partial.mode,
+                bytes(partial.payload), partial.state, partial.mode, partial.resume,
             )
         )  # fmt: skip
+
+    def _resumed_or_refused(self, resume: bool) -> None:
+        """The allowance is used up: only a resumed delivery of a link that takes no others passes."""
+        if resume and self._resumes_left > 0:
+            self._resumes_left -= 1
+            self.allowance = 0
+            return
+        if self._resumes_left > 0:
+            text = "our unsettled map was incomplete: accepted are resumed deliveries alone"
+            raise LinkFault(self, conditions.NOT_ALLOWED, text)
+        raise LinkFault(self, conditions.TRANSFER_LIMIT_EXCEEDED, "a transfer came without credit")
 
     def _refuse_id(self, delivery_id: int) -> None:
         if delivery_id in self.session.unsettled_in:

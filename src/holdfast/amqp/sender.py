@@ -25,12 +25,13 @@ class Pending:
     """A delivery with frames that wait for the peer's window. `at`: payload bytes that are out."""
 
     __slots__ = (
-        "at", "delivery_id", "message_format", "payload", "sender", "settled", "started", "state",
+        "aborted", "at", "delivery_id", "message_format", "payload", "resume", "sender", "settled", "started", "state",
     )  # fmt: skip
 
     def __init__(
-        self, sender: "Sender", delivery_id: int, payload: bytes, settled: bool, message_format: int, state: Any
-    ) -> None:
+        self, sender: "Sender", delivery_id: int, payload: bytes, settled: bool, message_format: int, state: Any,
+        *, resume: bool = False, aborted: bool = False,
+    ) -> None:  # fmt: skip
         self.sender = sender
         self.delivery_id = delivery_id
         self.payload = payload
@@ -39,6 +40,8 @@ class Pending:
         self.state = state
         self.at = 0
         self.started = False
+        self.resume = resume
+        self.aborted = aborted
 
 
 class Sender(Link):
@@ -48,8 +51,8 @@ class Sender(Link):
     """
 
     __slots__ = (
-        "_delivery_count", "_early", "_form", "_initial_count", "_output", "_payload_max", "credit", "drain",
-        "unsettled",
+        "_delivery_count", "_early", "_form", "_initial_count", "_output", "_payload_max", "_resumed", "_tag_offset",
+        "credit", "drain", "resume_credit", "suspended", "unsettled",
     )  # fmt: skip
 
     role = False
@@ -60,6 +63,12 @@ class Sender(Link):
         self.drain = False
         self.unsettled: dict[int, Any] = {}
         """delivery-id → context, in the order sent."""
+        self.resume_credit = 0
+        """Credit for resumed deliveries where no others are allowed (`resumes_only`); `credit` is 0 there."""
+        self.suspended: dict[bytes, Any] = {}
+        """What `unsettled_tags` was when the link ended, if `use_tags` was called."""
+        self._tag_offset = -1
+        self._resumed: dict[int, bytes] = {}
         self._delivery_count = 0
         self._initial_count = 0
         self._early: tuple[int | None, int | None, bool, bool] | None = None
@@ -191,6 +200,62 @@ class Sender(Link):
             del unsettled[number], owners[number]
         return contexts
 
+    # ----------------------------------------------------------------------------------------- resuming
+
+    def use_tags(self, offset: int) -> None:
+        """Tags of this link are delivery-id + `offset` (mod 2^32), in 4 bytes: called before the first delivery.
+
+        A link that may be resumed must not use a tag again, so they go on over sessions: Session.tag_offset.
+        """
+        self._tag_offset = offset
+        self._payload_max = -1
+
+    @property
+    def next_tag(self) -> int:
+        """A tag that this link has not used, nor any above it (serial)."""
+        return (self.session.next_delivery_id + max(0, self._tag_offset)) & _SERIAL
+
+    def tag_of(self, delivery_id: int) -> bytes:
+        """The tag of a delivery of this session."""
+        resumed = self._resumed.get(delivery_id)
+        return resumed if resumed is not None else ((delivery_id + max(0, self._tag_offset)) & _SERIAL).to_bytes(4)
+
+    def unsettled_tags(self) -> dict[bytes, Any]:
+        """Tag → context of what went out and has no outcome, in the order sent."""
+        return {self.tag_of(number): context for number, context in self.unsettled.items() if number >= 0}
+
+    def resume(
+        self,
+        tag: bytes,
+        parts: bytes | Sequence[bytes] = b"",
+        *,
+        context: Any,
+        state: Any,
+        settled: bool = False,
+        aborted: bool = False,
+        message_format: int = 0,
+    ) -> int:
+        """Go on with the delivery `tag` of an earlier session (§2.6.13), as Sender.send; returns its new id."""
+        if self.credit > 0:
+            self.credit -= 1
+        elif self.resume_credit > 0:
+            self.resume_credit -= 1
+        else:
+            raise LocalProtocolError(f"link {self.name!r} has no credit")
+        self._delivery_count = (self._delivery_count + 1) & _SERIAL
+        session = self.session
+        delivery_id = session.next_delivery_id
+        session.next_delivery_id = (delivery_id + 1) & _SERIAL
+        self._resumed[delivery_id] = tag
+        if not settled and not aborted:
+            self.unsettled[delivery_id] = context
+            session.unsettled_out[delivery_id] = self
+        payload = parts if isinstance(parts, bytes) else b"".join(parts)
+        session.send_later(
+            Pending(self, delivery_id, payload, settled, message_format, state, resume=True, aborted=aborted)
+        )
+        return delivery_id
+
     def drained(self) -> None:
         """Nothing more to send: what is left of the credit is used up and the peer told (§2.6.7).
 
@@ -242,6 +307,8 @@ class Sender(Link):
                 used -= _SERIAL + 1
             credit = link_credit - used
             self.credit = credit if credit > 0 else 0
+            if self.resumes_only:
+                self.resume_credit, self.credit = self.credit, 0
             if self._payload_max < 0:
                 self._prepare()
         self.drain = drain
@@ -253,7 +320,7 @@ class Sender(Link):
 
     def _prepare(self) -> None:
         connection = self.session.connection
-        self._form = connection.form.transfers(self.session.channel, self.handle)
+        self._form = connection.form.transfers(self.session.channel, self.handle, max(0, self._tag_offset))
         self._payload_max = connection.frame_size_out - self._form.head_bytes
         if self.message_bytes_max is not None:
             self._payload_max = min(self._payload_max, self.message_bytes_max)
@@ -264,6 +331,8 @@ class Sender(Link):
             self.unsettled[new] = self.unsettled.pop(old)
             del self.session.unsettled_out[old]
             self.session.unsettled_out[new] = self
+        if old in self._resumed:
+            self._resumed[new] = self._resumed.pop(old)
 
     def _attached(self, attach: Attach) -> None:
         self._delivery_count = self._initial_count = attach.initial_delivery_count or 0
@@ -278,10 +347,12 @@ class Sender(Link):
 
     def _stop(self) -> None:
         self._early = None
-        self.credit = 0
+        self.credit = self.resume_credit = 0
         self.drain = False
 
     def _take_unsettled(self) -> list[Any]:
+        if self._tag_offset >= 0:
+            self.suspended = self.unsettled_tags()
         contexts = list(self.unsettled.values())
         owners = self.session.unsettled_out
         for delivery_id in self.unsettled:

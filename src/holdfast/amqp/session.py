@@ -31,6 +31,7 @@ from holdfast.amqp.performatives import (
     decode_composite,
 )
 from holdfast.amqp.receiver import Receiver
+from holdfast.amqp.resuming import fit
 from holdfast.amqp.sender import Pending, Sender
 from holdfast.amqp.types import Symbol
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
@@ -104,13 +105,17 @@ class Session:
         desired_capabilities: Names = None,
         initial_delivery_count: int = 0,
         max_message_size: int | None = None,
+        unsettled: dict[bytes, Any] | None = None,
     ) -> Sender:
-        """Attach a link on which we send; LinkAttached comes with the peer's answer."""
+        """Attach a link on which we send; LinkAttached comes with the peer's answer.
+
+        `unsettled`: to resume an earlier link of this name; what does not fit a frame is left out (resuming.fit).
+        """
         sender = Sender(self, name)
         self._attach(
             sender,
             Attach(
-                name, 0, False, snd_settle_mode, rcv_settle_mode, source, target, properties=properties,
+                name, 0, False, snd_settle_mode, rcv_settle_mode, source, target, unsettled, properties=properties,
                 offered_capabilities=offered_capabilities, desired_capabilities=desired_capabilities,
                 initial_delivery_count=initial_delivery_count, max_message_size=max_message_size,
             ),
@@ -129,18 +134,26 @@ class Session:
         offered_capabilities: Names = None,
         desired_capabilities: Names = None,
         max_message_size: int | None = None,
+        unsettled: dict[bytes, Any] | None = None,
     ) -> Receiver:
-        """Attach a link on which we receive; credit may be granted at once."""
+        """Attach a link on which we receive; credit may be granted at once. `unsettled`: as for a sender."""
         receiver = Receiver(self, name)
         self._attach(
             receiver,
             Attach(
-                name, 0, True, snd_settle_mode, rcv_settle_mode, source, target, properties=properties,
+                name, 0, True, snd_settle_mode, rcv_settle_mode, source, target, unsettled, properties=properties,
                 offered_capabilities=offered_capabilities, desired_capabilities=desired_capabilities,
                 max_message_size=max_message_size,
             ),
         )  # fmt: skip
         return receiver
+
+    def tag_offset(self, next_tag: int) -> int:
+        """For Sender.use_tags of a link attached now: its tags count from `next_tag` at the lowest.
+
+        Deliveries that wait for the window may yet move up, so the lowest delivery-id that one can get counts.
+        """
+        return (next_tag - self.next_delivery_id + len(self.backlog)) & _SERIAL
 
     def end(self, error: Error | None = None) -> None:
         """End the session; LinkDetached for each link and SessionEnded come when the peer answers."""
@@ -464,6 +477,7 @@ class Session:
         key = (link.name, link.role)
         if key in self._names:
             raise LocalProtocolError(f"a link named {link.name!r} is attached in this session")
+        fit(attach, self.connection.body_bytes_max)
         try:
             link._attach(attach)
         except LocalProtocolError:
@@ -504,8 +518,8 @@ class Session:
         else:
             number = pending.delivery_id
             transfer = Transfer(
-                handle, number, number.to_bytes(4, "big"), pending.message_format, pending.settled,
-                state=pending.state,
+                handle, number, pending.sender.tag_of(number), pending.message_format, pending.settled,
+                state=pending.state, resume=pending.resume, aborted=pending.aborted,
             )  # fmt: skip
         left = len(pending.payload) - pending.at
         body = codec.encode(transfer)

@@ -35,6 +35,8 @@ class Settings:
     `runs`: consecutive plain deliveries of one link may come as one Deliveries event.
     `answer_open`: a server's last word on its own open: given the peer's and ours, which it may change; an error
     that it returns refuses the connection, by a close right behind our open.
+    `peer_frame_size`: the max-frame-size that the peer had when it was last spoken to, for what is said before its
+    open (an unsettled map may be large); None: as large as ours.
     `decoded`: frames go out as direct.Frame, which only an engine in the same process can take in.
     """
 
@@ -61,6 +63,7 @@ class Settings:
     first_transfer_id: int = 0
     runs: bool = False
     answer_open: Callable[[Open, Open], Error | None] = no_objection
+    peer_frame_size: int | None = None
     decoded: bool = False
 
     def validate(self) -> None:
@@ -87,6 +90,11 @@ class Settings:
             seconds = getattr(self, name)
             if seconds is not None and not 0.002 <= seconds <= 4_000_000:
                 raise ConfigError(f"{name}: {seconds} found, 0.002 to 4000000 or none accepted")
+
+    @property
+    def early_frame_size(self) -> int:
+        """The largest frame that we send before the peer's open."""
+        return min(self.max_frame_size, self.peer_frame_size or self.max_frame_size)
 
     def open(self) -> Open:
         """What we say of ourselves."""

@@ -147,7 +147,7 @@ class Cursor:
                 aside.append(sequence)
                 continue
             self.shown[sequence] = Shown(taker, entry.size_of(value))
-            taker.take(sequence, value, self._count(sequence))
+            taker.take(sequence, value, self.failures(sequence))
             given += 1
             if taker not in self.takers:  # it could not have this one, and was sent away
                 takers.remove(taker)
@@ -219,7 +219,7 @@ class Cursor:
         self.position = sequences[-1] + 1
         return taken
 
-    def _count(self, sequence: int) -> int | None:
+    def failures(self, sequence: int) -> int | None:
         """Failed deliveries so far of an entry that was shown before; None for one that never was."""
         if sequence < self.shown_below:
             return max(1, self.counts.get(sequence, 0))

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -26,6 +27,7 @@ from holdfast.amqp.events import (
     Opened,
     Outcomes,
     ProtocolFailed,
+    ResumeAborted,
     SessionEnded,
 )
 from holdfast.amqp.performatives import Error
@@ -226,16 +228,20 @@ class Connection:
         end_sequence: int | None = None,
         lease: Lease | None = None,
         name: str | None = None,
+        resume_s: float = 0.0,
     ) -> Receiver:
         """A receiver from `address`, attached when this returns.
 
         `credit`: messages that may come ahead. `count_max`: no more than so many are ever taken. `browse` looks
         only. `subscription`: a durable one with its own cursor, by name. `start_sequence` (inclusive) and
         `end_sequence` (exclusive) read by sequence, and look only; with an end the node closes the link after
-        the last. `lease`: read a range of a taken subscription. Raises as `sender` does.
+        the last. `lease`: read a range of a taken subscription. `resume_s`: seconds that the node keeps what this
+        receiver holds for it after a break, and from everybody else. Raises as `sender` does.
         """
         if credit < 1:
             raise ConfigError(f"credit: found {credit}, accepted is at least 1")
+        if not resume_s >= 0:
+            raise ConfigError(f"resume_s: found {resume_s}, accepted is at least 0")
         if subscription is not None and (browse or start_sequence is not None or end_sequence is not None):
             raise ConfigError(f"subscription {subscription!r}: found with browse or a range, accepted is alone")
         self._check()
@@ -250,6 +256,7 @@ class Connection:
             end_sequence=end_sequence,
             lease=lease,
             name=name or self._fresh_name(),
+            resume_s=resume_s,
         )
         self._add(receiver)
         await self._ready(receiver)
@@ -336,11 +343,14 @@ class Connection:
                 event.link.context.outcomes(event)
             elif isinstance(event, CreditChanged):
                 event.link.context.credit_changed(event.link)
+            elif isinstance(event, ResumeAborted):
+                event.link.context.resume_aborted(event)
             elif isinstance(event, LinkAttached):
                 self._link_attached(event)
             elif isinstance(event, LinkDetached):
                 detached.append(event)
             elif isinstance(event, Opened):
+                self._settings = replace(self._settings, peer_frame_size=event.open.max_frame_size)
                 self._on_opened()
             elif isinstance(event, SessionEnded):
                 self._ending(event.error, "the node ended the session")

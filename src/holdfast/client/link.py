@@ -8,7 +8,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp import conditions
-from holdfast.amqp.events import Delivery, LinkDetached, Outcomes
+from holdfast.amqp.events import Delivery, LinkDetached, Outcomes, ResumeAborted
 from holdfast.amqp.link import Link as EngineLink
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.session import Session
@@ -79,6 +79,9 @@ class ClientLink:
 
     def delivery(self, event: Delivery) -> None:
         """A message came."""
+
+    def resume_aborted(self, event: ResumeAborted) -> None:
+        """The node cannot go on with a delivery of an earlier link."""
 
     def outcomes(self, event: Outcomes) -> None:
         """The node decided about messages of ours."""

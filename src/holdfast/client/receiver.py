@@ -12,14 +12,16 @@ from collections.abc import Awaitable, Generator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from holdfast.amqp import events, performatives
+from holdfast.amqp.link import Link as EngineLink
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Error, Source, Target
 from holdfast.amqp.receiver import Receiver as EngineReceiver
 from holdfast.amqp.session import Session
 from holdfast.amqp.types import Described, Symbol, Ulong
-from holdfast.client.link import ClientLink
+from holdfast.client.link import CLOSE_LIMIT_S, ClientLink
 from holdfast.client.payload import placed
 from holdfast.client.reading import read_message
+from holdfast.client.resume import ReceivingState, timeout_s
 from holdfast.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -63,13 +65,14 @@ class Delivery:
     """
 
     __slots__ = (
-        "_message", "_receiver", "delivery_id", "enqueued_ms", "link", "payload", "sequence", "settled",
+        "_message", "_receiver", "delivery_id", "enqueued_ms", "link", "payload", "sequence", "settled", "tag",
     )  # fmt: skip
 
     def __init__(self, receiver: "Receiver", event: events.Delivery, sequence: int, enqueued_ms: int) -> None:
         self._receiver = receiver
         self.link = event.link
         self.delivery_id = event.delivery_id
+        self.tag = event.tag
         self.payload = event.payload
         self.sequence = sequence
         self.enqueued_ms = enqueued_ms
@@ -139,6 +142,7 @@ class Receiver(ClientLink):
         end_sequence: int | None,
         lease: Lease | None,
         name: str,
+        resume_s: float,
     ) -> None:
         super().__init__(connection, f"receiver from {address!r}")
         self.address = address
@@ -159,6 +163,13 @@ class Receiver(ClientLink):
         self._accepted: dict[int, int] = {}
         self._accepted_order: deque[int] = deque()
         self._settlements: dict[int, tuple[Any, list[int]]] = {}
+        self._resume_s = resume_s
+        self._resume: ReceivingState[Delivery] | None = None
+        if not copy and (resume_s or subscription is not None) and connection.retry_s > 0:
+            self._resume = ReceivingState()
+        self._bound = asyncio.Event()
+        """Set while the node has nothing to resume that we know of."""
+        self._bound.set()
         self._ended = False
         self._closing = False
         self._waiter: asyncio.Future[None] | None = None
@@ -202,9 +213,18 @@ class Receiver(ClientLink):
         return self._ended and not self._buffer
 
     async def close(self) -> None:
-        """Gives back what was not handed out, settles what was decided, detaches; a subscription is kept."""
+        """Gives back what was not handed out, settles what was decided, detaches; a subscription is kept.
+
+        What was decided since a break is settled once the node has resumed it, which is waited for a limited time.
+        """
+        if self._resume is not None and self._resume.said and not self.is_over():
+            try:
+                async with asyncio.timeout(CLOSE_LIMIT_S):
+                    await self._bound.wait()
+            except TimeoutError:
+                pass
         for delivery in self._buffer:
-            if not delivery.settled:
+            if not delivery.settled and delivery.link is self._link:
                 self._settle_later(delivery.delivery_id, _RELEASED)
         self._buffer.clear()
         self._closing = True
@@ -230,24 +250,50 @@ class Receiver(ClientLink):
             self._source(),
             Target(address=self._name),
             snd_settle_mode=1 if self._copy else 0,
+            unsettled=None if self._resume is None else self._resume.map(_payload_of),
         )
         link.context = self
         self._link = link
         self._top_up()
+
+    def attached(self, link: EngineLink) -> None:
+        resume = self._resume
+        if resume is not None and isinstance(link, EngineReceiver) and not resume.answered(link) and self._again:
+            self._drop_buffer()
+        self._look_if_bound()
+        super().attached(link)
+        self.touch()
+
+    def _look_if_bound(self) -> None:
+        if self._resume is None or not self._resume.awaited:
+            self._bound.set()
 
     def lost(self) -> None:
         super().lost()
         self._link = None
         self._again = True
         self._settlements.clear()
-        if not self._copy:
-            dropped = len(self._buffer)
-            self._buffer.clear()  # not handed out, not settled: the node offers it again
-            if self._left is not None:
-                self._left += dropped
+        if self._resume is not None:
+            self._resume.suspend()
+            self._bound.clear()
+        elif not self._copy:
+            self._drop_buffer()
+
+    def _drop_buffer(self) -> None:
+        """Not handed out, not settled: the node offers it again."""
+        dropped = len(self._buffer)
+        self._buffer.clear()
+        if self._left is not None:
+            self._left += dropped
 
     def detached(self, event: events.LinkDetached) -> None:
         if event.link is not self._link:
+            return
+        resume = self._resume
+        if resume is not None and resume.again and self._gone is None:
+            self.lost()
+            resume.again = False
+            self._connection.attach_again(self)
             return
         if self._gone is None and event.error is None:
             self._link = None
@@ -258,6 +304,8 @@ class Receiver(ClientLink):
         super().detached(event)
 
     def delivery(self, event: events.Delivery) -> None:
+        if event.resume and self._resume is not None and self._resumed(event, self._resume):
+            return
         sequence, enqueued_ms = placed(event.payload)
         if self._again and not event.settled and sequence and self._known(event, sequence, enqueued_ms):
             self.touch()  # it used credit, and nobody will take it
@@ -266,10 +314,32 @@ class Receiver(ClientLink):
             self._left -= 1
         if self._copy and sequence:
             self._next_sequence = sequence + 1
-        self._buffer.append(Delivery(self, event, sequence, enqueued_ms))
+        delivery = Delivery(self, event, sequence, enqueued_ms)
+        if self._resume is not None and not event.settled:
+            self._resume.took(event.tag, delivery)
+        self._buffer.append(delivery)
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+    def _resumed(self, event: events.Delivery, resume: "ReceivingState[Delivery]") -> bool:
+        """The node goes on with a delivery of an earlier link; False where it is new to us after all."""
+        held, outcome = resume.resumed(event.tag, settled=event.settled)
+        self._look_if_bound()
+        if held is not None:
+            held.link, held.delivery_id = event.link, event.delivery_id
+        elif outcome is not None:
+            self._settle_later(event.delivery_id, outcome)
+        elif not event.settled:
+            return False
+        self.touch()
+        return True
+
+    def resume_aborted(self, event: events.ResumeAborted) -> None:
+        if self._resume is not None:
+            self._resume.aborted(event.tag)
+            self._look_if_bound()
+            self.touch()
 
     def turn_ended(self, *, paused: bool) -> None:
         link = self._link
@@ -281,9 +351,14 @@ class Receiver(ClientLink):
                 for first, last in _ranges(ids):
                     link.settle(first, last, outcome)
         self._top_up()
+        resume = self._resume
+        if resume is not None and link.resumes_only and link.attached and not resume.again and not resume.awaited:
+            resume.again = True
+            link.detach(closed=False)
 
     def fail(self, error: Exception) -> None:
         super().fail(error)
+        self._bound.set()
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -301,6 +376,8 @@ class Receiver(ClientLink):
                 self._held[sequence] = held
             if outcome is _ACCEPTED:
                 self._remember(sequence, delivery.enqueued_ms)
+        if self._resume is not None:
+            self._resume.settled(delivery.tag, outcome)
         if delivery.link is self._link:  # else the node has it back, and offers it again
             self._settle_later(delivery.delivery_id, outcome)
 
@@ -319,6 +396,7 @@ class Receiver(ClientLink):
             address=self.address,
             durable=2 if self._durable else 0,
             expiry_policy=Symbol("never" if self._durable else "session-end"),
+            timeout=timeout_s(self._resume_s),
             distribution_mode=Symbol("copy") if self._copy else None,
             filter=filters or None,
         )
@@ -344,20 +422,26 @@ class Receiver(ClientLink):
         link = self._link
         if link is None or link.detached or self._closing:
             return
-        ahead = link.credit + len(self._buffer)
+        again = 0 if self._resume is None else len(self._resume.awaited)  # it uses credit, and no place
+        ahead = link.credit + len(self._buffer) - again
         if ahead * 2 > self._credit:
             return
         credit = self._credit - len(self._buffer)
         if self._left is not None:
             credit = min(credit, self._left)
+        credit += again
         if credit > link.credit:
+            if self._resume is not None:
+                self._resume.granting(link)
             link.grant(credit)
 
     def _known(self, event: events.Delivery, sequence: int, enqueued_ms: int) -> bool:
         """Whether the user has seen this one over an earlier connection; deals with it if so."""
         held = self._held.get(sequence)
         if held is not None and held.enqueued_ms == enqueued_ms:
-            held.link, held.delivery_id = event.link, event.delivery_id
+            held.link, held.delivery_id, held.tag = event.link, event.delivery_id, event.tag
+            if self._resume is not None:
+                self._resume.took(event.tag, held)
             self.duplicates_suppressed += 1
             return True
         if self._accepted.get(sequence) == enqueued_ms:
@@ -411,6 +495,10 @@ class Receiver(ClientLink):
         if not self._buffer:
             self.check()
         return bool(self._buffer) or not self._ended
+
+
+def _payload_of(delivery: Delivery) -> bytes:
+    return delivery.payload
 
 
 def _ranges(ids: list[int]) -> list[tuple[int, int]]:

@@ -1,9 +1,10 @@
 """Messages to one address: what is in doubt is kept until the node has decided, over any number of connections.
 
 Rules of this file: a message leaves `_doubt` by an outcome, or because the node says at an attach that it has
-stored its number, and in no other way. Without a producer name what is in doubt goes again after a break: at least
-once. With one each message has a number; the node drops what it has, so it is appended once (docs/client.md;
-CUSTODY: Producers). Hot path: `post`/`submit` → `_pump` → `outcomes`; one small object for each message.
+stored its number or tag, and in no other way. Without a producer name the link is resumed after a break (resume.py):
+what the node does not know goes again, or all of it where the peer keeps nothing: at least once. With a name each
+message has a number; the node drops what it has, so it is appended once (docs/client.md; CUSTODY: Producers). Hot
+path: `post`/`submit` → `_pump` → `outcomes`; one small object for each message.
 """
 
 import asyncio
@@ -16,14 +17,16 @@ from holdfast.amqp.events import Outcomes
 from holdfast.amqp.link import Link as EngineLink
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Source, Target
+from holdfast.amqp.resuming import Act, content
 from holdfast.amqp.sender import Sender as EngineSender
 from holdfast.amqp.session import Session
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.types import Symbol, Uint
 from holdfast.broker.ranges import RangeSet
 from holdfast.client import payload
 from holdfast.client.errors import ClientFull, ProducerConflict
 from holdfast.client.link import ClientLink
 from holdfast.client.outcomes import ACCEPTED, Accepted, Outcome, Rejected, Spooled, from_state
+from holdfast.client.resume import TAG_OFFSET, SendingState, timeout_s
 from holdfast.client.spool import Spool, SpoolFile
 from holdfast.errors import ConfigError, HoldfastError, StorageError
 
@@ -98,6 +101,9 @@ class Sender(ClientLink):
         self._next_key = 0
         self._given_out = 0
         self._was_attached = False
+        self._resume: SendingState[_Doubt] | None = None
+        if producer is None and connection.retry_s > 0:
+            self._resume = SendingState()
         self._abandoned = False
         self._room_waiters: deque[asyncio.Future[None]] = deque()
         self._drain_waiters: list[asyncio.Future[None]] = []
@@ -177,11 +183,24 @@ class Sender(ClientLink):
     # ------------------------------------------------------------------------- what the connection calls
 
     def attach(self, session: Session) -> None:
-        properties = None if self.producer is None else {PRODUCER: self.producer}
         self._may_send = False
+        target, resume = Target(address=self.address), self._resume
+        properties: dict[Any, Any] | None = None
+        unsettled: dict[bytes, Any] | None = None
+        tag_offset = 0
+        if resume is None:
+            if self.producer is not None:
+                properties = {PRODUCER: self.producer}
+        else:
+            tag_offset = session.tag_offset(resume.next_tag)
+            properties = {TAG_OFFSET: Uint(tag_offset)}
+            unsettled = resume.map(self._doubt)
+            target.durable, target.timeout = 2, timeout_s(self._connection.retry_s)
         self._link = session.attach_sender(
-            self._name, Source(address=self._name), Target(address=self.address), properties=properties
+            self._name, Source(address=self._name), target, properties=properties, unsettled=unsettled
         )
+        if resume is not None:
+            self._link.use_tags(tag_offset)
         self._link.context = self
 
     def attached(self, link: EngineLink) -> None:
@@ -192,7 +211,10 @@ class Sender(ClientLink):
         try:
             if self.producer is not None:
                 self._learn_numbers(link.remote_attach.properties or {})
-            unsent = list(self._doubt.values())
+            if self._resume is not None:
+                for entry, state in self._resume.answered(self._link):
+                    self._decided([entry], from_state(state))
+            unsent = self._not_resumed()
             if self.producer is not None:
                 unsent.sort(key=_number_of)
             self._unsent = deque(unsent)
@@ -207,13 +229,26 @@ class Sender(ClientLink):
 
     def lost(self) -> None:
         super().lost()
+        if self._link is not None and self._resume is not None:
+            self._resume.suspend(self._link)
         self._link = None
         self._may_send = False
 
     def detached(self, event: Any) -> None:
-        if event.link is self._link:
-            self._link = None
-            self._may_send = False
+        link = self._link
+        if link is None or event.link is not link:
+            return
+        resume = self._resume
+        if resume is not None:
+            resume.suspend(link)
+            if event.closed:
+                resume.forget()
+        self._link = None
+        self._may_send = False
+        if resume is not None and resume.again and self._gone is None:
+            resume.again = False
+            self._connection.attach_again(self)
+        else:
             super().detached(event)
 
     def credit_changed(self, link: EngineLink) -> None:
@@ -262,6 +297,24 @@ class Sender(ClientLink):
             self._spool.close()
 
     # ---------------------------------------------------------------------------------------- internals
+
+    def _not_resumed(self) -> list[_Doubt]:
+        """What is in doubt and goes as new: all that no resumed link accounts for."""
+        kept = {entry.key for entry in self._resume.kept()} if self._resume is not None else ()
+        return [entry for key, entry in self._doubt.items() if key not in kept]
+
+    def _go_on(self, link: EngineSender, resume: "SendingState[_Doubt]") -> None:
+        """Transfers that resume, before anything new; another round where a map was incomplete."""
+        while resume.steps and (link.credit or link.resume_credit):
+            step, entry = resume.steps.popleft()
+            if step.act is Act.SETTLE:
+                link.resume(step.tag, context=entry, state=step.state, settled=True)
+            else:
+                payload, state = content(step.state, b"".join(entry.cut.parts(None)))
+                link.resume(step.tag, payload, context=entry, state=state)
+        if resume.round_over(link) and not resume.again:
+            resume.again = True
+            link.detach(closed=False)
 
     def _take(
         self,
@@ -361,6 +414,8 @@ class Sender(ClientLink):
         link = self._link
         if link is None or not self._may_send:
             return
+        if self._resume is not None and (self._resume.steps or link.resumes_only):
+            self._go_on(link, self._resume)
         unsent, size_max = self._unsent, self._size_max
         while unsent and link.sendable:
             entry = unsent.popleft()

@@ -50,6 +50,7 @@ def answer(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
     if link.detached:  # by what came behind the attach: the peer still waits for the answers to both
         link.refuse(conditions.DETACH_FORCED, "detached before it was attached")
         return
+    core.resume.reattached(peer, link)
     try:
         if isinstance(link, Receiver):
             _receive(core, peer, link)
@@ -141,10 +142,13 @@ def _produce(
     queue, destination, to = found
     name = properties.get(PRODUCER)
     if name is None:
+        temporary = isinstance(queue, TemporaryQueue)
+        if not temporary and core.resume.producer(peer, link, queue, target=target, destination=destination, to=to):
+            return
         link.context = producer_link = ProducerLink(core, peer, link, queue, destination=destination, to=to)
         if isinstance(queue, TemporaryQueue) and target.dynamic:
             queue.creator = producer_link
-        link.accept(target=target)
+        link.accept(target=replace(target, timeout=0))  # nothing is kept of it
         producer_link.refill()
         return
     if target.dynamic:
@@ -230,7 +234,9 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
     elif queue.taken_by is not None:
         text = f"queue {queue.name!r} is taken by subscription {queue.taken_by!r}, which reads alone"
         raise Refusal(conditions.RESOURCE_LOCKED, text)
-    _attached(link, ConsumerLink(core, peer, link, cursor, presettled=presettled), queue, echoed)
+    if presettled or isinstance(queue, TemporaryQueue) or not core.resume.consumer(peer, link, cursor, source, echoed):
+        consumer = ConsumerLink(core, peer, link, cursor, presettled=presettled)
+        _attached(link, consumer, queue, replace(echoed, timeout=0))  # nothing is held for it
 
 
 def _attached(link: Sender, context: ConsumerLink | ReaderLink, queue: Queue, source: Source) -> None:

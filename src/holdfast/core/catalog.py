@@ -73,6 +73,8 @@ class Catalog:
         """Transmission queues by destination."""
         self.leaving: dict[int, int] = {}
         """Ids of deleted queues whose entries still leave the disk, and the sequence where that goes on."""
+        self.links: dict[bytes, bytes] = {}
+        """By key: the rows of links that may be resumed, as they were when the node started."""
         self.next_queue_id = 1
         self._load()
 
@@ -137,6 +139,8 @@ class Catalog:
                 self.neighbour_stores[rest.decode()] = UUID(bytes=data)
             elif kind == b"h":
                 self.hops[rest] = records.unpack_hop(data)
+            elif kind == b"l":
+                self.links[rest] = data
         for queue_config in self.config.queues:
             if queue_config.name not in self.queues:
                 self.create(queue_config)

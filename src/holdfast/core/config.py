@@ -124,6 +124,12 @@ class Limits:
     """Dynamic nodes whose links one connection holds."""
     dynamic_bytes_max: int = 64 * MIB
     """What the messages of all dynamic nodes together may take in memory; at the bound they are refused."""
+    resume_links_max: int = 10_000
+    """Links whose unsettled state is kept, attached or not; past it a link cannot be resumed."""
+    resume_tags_max: int = 16_384
+    """Stored delivery-tags remembered of one producer's link: more than may be in doubt with a `credit` of 4,000."""
+    resume_s_max: float = 300.0
+    """Seconds that a link which was not closed may wait to be resumed, whatever its terminus asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

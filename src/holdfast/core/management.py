@@ -137,6 +137,7 @@ def queue_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answ
     queue = _queue(core, name)
     if name.startswith(("@", "$")):
         raise Refused(409, f"queue {name!r} belongs to the node")
+    core.resume.release(queue)
     if queue.shared.takers or queue.shared.shown or core.producers_of(queue) or core.readers_of(queue):
         raise Refused(409, f"queue {name!r} has links")
     if queue.named:
@@ -222,6 +223,7 @@ def subscription_open(core: "NodeCore", name: str, arguments: dict[str, Any]) ->
         if mode == "take":
             if queue.taken_by is not None:
                 raise Refused(409, f"queue {queue.name!r} is taken by subscription {queue.taken_by!r}")
+            core.resume.release(queue)
             if queue.shared.takers or queue.shared.shown:
                 raise Refused(409, f"queue {queue.name!r} has consumers: a taking subscription reads alone")
         start = arguments.get("start", "first")
@@ -280,6 +282,7 @@ def subscription_advance(core: "NodeCore", name: str, arguments: dict[str, Any])
     sequence = _number(arguments, "sequence")
     if sequence > queue.visible:
         raise Refused(400, f"sequence: found {sequence}, accepted is at most {queue.visible}")
+    core.resume.release(queue, cursor)
     if cursor.shown or cursor.takers:
         raise Refused(409, f"subscription {name!r} is read over a link, which settles what it read")
     cursor.advance(sequence)
@@ -290,6 +293,7 @@ def subscription_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) 
     queue, cursor = _subscription(core, name, arguments)
     if cursor.takers:
         raise Refused(409, f"subscription {name!r} has a link")
+    core.resume.release(queue, cursor)
     queue.remove_cursor(name)
     return Answer(200, "OK", {}, stored=True)
 

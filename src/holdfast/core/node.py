@@ -19,7 +19,7 @@ from holdfast.core import attach, events, sessions
 from holdfast.core.catalog import STEADY_KEY, Catalog, Tables
 from holdfast.core.chores import Chores
 from holdfast.core.config import NodeConfig
-from holdfast.core.deadlines import Deadlines
+from holdfast.core.deadlines import Deadlines, Timed
 from holdfast.core.destination import Destination
 from holdfast.core.doors import open_door, welcome
 from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
@@ -30,6 +30,7 @@ from holdfast.core.management import ReplyLink
 from holdfast.core.peer import Peer
 from holdfast.core.relay import RelayLink
 from holdfast.core.report import Meter
+from holdfast.core.resume import Resumption
 from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn import Turn
 from holdfast.core.undo import undo
@@ -98,8 +99,10 @@ class NodeCore:
         self.chores = Chores(self)
         self.temporaries = Temporaries(self)
         self.destination = Destination(self)
+        self.resume = Resumption(self)
         self.forwarding = Forwarding(self)
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
+        self.timed: list[Timed] = [*self.neighbours.values(), self.destination, self.forwarding, self.resume]
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
         self.record("node", {"event": "started", "store": str(self.store_uuid), "resident_bytes": None})
@@ -135,8 +138,7 @@ class NodeCore:
         """When `TimerFired` is wanted at the latest, on `now`'s scale."""
         if (self.work.busy or self.chores.busy) and self.in_flight is None:
             return self.now
-        moments = [self.deadlines.first(), self.destination.next_deadline(), self.forwarding.next_deadline()]
-        moments += [neighbour.next_deadline() for neighbour in self.neighbours.values()]
+        moments = [self.deadlines.first(), *[part.next_deadline() for part in self.timed]]
         if self.in_flight is None:
             moments.append(self.retire_at)
         return min([self.meter.due_at, *[at for at in moments if at is not None]])
@@ -422,6 +424,7 @@ class NodeCore:
             if isinstance(link, CustodyReceiver):
                 hops[link.key] = (link.epoch_bytes, link.taken)
                 self.catalog.put_hop(link.key, link.epoch_bytes, link.taken)
+        self.resume.store_tags(turn.arrivals)
         for producer in turn.producers:
             if self.catalog.producers.get(producer.key) is producer:
                 self.catalog.put_producer(producer)
@@ -547,10 +550,8 @@ class NodeCore:
                 self._told(peer, peer.amqp.tick(now))
                 peer.touch()
                 self.deadlines.watch(peer)
-        for neighbour in self.neighbours.values():
-            neighbour.tick(now)
-        self.destination.tick(now)
-        self.forwarding.tick(now)
+        for part in self.timed:
+            part.tick(now)
         if self.meter.tick(now) and self.in_flight is None:  # space may have come back while nothing was committed
             self.room_bytes = self.store.room_bytes()
             self.refills.update(self.starved)
@@ -565,6 +566,7 @@ class NodeCore:
         for peer in list(self.connections.values()):
             peer.amqp.close(Error(Symbol("amqp:connection:forced"), "the node is stopping"))
             peer.touch()
+        self.resume.stop()
         for queue in self.catalog.queues.values():
             for taker in list(queue.shared.takers):
                 queue.shared.detach(taker)

@@ -71,14 +71,14 @@ def _bound_counts_leaving_twice(original: Function) -> Function:
 def _redelivery_not_marked(original: Function) -> Function:
     """After a crash the last message that may have been shown comes as if it never was."""
 
-    def _count(self: Any, sequence: int) -> int | None:
+    def failures(self: Any, sequence: int) -> int | None:
         if sequence == self.shown_below - 1 and sequence > MANY and not self.name:
             found: int | None = self.counts.get(sequence)
             return found
         count: int | None = original(self, sequence)
         return count
 
-    return _count
+    return failures
 
 
 def _given_back_unmarked(original: Function) -> Function:
@@ -154,7 +154,7 @@ QUEUE_CANARIES = (
     Canary(
         name="redelivery-not-marked",
         sentence="After a crash the last message that may have been shown comes unmarked.",
-        target="broker.cursor:Cursor._count",
+        target="broker.cursor:Cursor.failures",
         signature="(self, sequence: int) -> int | None",
         broken=_redelivery_not_marked,
         expected="not as a redelivery",

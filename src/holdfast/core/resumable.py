@@ -1,0 +1,249 @@
+"""Links that may be resumed: what a node knows of their deliveries beyond their end (AMQP 1.0 §2.6.5, §2.6.13).
+
+Rules of this file: a tag is *accepted* only once its entry is on disk; what a suspended consumer holds is in nobody
+else's hands. When a link is suspended, for how long, and who may come back is `resume.py`.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.connection import Delivery, Receiver, Sender
+from holdfast.amqp.performatives import Error, Rejected
+from holdfast.amqp.resuming import Act, Step, content
+from holdfast.amqp.types import Symbol
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.queue import Queue
+from holdfast.broker.tags import TAG_BYTES, TagRing
+from holdfast.core import annotate
+from holdfast.core.egress import ConsumerLink
+from holdfast.core.ingress import ACCEPTED, ProducerLink
+from holdfast.core.peer import Peer
+from holdfast.core.turn import runs
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+REJECTED_MAX: Final = 1_024
+"""Rejected deliveries of one link that are remembered; the oldest is forgotten, and would be rejected again."""
+
+
+class Suspendable:
+    """One link by its key, whether it is attached or not. `hold_s`: seconds that it is kept after its end, 0: not.
+
+    `until`: when it is forgotten, None while it is attached.
+    """
+
+    def __init__(self, key: bytes, hold_s: float) -> None:
+        self.key = key
+        self.hold_s = hold_s
+        self.until: float | None = None
+
+
+class Incoming(Suspendable):
+    """What became of the deliveries of a producer's link. `durable`: kept in the store too."""
+
+    def __init__(self, key: bytes, hold_s: float, *, target: str, durable: bool, tags: TagRing) -> None:
+        super().__init__(key, hold_s)
+        self.target = target
+        self.durable = durable
+        self.tags = tags
+        self.rejected: dict[bytes, Any] = {}
+        self.holder: ResumableProducer | None = None
+        self.has_row = False
+        """Whether the store may have a row of it."""
+        self.gone = False
+        """It was closed or forgotten: nothing of it is written any more."""
+
+    def unsettled(self, asked: dict[bytes, Any]) -> dict[bytes, Any]:
+        """Our map for a peer that has `asked` unsettled: what is absent never arrived, or was forgotten."""
+        known = self.tags.members()
+        return {
+            tag: ACCEPTED if tag in known else self.rejected[tag]
+            for tag in asked
+            if tag in known or tag in self.rejected
+        }
+
+    def reject(self, tag: bytes, state: object) -> None:
+        self.rejected[tag] = state
+        if len(self.rejected) > REJECTED_MAX:
+            del self.rejected[next(iter(self.rejected))]
+
+
+class ResumableProducer(ProducerLink):
+    """A producer's link whose delivery tags, which count with its delivery-ids, are remembered once they are stored."""
+
+    def __init__(
+        self,
+        core: "NodeCore",
+        peer: Peer,
+        link: Receiver,
+        queue: Queue,
+        record: Incoming,
+        *,
+        tag_offset: int,
+        destination: str | None,
+        to: str,
+    ) -> None:
+        super().__init__(core, peer, link, queue, destination=destination, to=to)
+        self.record = record
+        self.tag_offset = tag_offset
+        self.told: dict[bytes, Any] | None = None
+        """Our map in the answer to the attach; None where nothing was resumed."""
+
+    def delivered(self, delivery: Delivery) -> None:
+        if delivery.resume:
+            self._resumed(delivery)
+        else:
+            super().delivered(delivery)
+
+    def _resumed(self, delivery: Delivery) -> None:
+        """The peer goes on with a delivery of an earlier session, or tells its last word on it."""
+        self.core.refills[self] = None  # it used credit
+        state = (self.told or {}).get(delivery.tag)
+        if state is not None:
+            super()._answer(delivery, state)
+            return
+        if delivery.settled and not delivery.payload:
+            return
+        text = "resumed deliveries: accepted are those of our unsettled map; what is not in it goes as new"
+        self.link.detach(closed=False, error=Error(Symbol(conditions.NOT_ALLOWED), text))
+        self.peer.touch()
+
+    def _answer(self, delivery: Delivery, outcome: object) -> bool:
+        if not delivery.settled and isinstance(outcome, Rejected):
+            self.record.reject(self._tag_of(delivery.delivery_id).to_bytes(TAG_BYTES), outcome)
+        return super()._answer(delivery, outcome)
+
+    def _tag_of(self, delivery_id: int) -> int:
+        return (delivery_id + self.tag_offset) & 0xFFFFFFFF
+
+    def note(self, tags: TagRing, deliveries: list[int]) -> None:
+        """Adds the tags of deliveries that are stored."""
+        for first, last in runs(deliveries):
+            low, high = self._tag_of(first), self._tag_of(last)
+            if low <= high:
+                tags.add(low, high)
+            else:
+                tags.add(low, 0xFFFFFFFF)
+                tags.add(0, high)
+
+    def stored(self, deliveries: list[int]) -> None:
+        self.note(self.record.tags, deliveries)
+        super().stored(deliveries)
+
+    def gone(self) -> None:
+        super().gone()
+        if self.record.holder is self:
+            self.record.holder = None
+            self.core.resume.ended(self.record, closed=not _resumable(self.link))
+
+
+class Outgoing(Suspendable):
+    """A consumer's link: while it is suspended, `held` are its deliveries by tag, in the order sent."""
+
+    def __init__(self, key: bytes, hold_s: float, *, cursor: Cursor) -> None:
+        super().__init__(key, hold_s)
+        self.cursor = cursor
+        self.taker: ResumableConsumer | None = None
+        """In whose hands the cursor has them."""
+        self.held: dict[bytes, int] = {}
+        self.next_tag = 0
+
+
+class ResumableConsumer(ConsumerLink):
+    """A consumer's link that is suspended, not forgotten, when it ends without being closed."""
+
+    def __init__(self, core: "NodeCore", peer: Peer, link: Sender, cursor: Cursor, record: Outgoing) -> None:
+        super().__init__(core, peer, link, cursor, presettled=False)
+        self.record = record
+        self.fenced = False
+        """A newer link takes its deliveries over."""
+        self.steps: deque[tuple[Step, int]] = deque()
+        """What is to be resumed before anything else is sent, with its sequence."""
+        self.waiting: dict[bytes, int] = {}
+        """Deliveries of which an incomplete map did not tell: kept for the next attach."""
+
+    def take_over(self, steps: list[Step]) -> None:
+        """Goes on with what the record held, as `steps` say."""
+        held, record = self.record.held, self.record
+        before, record.taker, record.held = record.taker, self, {}
+        shown = self.cursor.shown
+        for step in steps:
+            sequence = held[step.tag]
+            entry = shown.get(sequence)
+            if entry is None or entry.taker is not before:
+                continue
+            shown[sequence] = entry._replace(taker=self)
+            if step.act is Act.RESEND:
+                self.cursor.give_back([sequence], failed=False)
+            elif step.act is Act.AWAIT:
+                self.waiting[step.tag] = sequence
+            elif step.act is Act.SETTLE:
+                self.held += 1
+                self.outcomes([sequence], step.state, True, 0, 0)
+                self.steps.append((step, sequence))
+            else:
+                self.held += 1
+                self.steps.append((step, sequence))
+
+    def wants(self) -> int:
+        return 0 if self.steps else super().wants()
+
+    def credited(self) -> None:
+        self._resume()
+        super().credited()
+
+    def drain_if_idle(self) -> bool:
+        self._resume()
+        return not self.steps and super().drain_if_idle()
+
+    def _resume(self) -> None:
+        link = self.link
+        while self.steps and (link.credit or link.resume_credit):
+            step, sequence = self.steps.popleft()
+            if step.act is Act.SETTLE:
+                link.resume(step.tag, context=sequence, state=step.state, settled=True)
+            else:
+                self._send_again(step, sequence)
+            self.peer.touch()
+
+    def _send_again(self, step: Step, sequence: int) -> None:
+        """The whole content anew, or none where the peer has it all (§3.4.1)."""
+        link, cursor = self.link, self.cursor
+        value = cursor.queue.value(sequence)
+        if value is None:
+            self.held -= 1
+            cursor.finish([sequence])
+            link.resume(step.tag, context=sequence, state=None, aborted=True)
+            return
+        parts = annotate.for_consumer(value, sequence, cursor.failures(sequence), self.core.clock.steady_ms)
+        payload, state = content(step.state, b"".join(parts))
+        message_format = int.from_bytes(value[20:24], "big")
+        link.resume(step.tag, payload, context=sequence, state=state, message_format=message_format)
+
+    def gone(self, unsettled: list[Any]) -> None:
+        record = self.record
+        kept_on = (self.fenced or _resumable(self.link)) and record.hold_s > 0 and not self.core.stopping
+        if record.taker is not self or not kept_on:
+            super().gone(unsettled)
+            if record.taker is self:
+                self.core.resume.ended(record, closed=True)
+            return
+        self.finish_presettled()
+        self.held = 0
+        self.cursor.takers.remove(self)
+        sent = self.link.suspended if self.link.over else self.link.unsettled_tags()
+        record.held = {step.tag: sequence for step, sequence in self.steps if step.act is not Act.SETTLE}
+        record.held |= self.waiting | sent
+        record.next_tag = self.link.next_tag
+        kept = set(record.held.values())
+        shown = self.cursor.shown
+        unsent = [sequence for sequence, item in shown.items() if item.taker is self and sequence not in kept]
+        self.cursor.give_back(unsent, failed=False)
+        self.core.resume.ended(record, closed=False)
+
+
+def _resumable(link: Receiver | Sender) -> bool:
+    """Whether the link ended in a way that it can be resumed from: lost, or detached without being closed."""
+    return link.over and not link.closed

@@ -1,0 +1,273 @@
+"""Who may resume a link: what is kept of links that ended, for whom, how long (AMQP 1.0 §2.6.5, §2.6.13, §3.5).
+
+Rules of this file: a link is known by who is behind it, its name and its direction. Nothing is kept that was not
+asked for: a consumer's deliveries stay locked where its source says so (expiry-policy `never`, or a timeout), a
+producer's tags are remembered where its target says so and it tells how it counts them (TAG_OFFSET). An
+attach without an unsettled map ends what was kept at once: who cannot resume does not wait. ADR 0012.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import sha256
+from heapq import heapify, heappop, heappush
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.amqp.connection import Receiver, Sender
+from holdfast.amqp.performatives import UINT_MAX, Source, Target
+from holdfast.amqp.resuming import Act, compare
+from holdfast.amqp.types import Symbol
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.queue import Queue
+from holdfast.broker.tags import TagRing
+from holdfast.core.peer import Peer
+from holdfast.core.resumable import Incoming, Outgoing, ResumableConsumer, ResumableProducer, Suspendable
+from holdfast.core.turn import Arrivals
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+TAG_OFFSET: Final = Symbol("holdfast:tag-offset")
+"""A property of a sender's attach, a uint: the tag of each new delivery is its delivery-id plus this (mod 2^32), in 4
+bytes, and no tag is used twice on links of this name.
+
+A node that has settled a delivery does not learn whether its sender heard of it. With this promise it may answer for
+the tag all the same; without it a tag used again would be taken for the delivery before.
+"""
+
+KEY_BYTES_MAX: Final = 380
+"""A link's key: what a key of the store's small tables holds (broker/port.py), with its kind; longer ones hashed."""
+
+ROW_KIND: Final = b"l"
+"""The kind of a durable producer link's row in the table `custody`."""
+
+UNSETTLED_STATE: Final = 2
+"""terminus-durability (§3.5.5)."""
+
+_ROW: Final = Struct(">dH")
+
+
+class Resumption:
+    """The links of a node that may be resumed. Times are the core's `now`, in seconds."""
+
+    def __init__(self, core: "NodeCore") -> None:
+        self.core = core
+        self.incoming: dict[bytes, Incoming] = {}
+        self.outgoing: dict[bytes, Outgoing] = {}
+        self._due: list[tuple[float, int, Suspendable]] = []
+        self._given = 0
+        for key, row in core.catalog.links.items():
+            self._load(key, row)
+
+    # ------------------------------------------------------------------------------------------------ attach
+
+    def reattached(self, peer: Peer, link: Receiver | Sender) -> None:
+        """An attach came. An older link of its name that may be resumed is over, whether we know of its loss or not;
+        an attach without a map ends what was kept, at once.
+        """
+        attach = link.remote_attach
+        key = _key(peer, link)
+        incoming, outgoing = self.incoming.get(key), self.outgoing.get(key)
+        if outgoing is not None and outgoing.taker is not None and outgoing.until is None:
+            outgoing.taker.fenced = True
+            self.core.steal(outgoing.taker, f"link {link.name!r} is attached on a newer connection")
+        if attach is None or attach.unsettled is not None:
+            return
+        if incoming is not None and incoming.holder is None:
+            self._forget(incoming)
+        if outgoing is not None:
+            self._forget(outgoing)
+
+    def producer(
+        self, peer: Peer, link: Receiver, queue: Queue, *, target: Target, destination: str | None, to: str
+    ) -> bool:
+        """Answers the attach of a producer's link whose tags are to be remembered; False where it is another."""
+        attach = link.remote_attach
+        assert attach is not None
+        offset = (attach.properties or {}).get(TAG_OFFSET)
+        key = _key(peer, link)
+        record = self.incoming.get(key)
+        hold_s = self._hold_s(target, record)
+        asked = attach.unsettled
+        if record is not None and record.holder is not None:
+            older, record.holder = record.holder, None
+            self.core.steal(older, f"link {link.name!r} is resumed on a newer one")
+        if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= UINT_MAX or not hold_s:
+            if record is not None:
+                self._forget(record)
+            return False
+        resumed = asked is not None and record is not None and record.target == str(target.address)
+        if record is None or not resumed:
+            if record is not None:
+                self._forget(record)
+            tags = TagRing(self.core.config.limits.resume_tags_max)
+            record = self.incoming[key] = Incoming(key, hold_s, target=str(target.address), durable=False, tags=tags)
+        record.hold_s, record.until = hold_s, None
+        record.durable = target.durable == UNSETTLED_STATE and queue.config.durable
+        producer = ResumableProducer(
+            self.core, peer, link, queue, record, tag_offset=int(offset), destination=destination, to=to
+        )
+        record.holder = link.context = producer
+        granted = replace(target, durable=UNSETTLED_STATE if record.durable else 0)
+        if target.timeout:
+            granted.timeout = int(hold_s)
+
+        def answer() -> None:
+            """What an older link had brought is on disk or refused: now the tags are the truth."""
+            if link.detached or record.holder is not producer:
+                return
+            if resumed and asked is not None:
+                producer.told = record.unsettled(asked)
+            link.accept(target=granted, unsettled=producer.told)
+            producer.refill()
+            peer.touch()
+
+        self.core.turn.then.append(answer)
+        return True
+
+    def consumer(self, peer: Peer, link: Sender, cursor: Cursor, asked: Source, echoed: Source) -> bool:
+        """Answers a consumer's attach, resuming where it can; False where nothing of it is to be held.
+
+        `echoed` is the source as it is applied.
+        """
+        attach = link.remote_attach
+        assert attach is not None
+        key = _key(peer, link)
+        record = self.outgoing.get(key)
+        hold_s = self._hold_s(asked, record)
+        theirs = attach.unsettled
+        if record is not None and (theirs is None or record.cursor is not cursor):
+            self._forget(record)
+            record = None
+        if cursor.name:  # a subscription has one reader: what another left behind is this one's
+            for other in list(self.outgoing.values()):
+                if other.cursor is cursor and other is not record:
+                    self._forget(other)
+        if record is None and not hold_s:
+            return False
+        resumed = record is not None
+        if record is None:
+            record = self.outgoing[key] = Outgoing(key, hold_s, cursor=cursor)
+        record.hold_s, record.until = hold_s, None
+        steps = []
+        if resumed and theirs is not None:
+            mine = dict.fromkeys(record.held)
+            steps = compare(role=False, mine=mine, theirs=theirs, incomplete=attach.incomplete_unsettled)
+        link.use_tags(link.session.tag_offset(record.next_tag))
+        link.context = consumer = ResumableConsumer(self.core, peer, link, cursor, record)
+        consumer.take_over(steps)
+        record.taker = consumer
+        unsettled = {step.tag: None for step in steps if step.act is not Act.RESEND} if resumed else None
+        granted = replace(echoed, timeout=int(hold_s)) if asked.timeout else echoed
+
+        def answer() -> None:
+            """What the peer's map settled, and what it had settled before, is on disk."""
+            if not link.detached and link.context is consumer:
+                link.accept(source=granted, unsettled=unsettled)
+                consumer.credited()  # by a flow that came with the attach
+                peer.touch()
+
+        if resumed:
+            self.core.work.urgent = True
+            self.core.turn.then.append(answer)
+        else:
+            answer()
+        return True
+
+    def _hold_s(self, terminus: Source | Target, record: Suspendable | None) -> float:
+        """Seconds that the link is kept after its end, as its terminus asks; 0 also where no more can be kept."""
+        limits = self.core.config.limits
+        if record is None and len(self.incoming) + len(self.outgoing) >= limits.resume_links_max:
+            return 0.0
+        if str(terminus.expiry_policy) == "never":
+            return limits.resume_s_max
+        return min(float(terminus.timeout), limits.resume_s_max)
+
+    # ------------------------------------------------------------------------------------------------ ends
+
+    def ended(self, record: Suspendable, *, closed: bool) -> None:
+        """The link of the record is over; it is kept its time, unless it was closed."""
+        if closed or not record.hold_s:
+            self._forget(record)
+            return
+        record.until = self.core.now + record.hold_s
+        self._given += 1
+        heappush(self._due, (record.until, self._given, record))
+        if len(self._due) > 64 + 2 * (len(self.incoming) + len(self.outgoing)):  # those that came back in time
+            self._due = [item for item in self._due if item[2].until == item[0]]
+            heapify(self._due)
+
+    def _forget(self, record: Suspendable) -> None:
+        record.until = None
+        if isinstance(record, Incoming):
+            record.gone = True
+            if self.incoming.get(record.key) is record:
+                del self.incoming[record.key]
+            if record.has_row:
+                row = ("custody", ROW_KIND + record.key)
+                self.core.work.batch.puts.pop(row, None)
+                self.core.work.batch.deletes.append(row)
+        elif isinstance(record, Outgoing):
+            if self.outgoing.get(record.key) is record:
+                del self.outgoing[record.key]
+            taker, record.taker = record.taker, None
+            if taker is not None and record.held:
+                record.cursor.detach(taker)
+
+    def release(self, queue: Queue, cursor: Cursor | None = None) -> None:
+        """Somebody wants the queue, or one of its cursors, to himself: what lost consumers left behind goes back."""
+        for record in list(self.outgoing.values()):
+            if record.until is not None and (record.cursor is cursor or (not cursor and record.cursor.queue is queue)):
+                self._forget(record)
+
+    def next_deadline(self) -> float | None:
+        return self._due[0][0] if self._due else None
+
+    def tick(self, now: float) -> None:
+        """Forgets what was not resumed in its time."""
+        while self._due and self._due[0][0] <= now:
+            at, _, record = heappop(self._due)
+            if record.until == at:
+                self._forget(record)
+
+    def stop(self) -> None:
+        """The node ends: what lost consumers left behind goes back, that it counts as shown."""
+        for record in list(self.outgoing.values()):
+            if record.until is not None:
+                self._forget(record)
+
+    # ------------------------------------------------------------------------------------------------ the store
+
+    def store_tags(self, arrivals: Mapping[Arrivals, list[int]]) -> None:
+        """Writes the tags of durable links with the batch that stores what arrived on them."""
+        for link, deliveries in arrivals.items():
+            if not isinstance(link, ResumableProducer) or not link.record.durable or link.record.gone:
+                continue
+            record = link.record
+            tags = record.tags.copy()
+            link.note(tags, deliveries)
+            target = record.target.encode()
+            record.has_row = True
+            row = _ROW.pack(record.hold_s, len(target)) + target + tags.pack()
+            self.core.work.batch.puts["custody", ROW_KIND + record.key] = row
+
+    def _load(self, key: bytes, row: bytes) -> None:
+        """A durable link of the node's earlier life: suspended from now on."""
+        limits = self.core.config.limits
+        hold_s, size = _ROW.unpack_from(row)
+        at = _ROW.size + size
+        tags = TagRing.unpack(row[at:], limits.resume_tags_max)
+        record = Incoming(
+            key, min(hold_s, limits.resume_s_max), target=row[_ROW.size : at].decode(), durable=True, tags=tags
+        )
+        record.has_row = True
+        self.incoming[key] = record
+        self.ended(record, closed=False)
+
+
+def _key(peer: Peer, link: Receiver | Sender) -> bytes:
+    opened: Any = peer.amqp.remote_open
+    user = peer.amqp.authenticated_user or ""
+    direction = "in" if link.role else "out"
+    key = f"{direction}\0{user}\0{opened.container_id}\0{link.name}".encode()
+    return key if len(key) <= KEY_BYTES_MAX else sha256(key).digest()

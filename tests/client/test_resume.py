@@ -1,0 +1,213 @@
+"""The client's links resumed from both unsettled maps: at a broker that keeps maps, and at one that does not."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from amqp.joined import Pair, of
+from client.fake_broker import FakeBroker
+from holdfast.amqp.connection import LinkAttached, Receiver
+from holdfast.amqp.performatives import Accepted, Received, Rejected, Source, Target
+from holdfast.amqp.types import Symbol
+from holdfast.client import Connection
+from holdfast.client import Rejected as RejectedOutcome
+from holdfast.client.resume import ReceivingState, timeout_s
+
+
+def bodies(*numbers: int) -> list[bytes]:
+    return [f"message {number}".encode() for number in numbers]
+
+
+async def in_doubt(broker: FakeBroker, connection: Connection, count: int, **options: Any) -> Any:
+    """A sender of which the broker has `count` messages without having said so."""
+    sender = await connection.sender("q", **options)
+    broker.hold_outcomes = True
+    for body in bodies(*range(count)):
+        await sender.post(body)
+    await broker.until(lambda: len(broker.bodies("q")) == count)
+    return sender
+
+
+async def test_what_the_broker_has_is_not_sent_again(broker: FakeBroker, connection: Connection) -> None:
+    broker.keeps_maps = True
+    sender = await in_doubt(broker, connection, 3)
+    broker.cut()
+    broker.hold_outcomes = False
+    await asyncio.wait_for(sender.drain(), 5)
+    assert broker.bodies("q") == bodies(0, 1, 2)
+    assert sender.accepted == 3
+    await broker.until(lambda: len(broker.resumed) == 3)  # it is told that we know
+    assert all(item.settled and item.state == Accepted() and not item.payload for item in broker.resumed)
+
+
+async def test_what_the_broker_has_not_is_sent_again(broker: FakeBroker, connection: Connection) -> None:
+    broker.keeps_maps = True
+    sender = await in_doubt(broker, connection, 4)
+    for name, tag in list(broker.tags)[2:]:
+        del broker.tags[name, tag]  # as if they had never come
+    broker.cut()
+    broker.hold_outcomes = False
+    await asyncio.wait_for(sender.drain(), 5)
+    assert broker.bodies("q") == bodies(0, 1, 2, 3, 2, 3)
+    assert sender.accepted == 4
+
+
+async def test_a_rejection_that_was_not_heard_is_heard_at_the_attach(
+    broker: FakeBroker, connection: Connection
+) -> None:
+    broker.keeps_maps = True
+    broker.decide = lambda payload: Rejected()
+    sender = await connection.sender("q")
+    broker.hold_outcomes = True
+    future = await sender.submit(b"x")
+    await broker.until(lambda: len(broker.tags) == 1)
+    broker.cut()
+    assert isinstance(await asyncio.wait_for(future, 5), RejectedOutcome)
+
+
+async def test_tags_are_not_used_twice_over_breaks(broker: FakeBroker, connection: Connection) -> None:
+    broker.keeps_maps = True
+    sender = await connection.sender("q")
+    for number in range(4):
+        broker.hold_outcomes = number % 2 == 0
+        await sender.post(b"x")
+        await broker.until(lambda: len(broker.bodies("q")) == number + 1)  # noqa: B023  # awaited in this round
+        broker.cut()
+        broker.hold_outcomes = False
+        await asyncio.wait_for(sender.drain(), 5)
+    assert len(broker.tags) == 4 and len(broker.bodies("q")) == 4
+
+
+@pytest.mark.parametrize("frame_size", [512, 1024])
+async def test_a_map_that_fits_no_frame_goes_in_rounds(frame_size: int, broker: FakeBroker) -> None:
+    from holdfast.client import connect
+
+    broker.keeps_maps, broker.frame_size = True, frame_size
+    async with await connect(broker.url) as connection:
+        sender = await in_doubt(broker, connection, 400)
+        attaches = broker.attaches
+        broker.cut()
+        broker.hold_outcomes = False
+        await asyncio.wait_for(sender.drain(), 20)
+        assert broker.bodies("q") == bodies(*range(400))
+        assert broker.attaches - attaches > 2
+
+
+async def test_rounds_that_settle_nothing_end(broker: FakeBroker) -> None:
+    from holdfast.client import connect
+
+    broker.keeps_maps, broker.frame_size = True, 512
+    async with await connect(broker.url) as connection:
+        sender = await in_doubt(broker, connection, 300)
+        for name, tag in list(broker.tags):
+            del broker.tags[name, tag]
+        broker.cut()
+        broker.hold_outcomes = False
+        await asyncio.wait_for(sender.drain(), 20)
+        assert sorted(broker.bodies("q")) == sorted(bodies(*range(300)) * 2)
+
+
+async def test_a_sender_that_will_not_reconnect_asks_for_nothing(broker: FakeBroker) -> None:
+    from holdfast.client import connect
+
+    async with await connect(broker.url, retry_s=0) as connection:
+        await connection.sender("q")
+        (link,) = broker.connections[0].links
+        assert link.remote_attach.target.timeout == 0 and link.remote_attach.properties is None
+
+
+async def test_what_a_sender_and_a_receiver_ask_for(broker: FakeBroker, connection: Connection) -> None:
+    await connection.sender("q")
+    await connection.receiver("q")
+    await connection.receiver("q", resume_s=2.5)
+    sender, plain, resuming = broker.connections[0].links
+    assert (sender.remote_attach.target.timeout, sender.remote_attach.target.durable) == (10, 2)
+    assert Symbol("holdfast:tag-offset") in sender.remote_attach.properties
+    assert (plain.remote_attach.source.timeout, resuming.remote_attach.source.timeout) == (0, 3)
+
+
+@pytest.mark.parametrize(("seconds", "asked"), [(0.0, 0), (0.1, 1), (10.0, 10), (float("inf"), 2**32 - 1)])
+def test_timeouts_are_whole_seconds(seconds: float, asked: int) -> None:
+    assert timeout_s(seconds) == asked
+
+
+# ------------------------------------------------------------------------------------------------- receiving
+
+
+def link(pair: Pair, mine: Any, theirs: Any) -> Receiver:
+    receiver = pair.session.attach_receiver("from", Source("q"), Target("here"), unsettled=mine)
+    of(LinkAttached, pair.pump()[1])[0].link.accept(unsettled=theirs)
+    pair.pump()
+    return receiver
+
+
+def test_an_outcome_is_kept_until_credit_granted_after_it_was_used() -> None:
+    state: ReceivingState[bytes] = ReceivingState()
+    receiver = link(Pair(), None, None)
+    state.answered(receiver)
+    receiver.grant(2)
+    for tag in (b"a", b"b"):
+        state.took(tag, tag)
+        receiver.credit -= 1
+    state.settled(b"a", Accepted())
+    state.granting(receiver)
+    receiver.grant(2)
+    state.settled(b"b", Accepted())
+    assert list(state.said) == [b"a", b"b"]
+    state.took(b"c", b"c")  # sent on what was granted with the word on `a`
+    assert list(state.said) == [b"b"]
+
+
+def test_a_map_tells_outcomes_first_and_that_what_is_held_is_whole() -> None:
+    state: ReceivingState[bytes] = ReceivingState()
+    assert state.map(lambda item: item) is None
+    state.answered(link(Pair(), None, None))
+    for tag, payload in ((b"a", b"\x00\x53\x75\xa0\x01x"), (b"b", b""), (b"c", b"no message")):
+        state.took(tag, payload)
+    state.settled(b"b", Accepted())
+    assert list((state.map(lambda item: item) or {}).items()) == [
+        (b"b", Accepted()), (b"a", Received(1, 0)), (b"c", None),
+    ]  # fmt: skip
+
+
+def test_what_the_sender_does_not_have_is_settled_by_it() -> None:
+    state: ReceivingState[bytes] = ReceivingState()
+    state.answered(link(Pair(), None, None))
+    for tag in (b"a", b"b", b"c"):
+        state.took(tag, tag)
+    state.settled(b"c", Accepted())
+    assert state.answered(link(Pair(), {b"a": None, b"b": None, b"c": Accepted()}, {b"b": None}))
+    assert (list(state.open), list(state.said), state.awaited) == ([b"b"], [], {b"b"})
+    assert state.resumed(b"b", settled=False) == (b"b", None)
+    state.aborted(b"b")
+    assert not state.open and not state.awaited
+
+
+def test_a_peer_that_answers_without_a_map_keeps_nothing() -> None:
+    state: ReceivingState[bytes] = ReceivingState()
+    state.answered(link(Pair(), None, None))
+    state.took(b"a", b"a")
+    assert not state.answered(link(Pair(), {b"a": None}, None))
+    assert state.map(lambda item: item) == {}
+
+
+def test_a_receivers_rounds_end_where_nothing_is_settled() -> None:
+    state: ReceivingState[bytes] = ReceivingState()
+    state.answered(link(Pair(), None, None))
+    for number in range(100):
+        state.took(number.to_bytes(4), b"")
+    pair = Pair({"max_frame_size": 512}, {"max_frame_size": 512})
+    first = state.map(lambda item: item)
+    assert first is not None and len(first) == 100
+    receiver = link(pair, first, {})
+    assert receiver.resumes_only
+    state.answered(receiver)
+    left = len(state.open)
+    assert 0 < left < 100  # what fitted the frame is known to be settled
+    again = state.map(lambda item: item)
+    assert again is not None and len(again) == left
+    receiver.detach(closed=False)
+    pair.pump()
+    state.answered(link(pair, again, dict.fromkeys(again)))
+    assert state.map(lambda item: item) is None

@@ -1,0 +1,492 @@
+"""Links that are resumed at a node: only what is in doubt goes again, and who does not resume does not wait
+(AMQP 1.0 §2.6.13; ADR 0012).
+"""
+
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.connection import Receiver, Sender
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Accepted, Attach, Received, Rejected, Released
+from holdfast.core import events
+from holdfast.core.config import Limits, QueueConfig
+from support.rig import Client, Node, Rig
+
+HOLD_S = 30
+
+
+class Producer:
+    """A sending peer that keeps its unsettled map, by hand: body by tag, and what it asks of its target."""
+
+    def __init__(self, rig: Rig, node: Node, name: str = "p", **target: Any) -> None:
+        self.rig, self.node, self.name = rig, node, name
+        self.target = {"timeout": HOLD_S} | target
+        self.next_tag = 0
+        self.doubt: dict[bytes, str] = {}
+        self.client = rig.client(node)
+        self.link = self.attach(None)
+
+    def attach(self, unsettled: dict[bytes, Any] | None) -> Sender:
+        offset = self.client.session.tag_offset(self.next_tag)
+        self.link = self.client.sender(
+            "work", name=self.name, unsettled=unsettled, properties={"holdfast:tag-offset": offset}, target=self.target
+        )
+        self.link.use_tags(offset)
+        self.rig.settle()
+        return self.link
+
+    def send(self, *bodies: str) -> None:
+        for body in bodies:
+            self.client.send(self.link, body)
+
+    def flush(self) -> bytes:
+        """What the client has said and the node has not read yet, taken off the wire."""
+        self.client.flush()
+        end = self.client.end
+        assert end is not None
+        data = bytes(end.wire.other(end).inbox)
+        end.wire.other(end).inbox.clear()
+        return data
+
+    def say(self, client: Client, data: bytes) -> None:
+        assert client.end is not None
+        client.end.wire.other(client.end).receive(data)
+
+    def lose(self, *, silent: bool = False) -> None:
+        """The connection breaks; what had no outcome is in doubt."""
+        assert self.client.end is not None
+        live = self.link.suspended if self.link.over else self.link.unsettled_tags()
+        self.doubt |= live
+        self.next_tag = self.link.next_tag
+        self.client.end.wire.cut(silent=silent)
+
+    def come_back(self) -> dict[bytes, Any] | None:
+        """Attaches again with the map; returns the node's."""
+        self.client = self.rig.client(self.node)
+        self.attach(dict.fromkeys(self.doubt))
+        return self.told
+
+    @property
+    def told(self) -> dict[bytes, Any] | None:
+        """The node's map."""
+        assert self.link.remote_attach is not None
+        unsettled: dict[bytes, Any] | None = self.link.remote_attach.unsettled
+        return unsettled
+
+
+def world(**fields: Any) -> tuple[Rig, Node]:
+    rig = Rig()
+    return rig, rig.node("hub", queues=(QueueConfig(name="work"),), **fields)
+
+
+def test_what_was_stored_is_told_and_what_never_came_is_not() -> None:
+    rig, node = world()
+    producer = Producer(rig, node)
+    node.hold_commits = True
+    producer.send("a", "b")
+    rig.settle()
+    producer.send("c")  # it does not leave before the cut
+    node.hold_commits = False
+    producer.lose()
+    rig.settle()
+    assert producer.come_back() == {bytes(4): Accepted(), b"\0\0\0\1": Accepted()}
+    assert node.bodies("work") == ["a", "b"]
+    assert list(producer.doubt.values()) == ["a", "b", "c"]
+
+
+def test_what_is_being_stored_is_decided_before_the_answer() -> None:
+    rig, node = world()
+    producer = Producer(rig, node)
+    node.hold_commits = True
+    producer.send("a")
+    rig.settle()
+    producer.lose()
+    producer.client = rig.client(node)
+    producer.attach(dict.fromkeys(producer.doubt))
+    assert producer.link.remote_attach is None  # no answer: the disk has not answered either
+    node.hold_commits = False
+    rig.settle()
+    assert producer.told == {bytes(4): Accepted()}
+
+
+def test_a_full_disk_is_told_as_it_was() -> None:
+    rig, node = world()
+    producer = Producer(rig, node)
+    node.hold_commits = True
+    producer.send("a")
+    rig.settle()
+    producer.lose()
+    node.refuse = 1
+    node.hold_commits = False
+    assert producer.come_back() == {}
+    assert node.bodies("work") == []
+
+
+def test_what_was_rejected_is_told_so() -> None:
+    rig, node = world()
+    producer = Producer(rig, node)
+    producer.link.send(b"no message", context="bad")
+    producer.say(producer.client, producer.flush())
+    producer.lose()
+    told = producer.come_back()
+    assert told is not None and isinstance(told[bytes(4)], Rejected)
+
+
+def test_a_half_dead_connection_is_fenced() -> None:
+    rig, node = world()
+    producer = Producer(rig, node)
+    old = producer.client
+    producer.send("a")
+    rig.settle()
+    producer.send("b")
+    late = producer.flush()
+    producer.doubt, producer.next_tag = producer.link.unsettled_tags(), producer.link.next_tag
+    assert producer.come_back() == {}
+    producer.say(old, late)
+    rig.settle()
+    assert node.bodies("work") == ["a"]
+
+
+@pytest.mark.parametrize("durable", [0, 2])
+def test_tags_are_known_after_a_kill_where_the_terminus_is_durable(durable: int) -> None:
+    rig, node = world()
+    producer = Producer(rig, node, durable=durable)
+    producer.send("a", "b")
+    rig.settle()
+    node.hold_commits = True
+    producer.send("c")
+    rig.settle()
+    node.finish_commit()  # stored, and the node dies before its word is heard
+    producer.lose()
+    node.hold_commits = False
+    node.crash()
+    node.start()
+    rig.settle()
+    assert producer.come_back() == ({b"\0\0\0\2": Accepted()} if durable else None)
+    assert producer.link.remote_attach is not None and producer.link.remote_attach.target.durable == durable
+    assert node.bodies("work") == ["a", "b", "c"]
+
+
+def test_a_row_leaves_the_store_with_its_link() -> None:
+    rig, node = world()
+    producer = Producer(rig, node, durable=2)
+    producer.send("a")
+    rig.settle()
+    rows = [key for key, _ in node.store.table("custody") if key[:1] == b"l"]
+    assert len(rows) == 1
+    producer.link.detach()
+    rig.settle()
+    filler = rig.client(node)
+    link = filler.sender("work")
+    rig.settle()
+    filler.send(link, "later")
+    rig.settle()
+    assert not [key for key, _ in node.store.table("custody") if key[:1] == b"l"]
+
+
+def test_without_a_way_to_count_tags_nothing_is_remembered() -> None:
+    rig, node = world()
+    client = rig.client(node)
+    link = client.sender("work", name="p", target={"timeout": HOLD_S})
+    rig.settle()
+    client.send(link, "a")
+    rig.settle()
+    client.close_transport()
+    rig.settle()
+    link = rig.client(node).sender("work", name="p", target={"timeout": HOLD_S}, unsettled={bytes(4): None})
+    rig.settle()
+    assert link.remote_attach is not None and link.remote_attach.unsettled is None
+
+
+@pytest.mark.parametrize(("asked", "held"), [(10, 10), (20, 20), (21, 20)])
+def test_a_producers_tags_are_kept_as_long_as_asked_within_the_bound(asked: int, held: int) -> None:
+    for seconds, known in ((held - 1, True), (held + 1, False)):
+        rig, node = world(limits=Limits(resume_s_max=20))
+        producer = Producer(rig, node, timeout=asked)
+        assert producer.link.remote_attach is not None and producer.link.remote_attach.target.timeout == held
+        producer.lose()
+        rig.run(seconds)
+        assert (producer.come_back() is not None) is known
+
+
+def test_links_that_may_be_resumed_are_bounded() -> None:
+    rig, node = world(limits=Limits(resume_links_max=2))
+    first, second = Producer(rig, node), Producer(rig, node, "other")
+    third = Producer(rig, node, "third")
+    timeouts = [
+        link.remote_attach.target.timeout for link in (first.link, second.link, third.link) if link.remote_attach
+    ]
+    assert timeouts == [HOLD_S, HOLD_S, 0]
+    first.lose()
+    assert first.come_back() == {}  # at the bound too, who is known comes back
+    second.link.detach(closed=True)
+    rig.settle()
+    third.lose()
+    assert third.come_back() is None
+    assert third.link.remote_attach is not None and third.link.remote_attach.target.timeout == HOLD_S
+
+
+def test_tags_are_bounded() -> None:
+    rig, node = world(limits=Limits(resume_tags_max=3))
+    producer = Producer(rig, node)
+    producer.send(*"abcd")
+    rig.settle()
+    producer.doubt = {number.to_bytes(4): "?" for number in range(4)}
+    producer.lose()
+    assert producer.come_back() == {number.to_bytes(4): Accepted() for number in (1, 2, 3)}
+
+
+# ------------------------------------------------------------------------------------------------ consumers
+
+
+class Consumer:
+    """A receiving peer that keeps its unsettled map: delivery by tag."""
+
+    def __init__(self, rig: Rig, node: Node, *, credit: int = 10, **source: Any) -> None:
+        self.rig, self.node = rig, node
+        self.source = source or {"timeout": HOLD_S}
+        self.client = rig.client(node)
+        self.link = self.attach(None, credit)
+
+    def attach(self, unsettled: dict[bytes, Any] | None, credit: int = 10) -> Receiver:
+        self.link = self.client.receiver("work", name="c", source=dict(self.source), unsettled=unsettled, credit=credit)
+        self.rig.settle()
+        return self.link
+
+    @property
+    def told(self) -> Attach:
+        assert self.link.remote_attach is not None
+        return self.link.remote_attach
+
+    def lose(self) -> None:
+        assert self.client.end is not None
+        self.client.end.wire.cut()
+        self.rig.settle()
+
+    def come_back(self, unsettled: dict[bytes, Any] | None, credit: int = 10) -> None:
+        self.client = self.rig.client(self.node)
+        self.attach(unsettled, credit)
+
+
+def fill(rig: Rig, node: Node, *bodies: str) -> None:
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    for body in bodies:
+        client.send(link, body)
+    rig.settle()
+    client.close_transport()
+    rig.settle()
+
+
+def tag(number: int) -> bytes:
+    return number.to_bytes(4)
+
+
+def test_what_a_lost_consumer_has_is_resumed_and_what_it_has_not_goes_again() -> None:
+    rig, node = world()
+    consumer = Consumer(rig, node)
+    fill(rig, node, *"abcdef")
+    assert [item.tag for item in consumer.client.deliveries] == [tag(number) for number in range(6)]
+    consumer.lose()
+    other = rig.client(node)
+    other.receiver("work")
+    rig.settle()
+    assert other.deliveries == []  # they are held for who may come back
+    has = Received(3, 0)  # header, annotations and data: all of a message
+    consumer.come_back({tag(0): Accepted(), tag(1): has, tag(2): None, tag(3): Released(), tag(9): has})
+    assert consumer.told.unsettled == {tag(number): None for number in (0, 1, 2, 3)}
+    resumed = {item.tag: item for item in consumer.client.deliveries if item.resume}
+    assert {name: (item.settled, item.state) for name, item in resumed.items()} == {
+        tag(0): (True, Accepted()), tag(1): (False, has), tag(2): (False, Received(0, 0)), tag(3): (True, Released()),
+    }  # fmt: skip
+    assert [len(resumed[tag(number)].payload) > 0 for number in (0, 1, 2, 3)] == [False, False, True, False]
+    resumed[tag(1)].link.settle(resumed[tag(1)].delivery_id, resumed[tag(2)].delivery_id, Accepted())
+    rig.settle()
+    new = [item for item in consumer.client.deliveries if not item.resume] + other.deliveries
+    assert sorted(item.payload[-1:] for item in new) == [b"d", b"e", b"f"]
+    assert node.queue("work").messages == 3
+
+
+def test_no_tag_is_used_twice_over_resumed_links() -> None:
+    rig, node = world()
+    consumer = Consumer(rig, node)
+    fill(rig, node, *"abc")
+    consumer.lose()
+    consumer.come_back({tag(0): None})
+    used = {item.tag for item in consumer.client.deliveries if not item.resume}
+    assert len(used) == 2 and not used & {tag(number) for number in range(3)}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [{"timeout": HOLD_S}, {"expiry_policy": "never"}, {"expiry_policy": "connection-close", "timeout": HOLD_S}],
+)
+def test_who_comes_back_without_a_map_has_all_at_once(source: dict[str, Any]) -> None:
+    rig, node = world()
+    consumer = Consumer(rig, node, **source)
+    fill(rig, node, *"ab")
+    consumer.lose()
+    assert node.queue("work").shared.shown
+    consumer.come_back(None)
+    assert consumer.told.unsettled is None
+    assert consumer.client.bodies() == ["a", "b"]
+    headers = [message.header for message in consumer.client.messages()]
+    assert [(header.first_acquirer, header.delivery_count) for header in headers if header] == [(False, 1)] * 2
+
+
+@pytest.mark.parametrize("source", [{"timeout": 0}, {"expiry_policy": "connection-close"}, {"durable": 2}])
+@pytest.mark.parametrize("how", ["lost", "detached"])
+def test_nothing_is_held_for_who_did_not_ask(how: str, source: dict[str, Any]) -> None:
+    rig, node = world()
+    consumer = Consumer(rig, node, **source)
+    fill(rig, node, *"ab")
+    if how == "lost":
+        consumer.lose()
+    else:
+        consumer.link.detach(closed=False)
+    rig.settle()
+    other = rig.client(node)
+    other.receiver("work")
+    rig.settle()
+    assert other.bodies() == ["a", "b"]
+
+
+def test_a_link_that_was_closed_holds_nothing() -> None:
+    rig, node = world()
+    consumer = Consumer(rig, node)
+    fill(rig, node, *"ab")
+    consumer.link.detach(closed=True)
+    rig.settle()
+    other = rig.client(node)
+    other.receiver("work")
+    rig.settle()
+    assert other.bodies() == ["a", "b"]
+
+
+@pytest.mark.parametrize(("asked", "held"), [(10, 10), (20, 20), (21, 20)])
+def test_what_is_not_resumed_in_time_goes_to_others_in_its_old_place(asked: int, held: int) -> None:
+    rig, node = world(limits=Limits(resume_s_max=20))
+    consumer = Consumer(rig, node, timeout=asked)
+    assert consumer.told.source.timeout == held
+    fill(rig, node, *"ab")
+    consumer.lose()
+    fill(rig, node, "c")
+    rig.run(held - 0.5)
+    other = rig.client(node)
+    other.receiver("work")
+    rig.settle()
+    assert other.bodies() == ["c"]
+    rig.run(1)
+    assert other.bodies() == ["c", "a", "b"]
+    assert [message.header.delivery_count for message in other.messages() if message.header] == [0, 1, 1]
+    consumer.come_back({tag(0): None})
+    assert consumer.told.unsettled is None
+
+
+def test_a_subscription_s_next_reader_does_not_wait_for_the_last() -> None:
+    rig, node = world()
+    source = {"durable": 2, "expiry_policy": "never"}
+    consumer = Consumer(rig, node, **source)
+    fill(rig, node, *"ab")
+    consumer.lose()
+    other = rig.client(node, container_id="another")
+    other.receiver("work", name="c", source=source)
+    rig.settle()
+    assert other.bodies() == ["a", "b"]
+
+
+@pytest.mark.parametrize("source", [{}, {"durable": 2, "expiry_policy": "never"}])
+def test_a_half_dead_consumer_is_fenced(source: dict[str, Any]) -> None:
+    rig, node = world()
+    consumer = Consumer(rig, node, **source)
+    fill(rig, node, *"ab")
+    old = consumer.client
+    late = old.deliveries[0]
+    consumer.come_back({tag(0): None, tag(1): Accepted()})
+    assert consumer.told.unsettled == {tag(0): None, tag(1): None}
+    late.link.settle(late.delivery_id, late.delivery_id, Accepted())
+    rig.settle()
+    assert [item.tag for item in consumer.client.deliveries if not item.settled] == [tag(0)]
+    assert node.queue("work").messages == (2 if source else 1)  # of a subscription the queue keeps all
+
+
+def test_a_stopped_node_holds_nothing_over_its_end() -> None:
+    rig, node = world()
+    consumer = Consumer(rig, node)
+    fill(rig, node, *"ab")
+    consumer.lose()
+    node.handle(events.Stopping())
+    rig.settle()
+    assert node.stopped
+    node.core = None
+    node.start()
+    other = rig.client(node)
+    other.receiver("work")
+    rig.settle()
+    assert [message.header.delivery_count for message in other.messages() if message.header] == [1, 1]
+
+
+def test_a_queue_is_deleted_and_a_subscription_advanced_over_a_suspended_link() -> None:
+    rig, node = world()
+    consumer = Consumer(rig, node)
+    fill(rig, node, *"ab")
+    consumer.lose()
+    assert rig.client(node).manage("DELETE", "queue", "work")[0] == 200
+
+
+def test_a_map_that_fits_no_frame_is_told_in_part() -> None:
+    rig, node = world()
+    consumer = Consumer(rig, node, credit=300)
+    fill(rig, node, *(str(number) for number in range(300)))
+    consumer.lose()
+    consumer.client = rig.client(node, max_frame_size=1024)
+    consumer.attach({tag(number): None for number in range(300)}, 400)
+    first = len(consumer.told.unsettled or {})
+    assert 0 < first < 300
+    assert consumer.link.local_attach is not None and consumer.link.local_attach.incomplete_unsettled
+    assert len(consumer.client.deliveries) == first and all(item.resume for item in consumer.client.deliveries)
+    consumer.client.accept()
+    consumer.link.detach(closed=False)
+    rig.settle()
+    consumer.attach({tag(number): None for number in range(first, 300)}, 400)
+    assert consumer.told.unsettled is not None and node.queue("work").messages == 300 - first
+
+
+def test_a_half_dead_consumer_s_entries_are_free_at_once_for_who_comes_back_without_a_map() -> None:
+    rig, node = world()
+    consumer = Consumer(rig, node)
+    fill(rig, node, *"ab")
+    consumer.come_back(None)
+    assert consumer.client.bodies() == ["a", "b"]
+
+
+def test_a_producer_that_resumes_what_was_not_told_is_refused() -> None:
+    rig, node = world()
+    producer = Producer(rig, node)
+    producer.send("a")
+    rig.settle()
+    producer.doubt = {tag(0): "a", tag(1): "b"}
+    producer.lose()
+    assert producer.come_back() == {tag(0): Accepted()}
+    producer.link.resume(tag(0), Message(data=[b"a"]).encode(), context="a", state=Received(0, 0))
+    rig.settle()
+    assert producer.client.outcomes[-1] == ("a", Accepted()) and node.bodies("work") == ["a"]
+    producer.link.resume(tag(1), b"x", context="b", state=Received(0, 0))
+    rig.settle()
+    (gone,) = producer.client.detached
+    assert gone.error is not None and gone.error.condition == "amqp:not-allowed"
+
+
+def test_what_is_put_aside_by_an_incomplete_map_is_still_held_after_the_next_break() -> None:
+    rig, node = world()
+    consumer = Consumer(rig, node, credit=300)
+    fill(rig, node, *(str(number) for number in range(300)))
+    consumer.lose()
+    for _ in range(2):
+        consumer.client = rig.client(node, max_frame_size=1024)
+        consumer.attach({tag(number): None for number in range(300)}, 400)
+        consumer.lose()
+    consumer.come_back({tag(number): None for number in range(300)}, 400)
+    assert consumer.told.unsettled == {tag(number): None for number in range(300)}
