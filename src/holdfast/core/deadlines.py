@@ -6,12 +6,19 @@ our close) raises `Connection.deadline_sooner`, upon which `watch` is to be call
 """
 
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Final
+from typing import Final, Protocol
 
 from holdfast.core.peer import NEVER, Peer
 
 STALE_SPARE: Final = 64
 """Entries of connections that are gone, or came nearer, beyond one for each that lives; then all is built anew."""
+
+
+class Timed(Protocol):
+    """A part of the node that acts at its time."""
+
+    def next_deadline(self) -> float | None: ...
+    def tick(self, now: float) -> None: ...
 
 
 class Deadlines:

@@ -19,7 +19,7 @@ from holdfast.core import attach, events, sessions
 from holdfast.core.catalog import STEADY_KEY, Catalog, Tables
 from holdfast.core.chores import Chores
 from holdfast.core.config import NodeConfig
-from holdfast.core.deadlines import Deadlines
+from holdfast.core.deadlines import Deadlines, Timed
 from holdfast.core.destination import Destination
 from holdfast.core.doors import open_door, welcome
 from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
@@ -102,6 +102,7 @@ class NodeCore:
         self.resume = Resumption(self)
         self.forwarding = Forwarding(self)
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
+        self.timed: list[Timed] = [*self.neighbours.values(), self.destination, self.forwarding, self.resume]
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
         self.record("node", {"event": "started", "store": str(self.store_uuid), "resident_bytes": None})
@@ -137,9 +138,7 @@ class NodeCore:
         """When `TimerFired` is wanted at the latest, on `now`'s scale."""
         if (self.work.busy or self.chores.busy) and self.in_flight is None:
             return self.now
-        moments = [part.next_deadline() for part in (self.destination, self.forwarding, self.resume)]
-        moments += [neighbour.next_deadline() for neighbour in self.neighbours.values()]
-        moments.append(self.deadlines.first())
+        moments = [self.deadlines.first(), *[part.next_deadline() for part in self.timed]]
         if self.in_flight is None:
             moments.append(self.retire_at)
         return min([self.meter.due_at, *[at for at in moments if at is not None]])
@@ -551,9 +550,7 @@ class NodeCore:
                 self._told(peer, peer.amqp.tick(now))
                 peer.touch()
                 self.deadlines.watch(peer)
-        for neighbour in self.neighbours.values():
-            neighbour.tick(now)
-        for part in (self.destination, self.forwarding, self.resume):
+        for part in self.timed:
             part.tick(now)
         if self.meter.tick(now) and self.in_flight is None:  # space may have come back while nothing was committed
             self.room_bytes = self.store.room_bytes()
