@@ -101,22 +101,38 @@ async def test_a_backup_of_a_node_that_takes_messages_is_one_moment_of_it(tmp_pa
         assert await receive_all(children, address, "live") == [str(number) for number in range(1, live + 1)]
 
 
+async def begun_backup(children: Children, data: Path, target: Path) -> Child:
+    """A backup that has begun to write."""
+    child = await children.start("backup", holdfast_command("store", "backup", data, target))
+    partial = target.with_name(f".{target.name}.partial") / "data.mdb"
+    while not partial.exists():
+        assert child.running, child.stderr_text()
+        await asyncio.sleep(0.001)
+    return child
+
+
 async def test_a_backup_that_is_ended_leaves_the_node_and_no_half(tmp_path: Path) -> None:
     await asyncio.to_thread(deep_store, tmp_path / "data")
     async with Children(tmp_path) as children, asyncio.timeout(LIMIT_S):
         await start(children, tmp_path / "data")
-        command = holdfast_command("store", "backup", tmp_path / "data", tmp_path / "copy")
-        child = await children.start("backup", command)
-        partial = tmp_path / ".copy.partial" / "data.mdb"
-        while not partial.exists():
-            assert child.running, child.stderr_text()
-            await asyncio.sleep(0.001)
+        child = await begun_backup(children, tmp_path / "data", tmp_path / "copy")
         child.signal(signal.SIGTERM)
         code = await child.wait(LIMIT_S)
         if code == 0:
             pytest.skip("the backup was done before the signal came")
-        assert not (tmp_path / "copy").exists() and not partial.parent.exists()
+        assert not (tmp_path / "copy").exists() and not (tmp_path / ".copy.partial").exists()
         assert (await store(children, "backup", tmp_path / "data", tmp_path / "copy"))[0] == 0
+
+
+async def test_a_backup_is_not_put_to_sleep_from_the_terminal(tmp_path: Path) -> None:
+    """It would keep from the node all that the node frees, for as long as nobody wakes it."""
+    await asyncio.to_thread(deep_store, tmp_path / "data")
+    async with Children(tmp_path) as children, asyncio.timeout(LIMIT_S):
+        await start(children, tmp_path / "data")
+        child = await begun_backup(children, tmp_path / "data", tmp_path / "copy")
+        child.signal(signal.SIGTSTP)
+        assert await child.wait(LIMIT_S) == 0
+        assert (tmp_path / "copy" / "data.mdb").exists()
 
 
 async def test_what_runs_is_named_and_mistakes_are_one_line(tmp_path: Path) -> None:

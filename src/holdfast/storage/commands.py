@@ -75,7 +75,11 @@ def _compact(args: argparse.Namespace, bar: "_Bar") -> _Told:
 
 
 def _backup(args: argparse.Namespace, bar: "_Bar") -> _Told:
-    told = backup(Path(args.data), Path(args.to), bar)
+    before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # asleep it would keep from the node what that frees
+    try:
+        told = backup(Path(args.data), Path(args.to), bar)
+    finally:
+        signal.signal(signal.SIGTSTP, before)
     answer = {"store": str(told.store), "messages": told.messages, "bytes": told.bytes, "made": told.made}
     line = f"backup {args.to}: store {told.store} as of {told.made}, {told.messages} messages, {told.bytes} bytes"
     return answer, [line], 0
