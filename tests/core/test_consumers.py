@@ -127,6 +127,24 @@ def test_a_drain_is_answered() -> None:
     assert link.credit == 0
 
 
+def test_a_drain_is_answered_to_who_holds_as_much_as_the_node_lets_it() -> None:
+    """Nothing goes out until it settles, so a drain that waited for that would wait for the client (CLIENTS 23)."""
+    rig, _, client = world(limits=Limits(unsettled_max=3))
+    fill(rig, client, 5)
+    link = client.receiver("work", credit=10)
+    rig.settle()
+    assert (client.bodies(), link.credit) == (names(1, 3), 7)
+    link.grant(7, drain=True)
+    rig.settle()
+    assert (client.bodies(), link.credit) == (names(1, 3), 0)
+    client.accept()
+    rig.settle()
+    link.grant(10, drain=True)
+    rig.settle()
+    assert client.bodies() == names(4, 5)
+    assert link.credit == 0
+
+
 @pytest.mark.parametrize("bound", [{"messages_max": 3}, {"bytes_max": 3 * 9}])
 def test_block_parks_and_resumes(bound: dict[str, int]) -> None:
     rig, node, client = world(QueueConfig(name="work", **bound))

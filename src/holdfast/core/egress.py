@@ -118,7 +118,10 @@ class ConsumerLink(Egress):
             return True
         cursor = self.cursor
         queue = cursor.queue
-        if link.credit and (cursor.returned or cursor.position < queue.visible) and not cursor.only_held_back(self):
+        more = cursor.returned or cursor.position < queue.visible
+        # Who holds all that it may gets nothing before it settles, and may be waiting for this answer to do so.
+        full = self.held >= self.core.config.limits.unsettled_max
+        if link.credit and more and not full and not cursor.only_held_back(self):
             return False
         link.drained()
         self.peer.touch()
