@@ -7,6 +7,7 @@ import pytest
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Header, Modified, Rejected, Released
 from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.broker import cursor
 from holdfast.core.config import Limits, QueueConfig
 from support.rig import Client, Node, Rig
 
@@ -472,6 +473,38 @@ def test_a_browser_moves_nothing_and_goes_on() -> None:
     rig.settle()
     fill(rig, client, 1, first=3)
     assert client.bodies(link) == names(1, 3) and node.bodies("work") == names(1, 3)
+
+
+def test_a_browser_is_shown_nothing_that_has_expired() -> None:
+    """By sequence a range is the same messages for as long as they are there (CUSTODY, "Readers")."""
+    rig, _, client = world()
+    sender = client.sender("work")
+    rig.settle()
+    client.send(sender, "brief", header=Header(ttl=500))
+    client.send(sender, "lasting")
+    rig.settle()
+    rig.run(2)
+    link = client.receiver("work", source={"distribution_mode": Symbol("copy")})
+    rig.settle()
+    assert client.bodies(link) == ["lasting"]
+    link = client.reader("work", 1, 3)
+    rig.settle()
+    assert client.bodies(link) == ["brief", "lasting"]
+
+
+def test_a_drain_is_answered_while_a_cursor_holds_too_many_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cursor, "FINISHED_MAX", 2)
+    rig, _, client = world()
+    link = client.receiver("work", name="sub", source={"durable": 2, "expiry_policy": Symbol("never")}, credit=6)
+    rig.settle()
+    fill(rig, client, 8)
+    for position in (1, 3, 5):
+        delivery = client.deliveries[position]
+        link.settle(delivery.delivery_id, delivery.delivery_id, Accepted())
+    rig.settle()
+    link.grant(10, drain=True)
+    rig.settle()
+    assert (client.bodies(link), link.credit) == (names(1, 6), 0)
 
 
 def test_a_durable_subscription_by_link() -> None:

@@ -252,7 +252,7 @@ class Cursor:
     def _ahead(self) -> tuple[int, bytes] | None:
         """The first entry at or after `position` that is visible, below the mark and not finished."""
         queue = self.queue
-        if self.tracked and len(self.finished) >= FINISHED_MAX:
+        if self.halted:
             return None
         limit = min(queue.visible, self.mark_stored) if queue.config.durable else queue.visible
         while self.position < limit:
@@ -282,6 +282,11 @@ class Cursor:
         if self.position < queue.visible:
             self.want_mark()
         return None
+
+    @property
+    def halted(self) -> bool:
+        """Nothing that was never shown is offered until some of what lies below is done."""
+        return self.tracked and len(self.finished) >= FINISHED_MAX
 
     def _skip_to(self, sequence: int) -> None:
         """Numbers that were never stored, or left before, count as finished."""

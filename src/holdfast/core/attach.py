@@ -210,9 +210,7 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
     if source.distribution_mode == COPY or start is not None:
         if held is not None:
             _check_lease(queue, held)
-        reader = ReaderLink(
-            core, peer, link, queue, start=start if start is not None else 0, end=end, settled=presettled
-        )
+        reader = ReaderLink(core, peer, link, queue, start=start, end=end, settled=presettled)
         _attached(link, reader, queue, echoed)
         queue.touch()
         return

@@ -118,7 +118,7 @@ class ConsumerLink(Egress):
             return True
         cursor = self.cursor
         queue = cursor.queue
-        more = cursor.returned or cursor.position < queue.visible
+        more = cursor.returned or (cursor.position < queue.visible and not cursor.halted)
         # Who holds all that it may gets nothing before it settles, and may be waiting for this answer to do so.
         full = self.held >= self.core.config.limits.unsettled_max
         if link.credit and more and not full and not cursor.only_held_back(self):
@@ -163,11 +163,21 @@ class ReaderLink(Egress):
     """Reads `[start, end)` of a queue by sequence and moves nothing; without an end it goes on with what arrives."""
 
     def __init__(
-        self, core: "NodeCore", peer: Peer, link: Sender, queue: Queue, *, start: int, end: int | None, settled: bool
+        self,
+        core: "NodeCore",
+        peer: Peer,
+        link: Sender,
+        queue: Queue,
+        *,
+        start: int | None,
+        end: int | None,
+        settled: bool,
     ) -> None:
         super().__init__(core, peer, link)
+        self.browsing = start is None
+        """By sequence the same range is the same messages, again and again; who browses sees none that has expired."""
         self.queue = queue
-        self.position = start
+        self.position = start or 0
         self.end = end
         self.presettled = settled
         self.ahead: deque[tuple[int, bytes]] = deque()
@@ -192,6 +202,8 @@ class ReaderLink(Egress):
             self.position = sequence + 1
             if self.end is not None and sequence >= self.end:
                 break
+            if self.browsing and self.queue.expired(value):
+                continue
             parts = annotate.for_consumer(value, sequence, None, self.core.clock.steady_ms)
             if too_large(link, parts):
                 self.core.steal(self, f"sequence {sequence} is larger than this link takes", MESSAGE_SIZE_EXCEEDED)
