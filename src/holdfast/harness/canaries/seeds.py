@@ -12,7 +12,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "seen-range-one-off": (21, 50),
     "receipt-of-an-empty-queue": (21, 50),
     "starved-link-asleep": (21, 50),
-    "settled-before-stored": (24, 50),
+    "settled-before-stored": (22, 50),
     "shown-before-stored": (10, 50),
     "producer-forgotten": (131, 300),
     "bound-counts-leaving-twice": (21, 50),
