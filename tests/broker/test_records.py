@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from holdfast.broker import records
 from holdfast.broker.ranges import RangeSet
+from holdfast.broker.tags import TagRing
 from holdfast.errors import StorageError
 
 u64 = st.integers(0, 2**64 - 1)
@@ -32,6 +33,13 @@ def test_producer(epoch: int, used: int, stored: RangeSet) -> None:
 @given(st.binary(min_size=16, max_size=16), u64)
 def test_hop(epoch: bytes, last: int) -> None:
     assert records.unpack_hop(records.pack_hop(epoch, last)) == (epoch, last)
+
+
+@given(st.floats(0, 1e6), st.text(max_size=20), st.integers(0, 2**31), st.integers(0, 99))
+def test_link(hold_s: float, target: str, first: int, more: int) -> None:
+    packed = records.pack_link(hold_s, target, TagRing(100, [(first, first + more)]))
+    seconds, address, tags = records.unpack_link(packed, 100)
+    assert (seconds, address, list(tags)) == (hold_s, target, [(first, first + more)])
 
 
 @given(st.integers(0, 2**32 - 1), st.text(max_size=20))

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.broker import entry, records
 from holdfast.broker.queue import COUNTERS
+from holdfast.broker.tags import TagRing
 from holdfast.errors import StorageError
 from holdfast.storage.check import FINDINGS_MAX, check
 from holdfast.storage.copying import open_quiet
@@ -24,7 +25,7 @@ PLAIN = entry.pack_plain(True, 1, 0, bare_of(10))
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A queue with gaps and large entries, one in custody, a subscription and a producer."""
+    """A queue with gaps and large entries, one in custody, a subscription, a producer, and a link to resume."""
     node = LoneNode(tmp_path / "store")
     node.fill("q", 600)
     node.fill("q", 3, size=LARGE)
@@ -39,6 +40,7 @@ def store(tmp_path: Path) -> Path:
     producer = node.core.catalog.producer("sensor", "q")
     producer.stored.add(1, 40)
     node.core.catalog.put_producer(producer)
+    node.core.work.batch.puts["custody", b"lin"] = records.pack_link(60.0, "q", TagRing(9, [(5, 8)]))
     node.settle()
     node.stop()
     return tmp_path / "store"
@@ -116,6 +118,7 @@ def record(*entries: tuple[int, int, bytes]) -> Change:
         (put(b"tables", row("subscriptions", b"\0\0\0\7s"), bytes(25)), ["subscription 's': there is no queue"]),
         (put(b"tables", row("custody", b"x"), b""), ["table custody: row b'x' cannot be read"]),
         (put(b"tables", row("custody", b"ihub"), b"1"), ["table custody: row b'ihub' cannot be read"]),
+        (put(b"tables", row("custody", b"lin"), bytes(13)), ["table custody: row b'lin' cannot be read"]),
         (put(b"tables", row("origins", b"short"), b""), ["table origins: row b'short' cannot be read"]),
         (put(b"tables", row("producers", b"name"), bytes(16)), ["table producers: row b'name' cannot be read"]),
         (lambda txn, named: txn.put(b"more", b"x"), ["data.mdb: b'more' is not known to this version"]),

@@ -1,4 +1,4 @@
-"""How the small tables are written: queues, cursors, producers, origins, hops (port.TABLES).
+"""How the small tables are written: queues, cursors, producers, origins, hops, links (port.TABLES).
 
 Rules of this file: pure packing, one pair of functions a table; fixed layouts by `struct`, each with its size
 bounded by what its owner bounds.
@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.amqp.codec import decode, encode
 from holdfast.amqp.types import Symbol
 from holdfast.broker.ranges import RangeSet
+from holdfast.broker.tags import TagRing
 from holdfast.errors import RemoteProtocolError, StorageError
 
 PAIRS: Final = Struct(">QQ")
@@ -18,6 +19,7 @@ _PRODUCER: Final = Struct(">QQ")
 _ORIGIN: Final = Struct(">QQdII")
 _HOP: Final = Struct(">16sQ")
 _QUEUE_ID: Final = Struct(">I")
+_LINK: Final = Struct(">dH")
 
 
 def pack_ranges(ranges: RangeSet) -> bytes:
@@ -123,3 +125,15 @@ def pack_hop(epoch: bytes, last: int) -> bytes:
 def unpack_hop(data: bytes) -> tuple[bytes, int]:
     epoch, last = _HOP.unpack(data)
     return epoch, last
+
+
+def pack_link(hold_s: float, target: str, tags: TagRing) -> bytes:
+    """A producer's link that may be resumed: seconds that it is kept, its target's address, what it has stored."""
+    address = target.encode()
+    return _LINK.pack(hold_s, len(address)) + address + tags.pack()
+
+
+def unpack_link(data: bytes, count_max: int) -> tuple[float, str, TagRing]:
+    hold_s, size = _LINK.unpack_from(data)
+    at = _LINK.size + size
+    return hold_s, data[_LINK.size : at].decode(), TagRing.unpack(data[at:], count_max)

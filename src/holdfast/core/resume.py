@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.connection import Receiver, Sender
@@ -19,6 +18,7 @@ from holdfast.amqp.resuming import Act, compare
 from holdfast.amqp.types import Symbol
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
+from holdfast.broker.records import pack_link, unpack_link
 from holdfast.broker.tags import TagRing
 from holdfast.core.peer import Peer
 from holdfast.core.resumable import Incoming, Outgoing, ResumableConsumer, ResumableProducer, Suspendable
@@ -43,8 +43,6 @@ ROW_KIND: Final = b"l"
 
 UNSETTLED_STATE: Final = 2
 """terminus-durability (§3.5.5)."""
-
-_ROW: Final = Struct(">dH")
 
 
 class Resumption:
@@ -246,20 +244,15 @@ class Resumption:
             record = link.record
             tags = record.tags.copy()
             link.note(tags, deliveries)
-            target = record.target.encode()
             record.has_row = True
-            row = _ROW.pack(record.hold_s, len(target)) + target + tags.pack()
+            row = pack_link(record.hold_s, record.target, tags)
             self.core.work.batch.puts["custody", ROW_KIND + record.key] = row
 
     def _load(self, key: bytes, row: bytes) -> None:
         """A durable link of the node's earlier life: suspended from now on."""
         limits = self.core.config.limits
-        hold_s, size = _ROW.unpack_from(row)
-        at = _ROW.size + size
-        tags = TagRing.unpack(row[at:], limits.resume_tags_max)
-        record = Incoming(
-            key, min(hold_s, limits.resume_s_max), target=row[_ROW.size : at].decode(), durable=True, tags=tags
-        )
+        hold_s, target, tags = unpack_link(row, limits.resume_tags_max)
+        record = Incoming(key, min(hold_s, limits.resume_s_max), target=target, durable=True, tags=tags)
         record.has_row = True
         self.incoming[key] = record
         self.ended(record, closed=False)

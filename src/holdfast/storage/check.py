@@ -251,6 +251,8 @@ class _Contents:
             UUID(bytes=value)
         elif kind == b"h":
             records.unpack_hop(value)
+        elif kind == b"l":
+            records.unpack_link(value, len(value))
         else:
             raise ValueError(f"kind {kind!r}")
 
