@@ -136,10 +136,12 @@ def connections(options: argparse.Namespace, directory: Path) -> dict[str, objec
                     absent[peer.name] = str(failed)
                     progress(f"{peer.name}: left out: {failed}")
     finally:
-        for crowd in crowds:
-            crowd.finish()
-        for peer in serving:
-            peer.stop()
+        try:
+            for crowd in crowds:
+                crowd.finish()
+        finally:
+            for peer in serving:
+                peer.stop()
     found = {crowd.peer.name: crowd.rows for crowd in crowds if crowd.peer.name not in absent}
     waits = {name: [row["wait_max_ms"] for row in rows] for name, rows in found.items()}
     own = waits.pop(FIGURE, None)
