@@ -109,6 +109,7 @@ class Idle:
         self.excluded: set[int] = set()
         self.credit = credit
         self.taken: list[int] = []
+        self.run_bytes_max = 65_536
 
     def wants(self) -> int:
         return self.credit - len(self.taken)

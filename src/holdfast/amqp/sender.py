@@ -77,6 +77,11 @@ class Sender(Link):
         self._output = session.connection.tail
 
     @property
+    def frame_payload_max(self) -> int:
+        """The longest payload that goes out in one frame; -1 before the peer's first flow."""
+        return self._payload_max
+
+    @property
     def sendable(self) -> bool:
         """There is credit, the peer's session window is open, and no frame waits for it."""
         session = self.session

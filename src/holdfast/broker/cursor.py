@@ -40,6 +40,10 @@ class Taker(Protocol):
     excluded: set[int]
     """Sequences that this taker has said it cannot use (modified, undeliverable-here)."""
 
+    @property
+    def run_bytes_max(self) -> int:
+        """The longest value that `take_all` may take."""
+
     def wants(self) -> int:
         """How many entries it takes now."""
 
@@ -190,8 +194,12 @@ class Cursor:
         if first >= end:
             return 0
         sequences: Sequence[int]
-        cached = first in queue.cache
-        if cached:
+        found: list[tuple[int, bytes]] = []
+        value = queue.cache.get(first)
+        cached = value is not None
+        if value is not None:
+            if len(value) > taker.run_bytes_max:
+                return 0
             values = _in_memory(queue.cache, first, end)
             sequences = range(first, first + len(values))
         else:
@@ -205,6 +213,7 @@ class Cursor:
             sequences, values = sequences[:lasting], values[:lasting]
         taken = taker.take_all(sequences, values) if values else 0
         if not taken:
+            self.prefetched = found[::-1]
             return 0
         sequences, values = sequences[:taken], values[:taken]
         sizes = list(map(entry.size_of, values))

@@ -63,6 +63,10 @@ class ConsumerLink(Egress):
         """Presettled entries handed out in this turn: finished when it ends."""
         cursor.attach(self)
 
+    @property
+    def run_bytes_max(self) -> int:
+        return self.link.frame_payload_max - annotate.CONSUMER_HEAD_BYTES_MAX
+
     def wants(self) -> int:
         link = self.link
         if not self.peer.writable or not link.sendable:
@@ -92,7 +96,7 @@ class ConsumerLink(Egress):
         link, core = self.link, self.core
         if core.config.telemetry_messages or link.message_bytes_max is not None:
             return 0
-        heads, bodies = annotate.plain_for_consumer(sequences, values)
+        heads, bodies = annotate.plain_for_consumer(sequences, values, self.run_bytes_max)
         taken = link.send_run(heads, bodies, sequences, settled=self.presettled)
         if self.presettled:
             if taken:

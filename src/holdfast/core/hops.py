@@ -203,6 +203,10 @@ class CustodySender:
                 return
         self._send(sequence, value)
 
+    @property
+    def run_bytes_max(self) -> int:
+        return self.sure_bytes
+
     def take_all(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
         if self.core.forwarding.returned or self.blocked:
             return 0
