@@ -260,7 +260,8 @@ def wrong_fields() -> Iterator[Stream]:
     """Each field of each performative with a value of another type, and each mandatory one left out."""
     wrong = {
         "boolean": "x", "ubyte": Described(Symbol("x"), 1), "ushort": -1, "uint": 2**40, "ulong": -1, "string": 7,
-        "symbol": 7, "symbols": 7, "fields": [], "map": [], "unsettled": [], "terminus": 7, "state": 7, "error": 7, "binary": "text",
+        "symbol": 7, "symbols": 7, "fields": [], "map": [], "unsettled": [], "terminus": 7, "state": 7, "error": 7,
+        "binary": "text",
     }  # fmt: skip
     whole: dict[type, Any] = {
         Open: Open("c"), Begin: BEGIN, Attach: sends(), Flow: Flow(0, 1, 0, 1), Transfer: Transfer(0, 0, b"t"),
