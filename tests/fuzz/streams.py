@@ -53,6 +53,7 @@ NOT_ALLOWED = "close amqp:not-allowed"
 ILLEGAL = "close amqp:illegal-state"
 MESSAGE_BYTES_MAX = 1_000_000
 CREDIT = 100
+NAME_BYTES_MAX = 1_024
 """Limits of the node that they are said to."""
 BEGIN = Begin(None, 0, 5_000, 5_000)
 

@@ -19,7 +19,7 @@ from random import Random
 import pytest
 
 from amqp.joined import wire
-from fuzz.streams import CREDIT, MESSAGE_BYTES_MAX, STREAMS, Stream
+from fuzz.streams import CREDIT, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, STREAMS, Stream
 from fuzz.test_streams import judge
 from holdfast.amqp import codec
 from holdfast.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER
@@ -57,6 +57,7 @@ handshakes_max = 500
 handshake_time_out_s = {HANDSHAKE_S}
 message_bytes_max = {MESSAGE_BYTES_MAX}
 credit = {CREDIT}
+name_bytes_max = {NAME_BYTES_MAX}
 output_bytes_max = 1_000_000
 """
 HALVES = [HELLO[:cut] for cut in range(len(AMQP_HEADER) + len(wire(Open("raw"))))] + [

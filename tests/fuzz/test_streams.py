@@ -3,7 +3,7 @@
 import pytest
 
 from amqp.joined import performatives, wire
-from fuzz.streams import CREDIT, MESSAGE_BYTES_MAX, STREAMS, Stream
+from fuzz.streams import CREDIT, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, STREAMS, Stream
 from holdfast.amqp.frames import AMQP_HEADER, SASL_HEADER
 from holdfast.amqp.performatives import Attach, Begin, Close, Detach, Disposition, End, SaslOutcome
 from holdfast.core import events
@@ -56,7 +56,9 @@ def judge(answer: str, heard: bytes, over: bool) -> str | None:
 
 def world() -> tuple[Rig, Node]:
     rig = Rig()
-    return rig, rig.node("hub", limits=Limits(message_bytes_max=MESSAGE_BYTES_MAX, credit=CREDIT))
+    return rig, rig.node(
+        "hub", limits=Limits(message_bytes_max=MESSAGE_BYTES_MAX, credit=CREDIT, name_bytes_max=NAME_BYTES_MAX)
+    )
 
 
 def say(rig: Rig, node: Node, stream: Stream, step: int = 0) -> tuple[bytes, bool]:

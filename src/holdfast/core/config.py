@@ -129,7 +129,7 @@ class Limits:
     attaches_burst: int = 2_000
     output_bytes_max: int = 16 * MIB
     """Answers that a connection has not read."""
-    name_bytes_max: int = 1_024
+    name_bytes_max: int = 16_384
     """A container-id, a hostname, a link's name."""
     requests_max: int = 100
     """Requests to `$management` that one link may have under way."""
