@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-simulator kill-campaign swarm canaries constraints clean
+.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-simulator kill-campaign swarm fuzz canaries constraints clean
 
 setup: $(SETUP)
 
@@ -62,6 +62,13 @@ FIRST ?= 1
 
 swarm: setup
 	$(BIN)/holdfast sim swarm --seeds $(SEEDS) --first-seed $(FIRST)
+
+# `make fuzz STREAMS=100000 SEED=7`; without a seed one is drawn, and printed.
+STREAMS ?= 20000
+SEED ?= 0
+
+fuzz: setup
+	$(BIN)/python -m pytest tests/fuzz -m fuzz -q -s --fuzz-seed $(SEED) --fuzz-streams $(STREAMS)
 
 # Each planted defect must pass the unit tests and be found by the simulator; minutes for each.
 canaries: setup

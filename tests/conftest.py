@@ -31,6 +31,8 @@ StartNode = Callable[..., Awaitable[NodeProcess]]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fuzz-seed", type=int, default=0, help="what the long scan draws from (tests/fuzz)")
+    parser.addoption("--fuzz-streams", type=int, default=20_000, help="how many streams it draws")
     parser.addoption("--canary", metavar="NAME", help="plant this defect first (holdfast.harness.canaries)")
 
 

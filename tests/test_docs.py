@@ -1,13 +1,16 @@
-"""The documents say what is so: every test that docs/GUARANTEES.md names is there."""
+"""The documents say what is so: every test that docs/GUARANTEES.md names is there, and every limit has its default."""
 
 import ast
 import re
+from dataclasses import Field, fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from amqp.client_transcripts import CLIENT_TRANSCRIPTS
 from amqp.transcripts import TRANSCRIPTS
+from holdfast.core.config import Limits
 
 ROOT = Path(__file__).parent.parent
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "GUARANTEES.md").read_text(encoding="utf-8"))
@@ -66,3 +69,11 @@ def test_habits_of_clients_name_tests(number: int, test_names: set[str]) -> None
         assert any(
             title.startswith(client) and re.search(rf"[( ]{number}[,) ]", title) for title in CLIENT_TRANSCRIPTS
         ), f"no conversation of {client} lists {number}"
+
+
+@pytest.mark.parametrize("field", fields(Limits), ids=lambda field: str(field.name))
+def test_a_limit_is_told_with_its_default(field: Field[Any]) -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    found = re.search(rf"^\| `{field.name}` \| ([\d,.]+) \| .*[a-z]", text, re.MULTILINE)
+    assert found is not None, f"{field.name} is not in docs/configuration.md"
+    assert float(found[1].replace(",", "")) == field.default

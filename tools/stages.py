@@ -35,7 +35,8 @@ class Stage:
 
 STAGES = (
     Stage("static", 60, None),
-    Stage("unit", 180, "not interop and not spark and not crash and not sim and not slow"),
+    Stage("unit", 180, "not interop and not spark and not crash and not sim and not fuzz and not slow"),
+    Stage("fuzz", 60, "fuzz and not slow"),
     Stage("interop", 120, "interop and not slow"),
     Stage("spark", 180, "spark and not interop and not crash and not slow"),
     Stage("crash", 120, "crash and not interop and not slow"),

@@ -125,6 +125,8 @@ class Node:
         self.hold_commits = False
         self.refuse = 0
         self.ends: dict[int, End] = {}
+        self.not_read: set[int] = set()
+        """Connections whose reading is paused."""
         self.logs: list[str] = []
         self.records: list[tuple[str, dict[str, Any]]] = []
         self.ever_stored: set[bytes] = set()
@@ -180,6 +182,10 @@ class Node:
                 written = {key: value for key, value in command.fields.items() if value is not None}
                 validate(line | json.loads(json.dumps(written)))
                 self.records.append((command.kind, command.fields))
+            elif isinstance(command, events.PauseReading):
+                self.not_read.add(command.connection)
+            elif isinstance(command, events.ResumeReading):
+                self.not_read.discard(command.connection)
             else:
                 self.stopped = True
 
@@ -529,6 +535,8 @@ class Rig:
         self.wires = [wire for wire in self.wires if not wire.dead]
         for wire in self.wires:
             for end in wire.ends:
+                if end.alive and end.node is not None and end.number in end.node.not_read:
+                    continue
                 if end.alive and end.inbox:
                     moves.append(lambda end=end: self._deliver(end))
                 elif end.alive and end.eof:
@@ -586,7 +594,12 @@ class Rig:
         moves = self._moves()
         if not moves:
             return False
-        busy = [end for wire in self.wires for end in wire.ends if end.alive and end.inbox]
+        busy = [
+            end
+            for wire in self.wires
+            for end in wire.ends
+            if end.alive and end.inbox and not (end.node is not None and end.number in end.node.not_read)
+        ]
         if busy and self.random.random() < 0.4:
             end = self.random.choice(busy)
             self._deliver(end, self.random.randint(1, len(end.inbox)))

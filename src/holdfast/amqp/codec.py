@@ -39,6 +39,9 @@ DEPTH_MAX: Final = 32
 """Lists in lists, maps, arrays and descriptors: more than any known client nests, far from Python's own limit."""
 ELEMENTS_MAX: Final = 1 << 20
 """Elements of one list, map or array."""
+ALIKE_MAX: Final = 64
+"""Keys of one map that Python's hash takes for each other: UUIDs can be made so by the thousand, and each of them is
+compared with all that went before."""
 EMPTY_ELEMENTS_MAX: Final = 1 << 12
 """Elements of an array whose elements take no bytes: a count alone must not fill the memory."""
 NESTED_EMPTY_ELEMENTS_MAX: Final = 255
@@ -65,10 +68,10 @@ class _Malformed(Exception):
 # ------------------------------------------------------------------------------------------------- decoding
 
 
-def decode(data: bytes, offset: int = 0) -> tuple[Any, int]:
+def decode(data: bytes, offset: int = 0, nesting_max: int = DEPTH_MAX) -> tuple[Any, int]:
     """The value at `offset` and the offset after it; RemoteProtocolError (decode-error) for anything else."""
     try:
-        return _read(data, offset, 0)
+        return _read(data, offset, DEPTH_MAX - nesting_max)
     except (_Malformed, struct.error, IndexError, ValueError, TypeError, OverflowError, LocalProtocolError) as error:
         raise RemoteProtocolError(conditions.DECODE_ERROR, f"no AMQP value at byte {offset}: {error}") from None
 
@@ -81,7 +84,7 @@ def _read(data: bytes, pos: int, depth: int) -> tuple[Any, int]:
             raise _Malformed(f"0x{code:02x} is no format code")
         return reader(data, pos + 1, depth)
     if depth >= DEPTH_MAX:
-        raise _Malformed(f"nested deeper than {DEPTH_MAX}")
+        raise _Malformed("nested too deep")
     descriptor, pos = _read(data, pos + 1, depth + 1)
     value, pos = _read(data, pos, depth + 1)
     return Described(descriptor, value), pos
@@ -143,7 +146,7 @@ def _head(data: bytes, pos: int, depth: int, wide: bool) -> tuple[int, int, int]
     if count > ELEMENTS_MAX:
         raise _Malformed(f"{count} elements, the limit is {ELEMENTS_MAX}")
     if depth >= DEPTH_MAX:
-        raise _Malformed(f"nested deeper than {DEPTH_MAX}")
+        raise _Malformed("nested too deep")
     return start, end, count
 
 
@@ -175,6 +178,8 @@ def _map(wide: bool) -> Reader:
             pairs.append((key, value))
         if pos != end:
             raise _Malformed("a map's size and its elements disagree")
+        if count > 2 * ALIKE_MAX:
+            _check_keys(pairs)
         try:
             plain = dict(pairs)
         except TypeError:
@@ -182,6 +187,20 @@ def _map(wide: bool) -> Reader:
         return (plain if len(plain) == len(pairs) else _unusual(pairs)), end
 
     return read
+
+
+def _check_keys(pairs: list[tuple[Any, Any]]) -> None:
+    """Before a dict is made of so many."""
+    hashes = set()
+    count = 0
+    try:
+        for key, _ in pairs:
+            hashes.add(hash(key))
+            count += 1
+    except TypeError:
+        pass  # no dict is made of it, or of no more than those before
+    if count - len(hashes) > ALIKE_MAX:
+        raise _Malformed("a map's keys are alike")
 
 
 def _unusual(pairs: list[tuple[Any, Any]]) -> Pairs:
@@ -199,7 +218,7 @@ def _array(wide: bool) -> Reader:
         descriptors: list[Any] = []
         while code == 0:
             if depth + len(descriptors) >= DEPTH_MAX:
-                raise _Malformed(f"nested deeper than {DEPTH_MAX}")
+                raise _Malformed("nested too deep")
             descriptor, pos = _read(data, pos, depth + 1)
             descriptors.append(descriptor)
             code = data[pos]

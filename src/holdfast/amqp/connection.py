@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.amqp import codec, conditions, fast, runs
+from holdfast.amqp.bounds import Bounds
 from holdfast.amqp.direct import BYTES, DIRECT, Chunk, take
+from holdfast.amqp.effort import ATTACH, BEGIN, BYTES_FREE, FLOW, Enough
 from holdfast.amqp.events import (
     ConnectionClosed,
     ConnEvent,
@@ -60,6 +62,7 @@ from holdfast.amqp.session import OUTGOING_WINDOW, Session, plain_disposition, p
 from holdfast.amqp.settings import Settings
 from holdfast.amqp.states import CLOSING, MAY_SPEAK, TRANSITIONS, State, Step
 from holdfast.amqp.types import Symbol
+from holdfast.amqp.weight import weight
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
 
 __all__ = [
@@ -69,11 +72,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-IDLE_TIME_OUT_MIN_MS: Final = 10
-"""A peer that wants an empty frame more often than every 5 ms is refused (§2.4.5)."""
-
-
-class Connection:
+class Connection(Bounds):
     """One side of a connection.
 
     Server: answers headers, SASL, open and begin by itself. Client: header, SASL, header and open are ready as one
@@ -85,7 +84,7 @@ class Connection:
         self, settings: Settings, *, server: bool, authenticate: Authenticate | None = None, now: float
     ) -> None:
         settings.validate()
-        self.settings = settings
+        super().__init__(settings, server=server, now=now)
         self.server = server
         self.state = State.START
         self.form = DIRECT if settings.decoded else BYTES
@@ -104,8 +103,7 @@ class Connection:
         self._authenticate = authenticate
         self._sasl: ServerSasl | ClientSasl | None = None
         self._expects_header = True
-        self._rest: list[bytes] = []
-        self._rest_bytes = 0
+        self._rest = bytearray()
         self._wanted_bytes = HEADER_BYTES
         self._sessions: dict[int, Session] = {}
         self._remote: dict[int, Session] = {}
@@ -130,23 +128,27 @@ class Connection:
     # ------------------------------------------------------------------------------------------- the surface
 
     def receive(self, data: bytes, now: float) -> list[ConnEvent]:
-        """What these bytes mean, in their order. Any cut of the stream gives the same events."""
+        """What these bytes mean, in their order. Any cut of the stream gives the same events.
+
+        After it `resumes_at` may say that some of them wait; who goes on reading then fills memory.
+        """
         events: list[ConnEvent] = []
         if self.closed:
             return events
         self._heard = now
-        if self._rest:
-            self._rest.append(data)
-            self._rest_bytes += len(data)
-            if self._rest_bytes < self._wanted_bytes:
+        if self._rest or self.resumes_at is not None:
+            self._rest += data
+            if len(self._rest) < self._wanted_bytes or self.resumes_at is not None:
                 return events
-            data = b"".join(self._rest)
-            self._rest = []
+            data, self._rest = bytes(self._rest), bytearray()
+        self._understand(data, events)
+        return events
+
+    def _understand(self, data: bytes, events: list[ConnEvent]) -> None:
         try:
             self._consume(bytes(data), events)
         except RemoteProtocolError as error:
             self._fail(Error(Symbol(error.condition), error.description), events)
-        return events
 
     def receive_frames(self, chunks: Sequence[Chunk], now: float) -> list[ConnEvent]:
         """As `receive`: what a `decoded` peer's chunks mean."""
@@ -169,12 +171,27 @@ class Connection:
                 self._lose(None, events)
             else:
                 self._time_out("the peer has not opened the connection in time", events)
-        elif self._idle_in_s is not None and now >= self._heard + self._idle_in_s:
+        elif self._idle_in_s is not None and now >= self._silent_since() + self._idle_in_s:
             self._time_out(f"nothing came for {self._idle_in_s:g} s", events)
         elif self._idle_out_s is not None and now >= self._spoke + self._idle_out_s and self.usable:
             if not self.output:
                 self.output.append(self.form.empty)
             self._spoke = now
+        return events
+
+    def _silent_since(self) -> float:
+        """What is not read for our own sake is no silence."""
+        return self._heard if self.resumes_at is None else max(self._heard, self.resumes_at)
+
+    def resume(self, now: float) -> list[ConnEvent]:
+        """From `resumes_at` on: what lies unread goes on, perhaps only to wait again."""
+        events: list[ConnEvent] = []
+        if not self.closed and self._effort is not None:
+            self._effort.renew(now)
+            self.resumes_at = None
+            self._heard = now
+            data, self._rest = bytes(self._rest), bytearray()
+            self._understand(data, events)
         return events
 
     def next_deadline(self) -> float | None:
@@ -185,7 +202,7 @@ class Connection:
         if self._handshake_ends is not None:
             moments.append(self._handshake_ends)
         if self._idle_in_s is not None:
-            moments.append(self._heard + self._idle_in_s)
+            moments.append(self._silent_since() + self._idle_in_s)
         if self._idle_out_s is not None and self.usable:
             moments.append(self._spoke + self._idle_out_s)
         return min(moments, default=None)
@@ -193,6 +210,8 @@ class Connection:
     def take_output(self, now: float) -> list[Any]:
         """The chunks to write: bytes, for one writelines; Chunks with `decoded`. [] if none."""
         output = self.output
+        if self._effort is not None and self.resumes_at is None:
+            self._effort.renew(now)
         if not output:
             return []
         self._spoke = now
@@ -285,9 +304,14 @@ class Connection:
             except Fault as fault:
                 at = self._at
                 fault.answer(events)
+            except Enough:
+                at = self._at
+                assert self._effort is not None
+                self._wanted_bytes = 0
+                self.resumes_at = self._effort.resumes_at(self._heard)
+                break
         if at < size and not self.closed:
-            self._rest = [buf[at:]]
-            self._rest_bytes = size - at
+            self._rest += memoryview(buf)[at:]
 
     def _consume_frames(self, buf: bytes, at: int, size: int, events: list[ConnEvent]) -> int:
         """AMQP frames from `at` on: the hot loop. Returns -1 minus the offset where a whole frame lacks.
@@ -296,6 +320,7 @@ class Connection:
         """
         head = FRAME_HEAD.unpack_from
         limit = self.settings.max_frame_size
+        nesting = self.settings.nesting_max
         remote = self._remote
         parse, transfer_code = fast.parse_transfer, fast.TRANSFER
         in_runs = self.settings.runs
@@ -319,17 +344,20 @@ class Connection:
                         if ran > start:
                             at = self._at = ran
                             continue
-                    transfer = parse(buf, body + 3, end) or plain_transfer(buf, body, end)
+                    transfer = parse(buf, body + 3, end) or plain_transfer(buf, body, end, nesting)
                     session.on_transfer(transfer, buf, end, events)
                     if in_runs:
                         runs.learn(session, transfer, buf, start)
                     continue
                 if code == fast.DISPOSITION:
-                    disposition = fast.parse_disposition(buf, body + 3, end) or plain_disposition(buf[body:end])
+                    disposition = fast.parse_disposition(buf, body + 3, end) or plain_disposition(
+                        buf[body:end], nesting
+                    )
                     session.on_disposition(disposition, events)
                     continue
                 if code == fast.FLOW:
-                    session.on_flow(fast.parse_flow(buf, body + 3, end) or plain_flow(buf[body:end]), events)
+                    flow = fast.parse_flow(buf, body + 3, end) or plain_flow(buf[body:end], nesting)
+                    session.on_flow(flow, events)
                     continue
             if body < end:
                 self._on_frame(channel, buf, body, end, events)
@@ -355,13 +383,16 @@ class Connection:
 
     def _on_frame(self, channel: int, buf: bytes, at: int, end: int, events: list[ConnEvent]) -> None:
         """Everything but what the hot loop has taken."""
-        if self.state in CLOSING and buf[at : at + 3] in _STREAM:
+        if self.state is State.CLOSE_SENT and buf[at : at + 3] in _STREAM:
+            self.spend(FLOW)
             return
-        performative, _ = decode_composite(buf[at:end])
+        performative, _ = decode_composite(buf[at:end], 0, self.settings.nesting_max)
+        self.charge(_COSTS.get(type(performative), FLOW) + max(0, end - at - BYTES_FREE))
         if isinstance(performative, Transfer | Flow | Disposition):
             self._on_stream(channel, performative, buf, at, end, events)
         else:
             self._on_performative(channel, performative, events)
+        self.spend(0)
 
     def _on_performative(self, channel: int, performative: object, events: list[ConnEvent]) -> None:
         """What is neither transfer nor flow nor disposition."""
@@ -377,16 +408,19 @@ class Connection:
         if self.settings.handshake_time_out_s is not None and self.state not in CLOSING:
             self._handshake_ends = None
         self.remote_open = opened
+        for what, name in (("container-id", opened.container_id), ("hostname", opened.hostname)):
+            self.check_name(what, name or "")
+        self.keep(weight(opened))
         if opened.max_frame_size < FRAME_SIZE_MIN:
             raise RemoteProtocolError(
                 conditions.INVALID_FIELD, f"max-frame-size {opened.max_frame_size}, {FRAME_SIZE_MIN} is the least"
             )
         self.frame_size_out = min(opened.max_frame_size, self.settings.max_frame_size)
         if opened.idle_time_out:
-            if opened.idle_time_out < IDLE_TIME_OUT_MIN_MS:
+            least_ms = self.settings.peer_idle_time_out_min_s * 1000
+            if opened.idle_time_out < least_ms:
                 raise RemoteProtocolError(
-                    conditions.INVALID_FIELD,
-                    f"idle-time-out {opened.idle_time_out} ms, {IDLE_TIME_OUT_MIN_MS} is the least",
+                    conditions.INVALID_FIELD, f"idle-time-out {opened.idle_time_out} ms, {least_ms:g} is the least"
                 )
             self._idle_out_s = opened.idle_time_out / 2000
             self.deadline_sooner = True
@@ -550,6 +584,7 @@ class Connection:
         self._remote.clear()
 
 
+_COSTS: Final[dict[type[Any], int]] = {Begin: BEGIN, End: BEGIN, Attach: ATTACH, Detach: ATTACH}
 _STREAM: Final = frozenset((fast.TRANSFER, fast.DISPOSITION, fast.FLOW))
 _HANDLERS: Final[dict[type[Any], Any]] = {
     Open: Connection._on_open, Begin: Connection._on_begin, Attach: Connection._on_attach,

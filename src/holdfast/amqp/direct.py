@@ -26,7 +26,7 @@ from holdfast.amqp.frames import (
 from holdfast.amqp.layers import on_header
 from holdfast.amqp.performatives import Accepted, Rejected, Released, decode_composite
 from holdfast.amqp.session import plain_disposition, plain_flow, plain_transfer
-from holdfast.amqp.states import CLOSING
+from holdfast.amqp.states import State
 from holdfast.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -254,10 +254,10 @@ def _take_other(connection: "Connection", chunk: Frame, events: list[ConnEvent])
         raise bad_frame(size, 2, AMQP_FRAME, limit)
     name = _STREAM_NAMES.get(chunk.code)
     if name is not None:
-        if connection.state not in CLOSING:
+        if connection.state is not State.CLOSE_SENT:
             connection._session_on(channel, name)
     elif isinstance(chunk.fields, RemoteProtocolError):
-        if connection.state not in CLOSING or chunk.payload[:3] not in _STREAM_NAMES:
+        if connection.state is not State.CLOSE_SENT or chunk.payload[:3] not in _STREAM_NAMES:
             raise chunk.fields
     elif chunk.fields is not None:
         connection._on_performative(channel, chunk.fields, events)

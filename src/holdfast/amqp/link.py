@@ -35,6 +35,7 @@ class Link:
         "remote_attach",
         "remote_handle",
         "session",
+        "terms_bytes",
     )
 
     role: bool
@@ -48,6 +49,8 @@ class Link:
         self.context: Any = None
         self.local_attach: Attach | None = None
         self.remote_attach: Attach | None = None
+        self.terms_bytes = 0
+        """What the peer's attach holds in memory, counted until the peer has detached."""
         self.attach_sent = False
         self.detach_sent = False
         self.detach_received = False

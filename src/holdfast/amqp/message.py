@@ -32,6 +32,8 @@ _SECTION_SYMBOLS: Final = {
 
 _BODIES: Final = (DATA, SEQUENCE, VALUE)
 
+SECTION_BYTES_MAX: Final = 1 << 24
+"""What is decoded of a section before the bare message, where the caller names no bound."""
 SECTIONS_MAX: Final = 1 << 16
 """Sections of one message (data sections, mostly)."""
 
@@ -58,8 +60,12 @@ def _malformed(text: str) -> RemoteProtocolError:
     return RemoteProtocolError(conditions.DECODE_ERROR, text)
 
 
-def split(payload: bytes) -> Sections:
-    """The parts of a message in transit; see Sections. Raises RemoteProtocolError (decode-error)."""
+def split(payload: bytes, section_bytes_max: int = SECTION_BYTES_MAX) -> Sections:
+    """The parts of a message in transit; see Sections. Raises RemoteProtocolError (decode-error).
+
+    What has to be decoded to get past it has at most `section_bytes_max` bytes a section; else RemoteProtocolError
+    (resource-limit-exceeded).
+    """
     try:
         if payload[0] == 0 and payload[1] == 0x53:
             code = payload[2]
@@ -84,7 +90,7 @@ def split(payload: bytes) -> Sections:
                     return Sections(None, None, (0, end), end)
     except IndexError:
         pass
-    return _split_slowly(payload)
+    return _split_slowly(payload, section_bytes_max)
 
 
 def _skip_map(payload: bytes, at: int) -> int:
@@ -155,7 +161,23 @@ def _section(payload: bytes, at: int) -> tuple[int, int]:
     return code, value_at
 
 
-def _split_slowly(payload: bytes) -> Sections:
+_COMPOUNDS: Final = {0x45: (0, 1), 0xC0: (1, 2), 0xC1: (1, 2), 0xD0: (4, 5), 0xD1: (4, 5)}
+"""Format code of a list or map → bytes of its size field, and of all that the size does not count."""
+
+
+def _check_size(payload: bytes, at: int, bytes_max: int) -> None:
+    """Before the list or map at `at` is decoded: in memory it may take 60 times its bytes."""
+    form = _COMPOUNDS.get(payload[at])
+    if form is None:
+        raise _malformed("a section before the bare message is neither list nor map")
+    width, beside = form
+    size = beside + int.from_bytes(payload[at + 1 : at + 1 + width], "big")
+    if size > bytes_max:
+        text = f"a section before the bare message has {size} bytes, accepted are {bytes_max}"
+        raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+
+
+def _split_slowly(payload: bytes, section_bytes_max: int) -> Sections:
     header: Header | None = None
     delivery_annotations: dict[Any, Any] | None = None
     annotations = _NONE
@@ -167,6 +189,9 @@ def _split_slowly(payload: bytes) -> Sections:
         if code <= before:
             raise _malformed("the sections of the message are out of order")
         before = code
+        if value_at >= size:
+            raise _malformed("the message ends within a section")
+        _check_size(payload, value_at, section_bytes_max)
         value, end = codec.decode(payload, value_at)
         if code == HEADER:
             header = from_described(Described(Ulong(HEADER), value))

@@ -71,9 +71,9 @@ def _write_composite(value: Any, out: bytearray, depth: int) -> None:
     codec.write_list(row[:last], out, depth + 1)
 
 
-def decode_composite(data: bytes, offset: int = 0) -> tuple[Any, int]:
+def decode_composite(data: bytes, offset: int = 0, nesting_max: int = codec.DEPTH_MAX) -> tuple[Any, int]:
     """The composite at `offset` and the offset after it; RemoteProtocolError (decode-error) for anything else."""
-    value, end = codec.decode(data, offset)
+    value, end = codec.decode(data, offset, nesting_max)
     return from_described(value), end
 
 

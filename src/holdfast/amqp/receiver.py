@@ -7,12 +7,14 @@ for one delivery at a time, at most max_message_size bytes.
 from typing import TYPE_CHECKING, Any
 
 from holdfast.amqp import conditions
+from holdfast.amqp.effort import PART
 from holdfast.amqp.events import ConnEvent, Delivery, Drained, ResumeAborted
 from holdfast.amqp.fast import ParsedTransfer
 from holdfast.amqp.faults import LinkFault, SessionFault
 from holdfast.amqp.link import Link
 from holdfast.amqp.performatives import TAG_BYTES_MAX, Attach
 from holdfast.amqp.runs import Shape
+from holdfast.amqp.weight import weight
 from holdfast.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -25,7 +27,9 @@ _new = tuple.__new__
 class _Partial:
     """A delivery of which the last frame is still to come."""
 
-    __slots__ = ("delivery_id", "message_format", "mode", "payload", "resume", "settled", "state", "tag")
+    __slots__ = (
+        "delivery_id", "held_bytes", "message_format", "mode", "payload", "resume", "settled", "state", "tag",
+    )  # fmt: skip
 
     def __init__(self, delivery_id: int, tag: bytes, message_format: int, mode: int | None, resume: bool) -> None:
         self.delivery_id = delivery_id
@@ -36,6 +40,8 @@ class _Partial:
         self.settled = False
         self.state: Any = None
         self.payload = bytearray()
+        self.held_bytes = 0
+        """What it holds of the connection's `partial_bytes`."""
 
 
 class Receiver(Link):
@@ -132,6 +138,7 @@ class Receiver(Link):
     def on_transfer(self, parsed: ParsedTransfer, buf: bytes, end: int, events: list[ConnEvent]) -> None:
         """One transfer frame of this link, whose frame ends at `end`."""
         if self.detach_sent:
+            self.session.connection.spend(PART)
             return
         _, delivery_id, tag, message_format, settled, more, mode, state, resume, aborted, at = parsed
         partial = self.partial
@@ -182,7 +189,7 @@ class Receiver(Link):
         events: list[ConnEvent],
     ) -> None:  # fmt: skip
         if aborted:
-            self.partial = None
+            self._forget_partial()
             if partial.resume:
                 events.append(ResumeAborted(self, partial.tag))
             return
@@ -192,10 +199,12 @@ class Receiver(Link):
             partial.state = state
         if len(partial.payload) + len(part) > self.size_max:
             raise self._too_large()
+        self._hold(partial, len(part) + (weight(state) if state is not None else 0))
         partial.payload += part
         if more:
+            self.session.connection.spend(PART)
             return
-        self.partial = None
+        self._forget_partial()
         if not partial.settled:
             owners = self.session.unsettled_in
             if partial.delivery_id in owners or len(owners) >= self.session.unsettled_max:
@@ -218,6 +227,20 @@ class Receiver(Link):
             text = "our unsettled map was incomplete: accepted are resumed deliveries alone"
             raise LinkFault(self, conditions.NOT_ALLOWED, text)
         raise LinkFault(self, conditions.TRANSFER_LIMIT_EXCEEDED, "a transfer came without credit")
+
+    def _hold(self, partial: _Partial, added_bytes: int) -> None:
+        connection = self.session.connection
+        limit = connection.settings.partial_bytes_max
+        if connection.partial_bytes + added_bytes > limit:
+            text = f"the unfinished deliveries of a connection have at most {limit} bytes here"
+            raise LinkFault(self, conditions.RESOURCE_LIMIT_EXCEEDED, text)
+        connection.partial_bytes += added_bytes
+        partial.held_bytes += added_bytes
+
+    def _forget_partial(self) -> None:
+        if self.partial is not None:
+            self.session.connection.partial_bytes -= self.partial.held_bytes
+            self.partial = None
 
     def _refuse_id(self, delivery_id: int) -> None:
         if delivery_id in self.session.unsettled_in:
@@ -242,7 +265,7 @@ class Receiver(Link):
 
     def _stop(self) -> None:
         self.credit = 0
-        self.partial = None
+        self._forget_partial()
 
     def _take_unsettled(self) -> list[Any]:
         owners = self.session.unsettled_in

@@ -52,7 +52,7 @@ class Sender(Link):
 
     __slots__ = (
         "_delivery_count", "_early", "_form", "_initial_count", "_output", "_payload_max", "_resumed", "_tag_offset",
-        "credit", "drain", "resume_credit", "suspended", "unsettled",
+        "answered_later", "credit", "drain", "resume_credit", "suspended", "unsettled",
     )  # fmt: skip
 
     role = False
@@ -61,6 +61,8 @@ class Sender(Link):
         super().__init__(session, name)
         self.credit = 0
         self.drain = False
+        self.answered_later = False
+        """The answer to a drain is in the session's backlog; one answers all drains before it."""
         self.unsettled: dict[int, Any] = {}
         """delivery-id → context, in the order sent."""
         self.resume_credit = 0
@@ -274,7 +276,9 @@ class Sender(Link):
         self._delivery_count = (self._delivery_count + self.credit) & _SERIAL
         self.credit = 0
         if self.session.backlog:
-            self.session.backlog.append(self)
+            if not self.answered_later:
+                self.answered_later = True
+                self.session.backlog.append(self)
         else:
             self.flow(drain=True)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import codec, conditions, fast
+from holdfast.amqp.effort import FLOW, MISS, STEPS_FOR_ONE
 from holdfast.amqp.events import ConnEvent, CreditChanged, LinkAttached, Outcomes, ReceiverSettled, SessionEnded
 from holdfast.amqp.faults import SessionFault
 from holdfast.amqp.link import Link
@@ -34,6 +35,7 @@ from holdfast.amqp.receiver import Receiver
 from holdfast.amqp.resuming import fit
 from holdfast.amqp.sender import Pending, Sender
 from holdfast.amqp.types import Symbol
+from holdfast.amqp.weight import weight
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -289,11 +291,15 @@ class Session:
             )
         if handle in self.remote_links:
             raise SessionFault(self, conditions.HANDLE_IN_USE, f"handle {handle} is attached already")
+        connection.check_name("a link's name", attach.name)
+        held = weight(attach)
+        connection.keep(held)
         role = not attach.role
         key = (attach.name, role)
         known = self._names.get(key)
         if known is not None and known.remote_attach is None:
             known.remote_handle = handle
+            known.terms_bytes = held
             self.remote_links[handle] = known
             self._on_answer(known, attach, events)
             return
@@ -301,6 +307,7 @@ class Session:
             known._fault(Error(Symbol(conditions.STOLEN), "attached again under this name"), events)
         link: Receiver | Sender = Receiver(self, attach.name) if role else Sender(self, attach.name)
         link.remote_handle = handle
+        link.terms_bytes = held
         self.remote_links[handle] = link
         link.on_attach(attach)
         if len(self.links) > self.handle_max_out:
@@ -344,16 +351,16 @@ class Session:
                 link.on_flow(delivery_count, credit, drain, echo, events)
         elif echo:
             self._write_session_flow()
-        if held_up:
-            self._wake_senders(events)
+        self.connection.spend((2 * FLOW if echo else FLOW) + (FLOW * self._wake_senders(events) if held_up else 0))
 
-    def _wake_senders(self, events: list[ConnEvent]) -> None:
-        """Tell the senders that the window held up that it is open again."""
+    def _wake_senders(self, events: list[ConnEvent]) -> int:
+        """Tell the senders that the window held up that it is open again; how many there were to look at."""
         if self.window_out == 0 or self.backlog:
             self._blocked = True
-            return
+            return 0
         self._blocked = False
         events.extend(CreditChanged(link) for link in self._live if isinstance(link, Sender) and link.credit > 0)
+        return len(self._live)
 
     def on_transfer(self, parsed: fast.ParsedTransfer, buf: bytes, end: int, events: list[ConnEvent]) -> None:
         """A transfer whose payload ends at `end`."""
@@ -387,10 +394,16 @@ class Session:
             last = first
         elif (last - first) & _SERIAL >= _HALF:
             raise SessionFault(self, conditions.INVALID_FIELD, f"a disposition of {first} to {last}")
+        known = self.unsettled_out if role else self.unsettled_in
+        before = len(known)
         if role:
             self._on_outcomes(first, last, settled, state, events)
         elif settled:
             self._on_settled(first, last, events)
+        taken = before - len(known)
+        if first != last or not taken:
+            looked_at = min(((last - first) & _SERIAL) + 1, 2 * before + 1)
+            self.connection.spend((0 if taken else MISS) + (looked_at - taken) // STEPS_FOR_ONE)
 
     def _on_outcomes(self, first: int, last: int, settled: bool, state: Any, events: list[ConnEvent]) -> None:
         """What the peer made of deliveries of ours: an event for each run of one link's."""
@@ -444,6 +457,7 @@ class Session:
         self.run_link = None
         if link is None:
             raise SessionFault(self, conditions.UNATTACHED_HANDLE, f"detach of handle {detach.handle}")
+        self.connection.keep(-link.terms_bytes)
         link._on_detach(detach, events)
 
     def on_end(self, end: End, events: list[ConnEvent]) -> None:
@@ -467,6 +481,11 @@ class Session:
         for link in list(self._live):
             link._finish(False, error, events)
         self.over = True
+        for receiver_or_sender in self.remote_links.values():
+            self.connection.keep(-receiver_or_sender.terms_bytes)
+        self.remote_links.clear()
+        self.links.clear()
+        self._names.clear()
         events.append(SessionEnded(self, error))
 
     # -------------------------------------------------------------------------------------------- inside
@@ -502,6 +521,7 @@ class Session:
             item = backlog[0]
             if isinstance(item, Sender):
                 backlog.popleft()
+                item.answered_later = False
                 item.flow(drain=True)
             elif self.window_out <= 0:
                 self._blocked = True
@@ -547,10 +567,10 @@ def _outcomes(sender: Sender, contexts: list[Any], state: Any, settled: bool, st
     return Outcomes(sender, contexts, state, settled, start, end)
 
 
-def plain_transfer(buf: bytes, at: int, end: int) -> fast.ParsedTransfer:
+def plain_transfer(buf: bytes, at: int, end: int, nesting_max: int = codec.DEPTH_MAX) -> fast.ParsedTransfer:
     """What fast.parse_transfer gives, by the codec."""
     body = buf[at:end]
-    transfer, size = decode_composite(body)
+    transfer, size = decode_composite(body, 0, nesting_max)
     if not isinstance(transfer, Transfer):
         raise RemoteProtocolError(conditions.DECODE_ERROR, "a transfer is due here")
     return (
@@ -559,9 +579,9 @@ def plain_transfer(buf: bytes, at: int, end: int) -> fast.ParsedTransfer:
     )  # fmt: skip
 
 
-def plain_disposition(body: bytes) -> fast.ParsedDisposition:
+def plain_disposition(body: bytes, nesting_max: int = codec.DEPTH_MAX) -> fast.ParsedDisposition:
     """What fast.parse_disposition gives, by the codec."""
-    disposition, _ = decode_composite(body)
+    disposition, _ = decode_composite(body, 0, nesting_max)
     if not isinstance(disposition, Disposition):
         raise RemoteProtocolError(conditions.DECODE_ERROR, "a disposition is due here")
     return (
@@ -569,9 +589,9 @@ def plain_disposition(body: bytes) -> fast.ParsedDisposition:
     )  # fmt: skip
 
 
-def plain_flow(body: bytes) -> fast.ParsedFlow:
+def plain_flow(body: bytes, nesting_max: int = codec.DEPTH_MAX) -> fast.ParsedFlow:
     """What fast.parse_flow gives, by the codec."""
-    flow, _ = decode_composite(body)
+    flow, _ = decode_composite(body, 0, nesting_max)
     if not isinstance(flow, Flow):
         raise RemoteProtocolError(conditions.DECODE_ERROR, "a flow is due here")
     return (

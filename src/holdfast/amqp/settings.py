@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from holdfast.amqp.codec import DEPTH_MAX
+from holdfast.amqp.effort import TURN
 from holdfast.amqp.performatives import Error, Open
 from holdfast.errors import ConfigError
 from holdfast.units import MIB
@@ -29,6 +31,12 @@ class Settings:
     `max_message_size`: bytes of one delivery; a link whose delivery grows larger is detached.
     `handshake_time_out_s`: from the first byte's chance until the peer's open, and from our close to the peer's.
     `unsettled_max`: incoming deliveries of one session that wait for our outcome.
+    `partial_bytes_max`: payload of the connection's deliveries of which the last frame is still to come.
+    `terms_bytes_max`: memory that the peer's open and attaches may hold, until it has detached (weight.py).
+    `name_bytes_max`: of a link's name, a container-id, a hostname.
+    `nesting_max`: lists in lists, maps, arrays and descriptors, of what a frame says; no more than codec.DEPTH_MAX.
+    `peer_idle_time_out_min_s`: the shortest idle-time-out of a peer's that is kept (§2.4.5).
+    `effort_per_s`, `effort_burst`: work that a client may make for us beyond its messages (effort.py). 0: unbounded.
     Client: `mechanism` None (no SASL layer), "ANONYMOUS" or "PLAIN" with `user` and `password`.
     Server: `mechanisms` offered; `sasl_required` False takes a plain AMQP header too, as ANONYMOUS.
     `first_transfer_id`: next-outgoing-id and first delivery-id of our sessions (any number is legal).
@@ -52,6 +60,13 @@ class Settings:
     sessions_max: int = 256
     links_max: int = 4096
     unsettled_max: int = 262_144
+    partial_bytes_max: int = 128 * MIB
+    terms_bytes_max: int = 8 * MIB
+    name_bytes_max: int = 1024
+    nesting_max: int = DEPTH_MAX
+    peer_idle_time_out_min_s: float = 0.01
+    effort_per_s: int = 0
+    effort_burst: int = 0
     offered_capabilities: tuple[str, ...] = ()
     desired_capabilities: tuple[str, ...] = ()
     properties: dict[str, Any] | None = None
@@ -77,6 +92,13 @@ class Settings:
             ("sessions_max", 1, 65536),
             ("links_max", 1, 2**32),
             ("unsettled_max", 1, 2**31),
+            ("partial_bytes_max", 1, 2**63),
+            ("terms_bytes_max", 4096, 2**63),
+            ("name_bytes_max", 1, 65_536),
+            ("nesting_max", 1, DEPTH_MAX),
+            ("peer_idle_time_out_min_s", 0.002, 4_000_000),
+            ("effort_per_s", 0, 2**31),
+            ("effort_burst", TURN if self.effort_per_s else 0, 2**31),
             ("first_transfer_id", 0, 2**32 - 1),
         ):
             value = getattr(self, name)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
+from holdfast.amqp import conditions
 from holdfast.amqp.codec import decode, encode
 from holdfast.amqp.message import Sections
 from holdfast.amqp.types import Described, Symbol
@@ -48,11 +49,15 @@ class Annotations(NamedTuple):
 NO_ANNOTATIONS: Final = Annotations(0, b"", None)
 
 
-def strip(payload: bytes, sections: Sections) -> Annotations:
-    """The message annotations of a payload without ours. RemoteProtocolError where they are no map."""
+def strip(payload: bytes, sections: Sections, bytes_max: int) -> Annotations:
+    """The message annotations of a payload without ours. RemoteProtocolError where they are no map, or too large."""
     first, last = sections.annotations
     if first == last:
         return NO_ANNOTATIONS
+    if last - first > bytes_max:
+        raise RemoteProtocolError(
+            conditions.RESOURCE_LIMIT_EXCEEDED, f"message-annotations: accepted are {bytes_max} bytes"
+        )
     section, _ = decode(payload, first)
     fields = section.value if isinstance(section, Described) else None
     if not isinstance(fields, dict) or len(fields) > ANNOTATIONS_MAX:
@@ -65,8 +70,8 @@ def strip(payload: bytes, sections: Sections) -> Annotations:
     return Annotations(2 * len(kept), items, number if isinstance(number, int) else None)
 
 
-def merge(value: bytes, added: dict[Any, Any]) -> bytes:
-    """An entry whose message annotations were added to (modified, §3.4.5)."""
+def merge(value: bytes, added: dict[Any, Any], bytes_max: int) -> bytes:
+    """An entry whose message annotations were added to (modified, §3.4.5), as far as they stay within `bytes_max`."""
     item = entry.unpack(value)
     fields: dict[Any, Any] = {}
     if item.annotation_count:
@@ -75,9 +80,10 @@ def merge(value: bytes, added: dict[Any, Any]) -> bytes:
             b"\xd1" + size.to_bytes(4, "big") + item.annotation_count.to_bytes(4, "big") + item.annotations
         )
     merged = fields | {key: part for key, part in added.items() if not _ours(key)}
-    if len(merged) <= ANNOTATIONS_MAX:  # modified again and again it may not grow without end
-        fields = merged
-    items = b"".join(encode(key) + encode(part) for key, part in fields.items())
+    items = b"".join(encode(key) + encode(part) for key, part in merged.items())
+    if len(merged) > ANNOTATIONS_MAX or len(items) > bytes_max:
+        return value  # modified again and again it may not grow without end
+    fields = merged
     return entry.repack(item._replace(annotation_count=2 * len(fields), annotations=memoryview(items)))
 
 

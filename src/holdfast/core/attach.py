@@ -16,12 +16,14 @@ from holdfast.broker.address import check_name
 from holdfast.broker.producers import NAME_BYTES_MAX
 from holdfast.broker.queue import Queue
 from holdfast.core import hops, sessions
+from holdfast.core.catalog import TooManyQueues
 from holdfast.core.egress import ConsumerLink, ReaderLink
 from holdfast.core.ingress import ProducerLink
-from holdfast.core.management import MANAGEMENT, OPERATIONS_CREDIT, SUBSCRIPTIONS_MAX, ReplyLink, RequestLink
+from holdfast.core.management import MANAGEMENT
 from holdfast.core.peer import Peer
-from holdfast.core.places import Place, Refusal, address_of, place, plain_address, transmission
+from holdfast.core.places import QUEUE_EFFORT, Place, Refusal, address_of, place, plain_address, transmission
 from holdfast.core.relay import RelayLink
+from holdfast.core.requests import ReplyLink, RequestLink
 from holdfast.core.temporaries import TemporaryQueue
 from holdfast.errors import ConfigError
 
@@ -51,6 +53,7 @@ def answer(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
         link.refuse(conditions.DETACH_FORCED, "detached before it was attached")
         return
     core.resume.reattached(peer, link)
+    queues = core.catalog.next_queue_id
     try:
         if isinstance(link, Receiver):
             _receive(core, peer, link)
@@ -58,8 +61,12 @@ def answer(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
             _send(core, peer, link)
     except Refusal as refusal:
         link.refuse(refusal.condition, refusal.description)
+    except TooManyQueues as error:
+        link.refuse(conditions.RESOURCE_LIMIT_EXCEEDED, str(error))
     except ConfigError as error:
         link.refuse(conditions.INVALID_FIELD, str(error))
+    if core.catalog.next_queue_id != queues:
+        peer.amqp.burden(QUEUE_EFFORT, core.now)
     peer.touch()
 
 
@@ -96,9 +103,9 @@ def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
         link.accept(target=target)
         relay.refill()
     elif address == MANAGEMENT:
-        link.context = RequestLink(core, peer, link)
-        link.accept()
-        link.grant(OPERATIONS_CREDIT)
+        link.context = requests = RequestLink(core, peer, link)
+        link.accept(max_message_size=core.config.limits.request_bytes_max)
+        requests.top_up(core.config.limits.requests_max)
     elif address == sessions.CONTROL_ADDRESS:
         neighbour = _of_neighbour(peer)
         link.context = sessions.ControlReceiver(core, peer, link, neighbour)
@@ -218,9 +225,9 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
     if source.durable and str(source.expiry_policy) == "never":
         name = check_name(link.name)
         found = queue.named.get(name)
-        if found is None and len(queue.named) >= SUBSCRIPTIONS_MAX:
-            text = f"queue {queue.name!r} has {len(queue.named)} subscriptions"
-            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+        full = core.catalog.subscriptions_full(queue) if found is None else None
+        if full is not None:
+            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, full)
         if found is None:
             found = queue.add_cursor(name, "copy", queue.next_sequence)
         if found.mode != "copy":

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from holdfast.amqp import conditions
 from holdfast.amqp.codec import encode
-from holdfast.amqp.message import Sections, split
+from holdfast.amqp.message import SECTION_BYTES_MAX, Sections, split
 from holdfast.amqp.types import Array, Symbol
 from holdfast.broker import entry
 from holdfast.broker.address import NAME_BYTES_MAX
@@ -264,6 +264,6 @@ def read_any(payload: bytes) -> Arrival:
         header is not None and bool(header.durable),
         header.priority if header is not None else entry.PRIORITY_DEFAULT,
         header.ttl if header is not None else None,
-        annotate.strip(payload, sections) if sections.annotations[1] else annotate.NO_ANNOTATIONS,
+        annotate.strip(payload, sections, SECTION_BYTES_MAX) if sections.annotations[1] else annotate.NO_ANNOTATIONS,
         memoryview(payload)[sections.bare :],
     )

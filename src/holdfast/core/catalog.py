@@ -27,6 +27,10 @@ COUNTS_MAX: Final = 10_000
 """Delivery counts kept over a proper stop."""
 
 
+class TooManyQueues(ConfigError):
+    """The bound on their number is reached."""
+
+
 class Tables(EntryReader, Protocol):
     """What the core asks of a store that is open."""
 
@@ -57,6 +61,7 @@ class Catalog:
         self.budget = Budget(config.limits.cache_bytes)
         self.queues: dict[str, Queue] = {}
         self.producers: dict[bytes, Producer] = {}
+        """The one longest idle first."""
         self.origins: dict[UUID, Origin] = {}
         self.identities: dict[str, int] = {}
         """By destination: the next number of an identity given here."""
@@ -118,9 +123,9 @@ class Catalog:
                 queue.reclaim()
             elif queue.shared.tracked:  # its last subscription was deleted, and what that kept had not all left
                 queue.untrack()
-        for key, data in store.table("producers"):
+        producers = [(records.unpack_producer(data), key) for key, data in store.table("producers")]
+        for (epoch, used_ms, stored_numbers), key in sorted(producers, key=lambda item: item[0][1]):
             producer_name, _, address = key.decode().partition("\0")
-            epoch, used_ms, stored_numbers = records.unpack_producer(data)
             self.producers[key] = Producer(producer_name, address, epoch, used_ms, stored_numbers)
         for key, data in store.table("origins"):
             origin = UUID(bytes=key)
@@ -187,7 +192,7 @@ class Catalog:
         """A new queue; its record goes with this turn's batch. ConfigError at the bound on their number."""
         if len(self.queues) >= self.config.limits.queues_max:
             most = self.config.limits.queues_max
-            raise ConfigError(f"queue {config.name!r}: found {len(self.queues)} queues, accepted is at most {most}")
+            raise TooManyQueues(f"queue {config.name!r}: found {len(self.queues)} queues, accepted is at most {most}")
         queue = self._make(config, self.next_queue_id, self.new_uuid())
         self._store(queue)
         return queue
@@ -222,6 +227,14 @@ class Catalog:
         del self.leaving[queue_id]
         self.work.batch.puts.pop(("node", records.leaving_key(queue_id)), None)
         self.work.batch.deletes.append(("node", records.leaving_key(queue_id)))
+
+    def subscriptions_full(self, queue: Queue) -> str | None:
+        """Why `queue` gets no further subscription; None where it may."""
+        limits = self.config.limits
+        if len(queue.named) >= limits.queue_subscriptions_max:
+            return f"queue {queue.name!r} has {len(queue.named)} subscriptions, the most that one may have"
+        total = sum(len(each.named) for each in self.queues.values())
+        return f"{total} subscriptions are here, the most there may be" if total >= limits.subscriptions_max else None
 
     def local(self, name: str) -> Queue | None:
         """The queue of that name; made where the node makes what clients name. None where there is none."""
@@ -260,9 +273,8 @@ class Catalog:
         if producer is not None:
             return producer
         if len(self.producers) >= self.config.limits.producers_max:
-            idle = [item for item in self.producers.values() if item.holder is None]
-            if idle:
-                oldest = min(idle, key=lambda item: item.used_ms)
+            oldest = next((item for item in self.producers.values() if item.holder is None), None)
+            if oldest is not None:
                 self._forget_producer(oldest.key)
         self.producers[made.key] = made
         return made
@@ -274,6 +286,8 @@ class Catalog:
 
     def put_producer(self, producer: Producer) -> None:
         producer.used_ms = self.clock.wall_ms
+        if self.producers.pop(producer.key, None) is not None:
+            self.producers[producer.key] = producer  # ordered by use
         record = records.pack_producer(producer.epoch, producer.used_ms, producer.stored)
         self.work.batch.puts["producers", producer.key] = record
 

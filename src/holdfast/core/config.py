@@ -103,9 +103,45 @@ class Limits:
     """Bounds of a node; each is reached with one clear line, never with growth without end."""
 
     connections_max: int = 2_000
-    queues_max: int = 20_000
-    message_bytes_max: int = 64 * MIB
+    address_connections_max: int = 1_500
+    """Connections from one remote address."""
+    handshakes_max: int = 500
+    """Connections that have not opened yet; for one more the oldest of them goes."""
+    handshake_time_out_s: float = 10.0
+    """What a peer has for header, login and open, and for its close once we closed."""
     idle_time_out_s: float = 60.0
+    peer_idle_time_out_min_s: float = 0.1
+    """The shortest idle-time-out of a peer's that is kept: half of it is how often it wants an empty frame."""
+    frame_bytes_max: int = 65_536
+    nesting_max: int = 32
+    """Lists in lists, maps, arrays and descriptors, of what frames say; messages are passed on unread."""
+    sessions_max: int = 256
+    """Of one connection; so are those down to `name_bytes_max`."""
+    links_max: int = 4_096
+    incoming_unsettled_max: int = 262_144
+    """Deliveries of one session that wait for our outcome."""
+    partial_bytes_max: int = 128 * MIB
+    """Payload of deliveries of which the last frame is still to come."""
+    terms_bytes_max: int = 8 * MIB
+    """Memory that a peer's open and attaches hold."""
+    attaches_per_s: int = 1_000
+    """Work that a connection may ask for, counted in attaches (amqp/effort.py); what is more waits."""
+    attaches_burst: int = 2_000
+    output_bytes_max: int = 16 * MIB
+    """Answers that a connection has not read."""
+    name_bytes_max: int = 16_384
+    """A container-id, a hostname, a link's name."""
+    requests_max: int = 100
+    """Requests to `$management` that one link may have under way."""
+    request_bytes_max: int = 65_536
+    peer_log_lines_per_s: int = 20
+    """Lines about clients, all together."""
+    queues_max: int = 20_000
+    subscriptions_max: int = 20_000
+    queue_subscriptions_max: int = 1_000
+    message_bytes_max: int = 64 * MIB
+    annotation_bytes_max: int = 65_536
+    """A message's annotations, which the node reads and keeps."""
     credit: int = 4_000
     """Deliveries that a producer's link may have under way."""
     cache_bytes: int = 8 * MIB
@@ -131,6 +167,39 @@ class Limits:
     resume_s_max: float = 300.0
     """Seconds that a link which was not closed may wait to be resumed, whatever its terminus asks for."""
 
+    def validate(self) -> None:
+        """Raises ConfigError that names the key."""
+        for key, (low, high) in _LIMITS_WITHIN.items():
+            value = getattr(self, key)
+            if not low <= value <= high:
+                raise ConfigError(f"limits {key}: found {value!r}, accepted is {low:g} to {high:g}")
+        if self.partial_bytes_max < self.message_bytes_max:
+            raise ConfigError(
+                f"limits partial_bytes_max: found {self.partial_bytes_max}, accepted is at least message_bytes_max "
+                f"({self.message_bytes_max})"
+            )
+
+
+_LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
+    "handshake_time_out_s": (0.1, 3_600),
+    "idle_time_out_s": (0.1, 86_400),
+    "peer_idle_time_out_min_s": (0.002, 60),
+    "frame_bytes_max": (512, 65_536),
+    "nesting_max": (8, 32),
+    "sessions_max": (1, 65_536),
+    "links_max": (1, 2**24),
+    "incoming_unsettled_max": (1, 2**30),
+    "terms_bytes_max": (65_536, 2**40),
+    "attaches_per_s": (1, 1_000_000),
+    "attaches_burst": (50, 1_000_000),
+    "output_bytes_max": (65_536, 2**40),
+    "name_bytes_max": (256, 65_536),
+    "requests_max": (1, 10_000),
+    "request_bytes_max": (1_024, MIB),
+    "annotation_bytes_max": (1_024, 16 * MIB),
+}
+"""What Limits accept beyond "above 0": clients fail below, and AMQP or the node's own forms end above."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
@@ -155,6 +224,7 @@ class NodeConfig:
     def validate(self) -> None:
         """Raises ConfigError at the first key that is wrong."""
         check_name(self.name)
+        self.limits.validate()
         for role in self.roles:
             _one_of("node roles", role, ROLES)
         _positive("telemetry interval_s", self.telemetry_interval_s)

@@ -9,6 +9,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 
 from holdfast.amqp import connection as amqp
+from holdfast.amqp.effort import ATTACH
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.core import events, sessions
 from holdfast.core.containers import answer_open
@@ -21,9 +22,19 @@ if TYPE_CHECKING:
 
 def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
     """A transport is up: its engine, with what we say of ourselves, and the session that dialled it."""
+    limits = core.config.limits
     common: dict[str, Any] = {
         "container_id": core.config.name,
-        "max_message_size": core.config.limits.message_bytes_max,
+        "max_frame_size": limits.frame_bytes_max,
+        "nesting_max": limits.nesting_max,
+        "max_message_size": limits.message_bytes_max,
+        "channel_max": limits.sessions_max - 1,
+        "sessions_max": limits.sessions_max,
+        "links_max": limits.links_max,
+        "unsettled_max": limits.incoming_unsettled_max,
+        "partial_bytes_max": limits.partial_bytes_max,
+        "terms_bytes_max": limits.terms_bytes_max,
+        "name_bytes_max": limits.name_bytes_max,
         "decoded": event.decoded,
         "runs": True,
     }
@@ -54,7 +65,11 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
             offered_capabilities=(sessions.CAPABILITY, ANONYMOUS_RELAY),
             properties=told,
             answer_open=lambda theirs, ours: answer_open(core, theirs, ours),
-            idle_time_out_s=core.config.limits.idle_time_out_s,
+            idle_time_out_s=limits.idle_time_out_s,
+            handshake_time_out_s=limits.handshake_time_out_s,
+            peer_idle_time_out_min_s=limits.peer_idle_time_out_min_s,
+            effort_per_s=limits.attaches_per_s * ATTACH,
+            effort_burst=limits.attaches_burst * ATTACH,
             sasl_required=bool(core.config.users) or not event.loopback,
         )
         engine = amqp.Connection(
@@ -73,8 +88,13 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
     if event.neighbour is not None:
         core.neighbours[event.neighbour].connected(peer)
     peer.touch()
-    if core.stopping or len(core.connections) > core.config.limits.connections_max:
-        core.drop(peer, "the node is stopping" if core.stopping else "too many connections")
+    refused = core.guard.came(peer) if not peer.dialled else None
+    if core.stopping:
+        refused = "the node is stopping"
+    elif len(core.connections) > limits.connections_max and not peer.dialled:
+        refused = f"{limits.connections_max} connections, the most there may be"
+    if refused is not None:
+        core.drop(peer, refused)
 
 
 def _authenticator(core: "NodeCore", *, loopback: bool) -> Callable[[str, str | None, str | None], bool]:
@@ -94,6 +114,7 @@ def _authenticator(core: "NodeCore", *, loopback: bool) -> Callable[[str, str | 
 
 def welcome(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:
     """The peer said who it is: a neighbour whose session begins, or else a client."""
+    core.guard.opened(peer)
     if not peer.amqp.usable:  # closed before it was open: the node is stopping
         return
     name = str(event.open.container_id)

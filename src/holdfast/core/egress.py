@@ -194,12 +194,14 @@ class ReaderLink(Egress):
         """Sends what credit and the connection allow; ends the link at the end of its range."""
         link = self.link
         given = 0
-        while given < BROWSE_LIMIT and not link.detached and not self._over():
+        limit = min(BROWSE_LIMIT, self.core.config.limits.unsettled_max - len(link.unsettled))
+        while given < limit and not link.detached and not self._over():
             if not self.peer.writable or not link.sendable or not link.credit:
+                self.ahead.clear()  # it may be a megabyte, and there may be thousands of such links
                 return
             if not self.ahead:
-                found = self.queue.read(self.position, count_max=READ_COUNT, bytes_max=READ_BYTES)
-                self.ahead.extend(found)
+                count = min(READ_COUNT, link.credit)
+                self.ahead.extend(self.queue.read(self.position, count_max=count, bytes_max=READ_BYTES))
             if not self.ahead:
                 break
             sequence, value = self.ahead.popleft()
@@ -222,8 +224,13 @@ class ReaderLink(Egress):
             link.detach(closed=True)
             self.peer.touch()
             self.core.forget_link(link)
-        elif given >= BROWSE_LIMIT:
-            self.queue.touch()
+        elif given >= limit:
+            self.ahead.clear()
+            if limit == BROWSE_LIMIT:
+                self.queue.touch()
+            elif link.drain:  # what is not settled is all that it may hold
+                link.drained()
+                self.peer.touch()
         elif link.drain:
             link.drained()
             self.peer.touch()
@@ -243,6 +250,7 @@ class ReaderLink(Egress):
         return False
 
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
+        self.queue.touch()
         if not settled:
             self.link.settle(first, last, state if state is not None else Accepted())
             self.peer.touch()

@@ -13,6 +13,7 @@ from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
 from holdfast.core.catalog import DEAD_LETTERS
+from holdfast.units import MIB
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 REASON: Final = Symbol("x-opt-dead-letter-reason")
 DEAD_FROM: Final = Symbol("x-opt-dead-letter-from")
 REASON_CHARACTERS_MAX: Final = 500
+DEATH_BYTES_MAX: Final = 4_096
+"""What a dead letter says of its end, beside annotations at their bound."""
+REWRITTEN_BYTES_MAX: Final = 4 * MIB
+"""Of entries that one disposition annotates: they are in memory together until the turn is on disk."""
 
 
 def reject(core: "NodeCore", cursor: Cursor, sequences: list[int], state: Rejected) -> None:
@@ -43,7 +48,8 @@ def reject(core: "NodeCore", cursor: Cursor, sequences: list[int], state: Reject
 
 def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> None:
     reason = reason[:REASON_CHARACTERS_MAX]
-    item = entry.unpack(annotate.merge(value, {REASON: reason, DEAD_FROM: place}))
+    bytes_max = core.config.limits.annotation_bytes_max + DEATH_BYTES_MAX
+    item = entry.unpack(annotate.merge(value, {REASON: reason, DEAD_FROM: place}, bytes_max))
     notes, count = item.annotations, item.annotation_count
     dead = entry.pack(
         flags=item.flags & entry.DURABLE,
@@ -58,16 +64,26 @@ def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> None
 
 
 def annotate_entries(core: "NodeCore", queue: Queue, sequences: list[int], added: dict[Any, Any]) -> None:
-    """Message annotations of modified are merged into what is stored (CLIENTS 21)."""
+    """Message annotations of modified are merged into what is stored (CLIENTS 21), as far as there is room.
+
+    Past a bound, on a full disk, and of a disposition past `REWRITTEN_BYTES_MAX`, an entry goes back as it was.
+    """
+    left_bytes = REWRITTEN_BYTES_MAX
     for sequence in sequences:
         value = queue.value(sequence)
         if value is None:
             continue
-        merged = annotate.merge(value, added)
+        merged = annotate.merge(value, added, core.config.limits.annotation_bytes_max)
+        left_bytes -= len(merged)
+        if left_bytes < 0 or (queue.config.durable and not core.has_room(len(merged))):
+            break
+        if merged is value:
+            continue
         queue.bytes_held += entry.size_of(merged) - entry.size_of(value)
         queue.uncache(sequence)
         if queue.config.durable:
             core.work.batch.appends.append((queue.queue_id, sequence, merged))
+            core.work.batch.bytes_appended += len(merged)
             queue.touch_counters()
             core.turn.rewritten.add((queue, sequence))
             if core.catalog.budget.take(len(merged)):

@@ -154,6 +154,20 @@ class CloseConnection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PauseReading:
+    """Read nothing more of the connection until `ResumeReading`; what was read already may still be handed in."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeReading:
+    """Read the connection again."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Connect:
     """Dial the neighbour of that name; answer with ConnectionOpened or ConnectFailed."""
 
@@ -189,4 +203,4 @@ class Stopped:
     """After `Stopping`: every peer was told and nothing is left to commit; the driver may exit."""
 
 
-Command = SendBytes | CloseConnection | Connect | Commit | Record | Log | Stopped
+Command = SendBytes | CloseConnection | PauseReading | ResumeReading | Connect | Commit | Record | Log | Stopped

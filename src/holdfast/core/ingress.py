@@ -161,7 +161,7 @@ class ProducerLink(Ingress):
         """Remembers the header before a bare message, if it has nothing that an entry would keep."""
         self._plain_starts = ()
         try:
-            sections = split(payload)
+            sections = split(payload, self.core.config.limits.annotation_bytes_max)
         except RemoteProtocolError:
             return
         header = sections.header
@@ -184,8 +184,9 @@ class ProducerLink(Ingress):
         core = self.core
         payload = delivery.payload
         try:
-            sections = split(payload)
-            notes = annotate.strip(payload, sections) if sections.annotations[1] else annotate.NO_ANNOTATIONS
+            told_max = core.config.limits.annotation_bytes_max
+            sections = split(payload, told_max)
+            notes = annotate.strip(payload, sections, told_max) if sections.annotations[1] else annotate.NO_ANNOTATIONS
             if sections.delivery_annotations is not None and notes.number is None:
                 number: Any = sections.delivery_annotations.get(annotate.NUMBER)
             else:

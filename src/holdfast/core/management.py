@@ -8,28 +8,19 @@ once it is on disk. An operation that is not known is 400, a name that is not kn
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.amqp import conditions
-from holdfast.amqp.connection import Delivery, Sender
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Error, Properties
-from holdfast.amqp.types import Int, Symbol, Ulong
+from holdfast.amqp.types import Ulong
 from holdfast.broker.address import check_name
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.core.catalog import DEAD_LETTERS, WAITING
 from holdfast.core.config import QueueConfig
-from holdfast.core.egress import Egress, too_large
-from holdfast.core.ingress import ACCEPTED, Ingress, rejection
-from holdfast.core.peer import Peer
-from holdfast.core.report import page_of_queues, queue_map, status
-from holdfast.errors import ConfigError, RemoteProtocolError
+from holdfast.core.report import QUEUES_A_PAGE, page_of_queues, queue_map, status
+from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
 
 MANAGEMENT: Final = "$management"
-OPERATIONS_CREDIT: Final = 100
-SUBSCRIPTIONS_MAX: Final = 1_000
 SUBSCRIPTIONS_A_PAGE: Final = 200
 """With so many in an answer to QUERY the next queue's wait for the next page."""
 LEASE_S: Final = (1.0, 3_600.0)
@@ -218,8 +209,9 @@ def subscription_open(core: "NodeCore", name: str, arguments: dict[str, Any]) ->
     cursor = queue.named.get(name)
     status = 200
     if cursor is None:
-        if len(queue.named) >= SUBSCRIPTIONS_MAX:
-            raise Refused(409, f"queue {queue.name!r} has {len(queue.named)} subscriptions")
+        full = core.catalog.subscriptions_full(queue)
+        if full is not None:
+            raise Refused(409, full)
         if mode == "take":
             if queue.taken_by is not None:
                 raise Refused(409, f"queue {queue.name!r} is taken by subscription {queue.taken_by!r}")
@@ -333,89 +325,10 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
 }
 
 
-# ------------------------------------------------------------------------------------------------ links
-
-
-class ReplyLink(Egress):
-    """A client's receiver on `$management`; its target address is the name that requests reply to."""
-
-    def __init__(self, core: "NodeCore", peer: Peer, link: Sender, reply_to: str) -> None:
-        super().__init__(core, peer, link)
-        self.reply_to = reply_to
-        self.waiting: list[bytes] = []
-        core.reply_links[peer, reply_to] = self
-
-    def reply(self, payload: bytes) -> None:
-        if len(self.waiting) < OPERATIONS_CREDIT:
-            self.waiting.append(payload)
-        self.credited()
-
-    def credited(self) -> None:
-        while self.waiting and not self.link.detached and self.link.credit > 0:
-            payload = self.waiting.pop(0)
-            if too_large(self.link, (payload,)):
-                error = Error(Symbol(conditions.MESSAGE_SIZE_EXCEEDED), "the answer is larger than this link takes")
-                self.link.detach(closed=True, error=error)
-            else:
-                self.link.send(payload, context=None, settled=True)
-            self.peer.touch()
-        if self.link.drain and not self.link.detached:
-            self.link.drained()
-            self.peer.touch()
-
-    def gone(self, unsettled: list[Any]) -> None:
-        if self.core.reply_links.get((self.peer, self.reply_to)) is self:
-            del self.core.reply_links[self.peer, self.reply_to]
-
-
-class RequestLink(Ingress):
-    """A client's sender to `$management`."""
-
-    def delivered(self, delivery: Delivery) -> None:
-        outcome: object = ACCEPTED
-        try:
-            self._request(Message.decode(delivery.payload))
-        except RemoteProtocolError as error:
-            outcome = rejection(error.condition, error.description)
-        if not delivery.settled:
-            self.settle([delivery.delivery_id], outcome)
-        self.top_up(OPERATIONS_CREDIT)
-
-    def _request(self, message: Message) -> None:
-        properties = message.properties or Properties()
-        told = {str(key): value for key, value in (message.application_properties or {}).items()}
-        arguments = message.value if isinstance(message.value, dict) else {}
-        kind, operation, name = (str(told.get(key) or "") for key in ("type", "operation", "name"))
-        core = self.core
-        try:
-            function = OPERATIONS.get((kind, operation))
-            if function is None:
-                known = ", ".join(f"{operation} of {kind}" for kind, operation in OPERATIONS)
-                raise Refused(400, f"{operation!r} of {kind!r}: accepted is {known}")
-            answer = function(core, name, {str(key): value for key, value in arguments.items()})
-        except Refused as refused:
-            answer = refused.answer
-        if isinstance(answer, Later):
-            answer.answer = lambda ended: self._answer(properties, ended)
-        else:
-            self._answer(properties, answer)
-
-    def _answer(self, properties: Properties, answer: Answer) -> None:
-        core = self.core
-        reply = Message(
-            properties=Properties(
-                to=properties.reply_to,
-                correlation_id=properties.correlation_id
-                if properties.correlation_id is not None
-                else properties.message_id,
-            ),
-            application_properties={"statusCode": Int(answer.status), "statusDescription": answer.description},
-            value=answer.body,
-        ).encode()
-        link = core.reply_links.get((self.peer, str(properties.reply_to)))
-        if link is None:
-            return
-        if answer.stored:
-            core.turn.then.append(lambda: link.reply(reply))
-        else:
-            link.reply(reply)
+def cost_of(core: "NodeCore", operation: str) -> int:
+    """What an operation costs at most, in queues told."""
+    if operation in ("STATUS", "QUERY"):
+        return QUEUES_A_PAGE + (len(core.catalog.queues) + len(core.catalog.origins)) // 10
+    if operation == "SKIP":
+        return 1 + len(core.catalog.origins)
+    return 1 + len(core.catalog.producers) // 100 if operation == "DELETE" else 1

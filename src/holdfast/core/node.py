@@ -24,12 +24,13 @@ from holdfast.core.destination import Destination
 from holdfast.core.doors import open_door, welcome
 from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
 from holdfast.core.forwarding import Forwarding
+from holdfast.core.guard import Guard
 from holdfast.core.hops import CustodyReceiver, CustodySender
 from holdfast.core.ingress import Ingress, ProducerLink
-from holdfast.core.management import ReplyLink
 from holdfast.core.peer import Peer
 from holdfast.core.relay import RelayLink
 from holdfast.core.report import Meter, message_fields
+from holdfast.core.requests import ReplyLink, RequestLink, serve
 from holdfast.core.resume import Resumption
 from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn import Turn
@@ -77,6 +78,7 @@ class NodeCore:
         self.commands: list[events.Command] = []
         self.connections: dict[int, Peer] = {}
         self.deadlines = Deadlines(self.connections)
+        self.guard = Guard(self)
         self.touched: dict[Peer, None] = {}
         self.refills: dict[ProducerLink | CustodyReceiver | RelayLink, None] = {}
         self.retire_at: float | None = None
@@ -85,6 +87,8 @@ class NodeCore:
         self.drains: dict[ConsumerLink, None] = {}
         self._producers: dict[Queue, dict[ProducerLink, None]] = {}
         self._readers: dict[Queue, dict[ReaderLink, None]] = {}
+        self.requests: dict[RequestLink, None] = {}
+        """Links of `$management` with requests that wait, in the order in which they are served."""
         self.reply_links: dict[tuple[Peer, str], ReplyLink] = {}
         self.custody_receivers: dict[bytes, CustodyReceiver] = {}
         self.hop_stored: dict[bytes, tuple[bytes, int]] = dict(self.catalog.hops)
@@ -102,7 +106,13 @@ class NodeCore:
         self.resume = Resumption(self)
         self.forwarding = Forwarding(self)
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
-        self.timed: list[Timed] = [*self.neighbours.values(), self.destination, self.forwarding, self.resume]
+        self.timed: list[Timed] = [
+            *self.neighbours.values(),
+            self.destination,
+            self.forwarding,
+            self.resume,
+            self.guard,
+        ]
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
         self.record("node", {"event": "started", "store": str(self.store_uuid), "resident_bytes": None})
@@ -119,11 +129,13 @@ class NodeCore:
                 if peer.neighbour is not None:
                     peer.neighbour.heard_at = now
                 if isinstance(event, events.BytesReceived):
-                    self._told(peer, peer.amqp.receive(event.data, now))
+                    self.told(peer, peer.amqp.receive(event.data, now))
                 else:
-                    self._told(peer, peer.amqp.receive_frames(event.frames, now))
+                    self.told(peer, peer.amqp.receive_frames(event.frames, now))
                 if peer.amqp.deadline_sooner:
                     self.deadlines.watch(peer)
+                if peer.amqp.resumes_at is not None:
+                    self.guard.waits(peer)
                 peer.touch()
         elif isinstance(event, events.TurnEnded):
             self._end_turn(event)
@@ -136,7 +148,7 @@ class NodeCore:
 
     def next_deadline(self) -> float | None:
         """When `TimerFired` is wanted at the latest, on `now`'s scale."""
-        if (self.work.busy or self.chores.busy) and self.in_flight is None:
+        if self.requests or ((self.work.busy or self.chores.busy) and self.in_flight is None):
             return self.now
         moments = [self.deadlines.first(), *[part.next_deadline() for part in self.timed]]
         if self.in_flight is None:
@@ -151,7 +163,7 @@ class NodeCore:
         elif isinstance(event, events.ConnectionLost):
             peer = self.connections.pop(event.connection, None)
             if peer is not None:
-                self._told(peer, peer.amqp.transport_lost())
+                self.told(peer, peer.amqp.transport_lost())
                 self._peer_gone(peer, event.reason)
                 self.touched.pop(peer, None)
         elif isinstance(event, events.ConnectFailed):
@@ -159,10 +171,7 @@ class NodeCore:
         elif isinstance(event, (events.WritingPaused, events.WritingResumed)):
             peer = self.connections.get(event.connection)
             if peer is not None:
-                peer.writable = isinstance(event, events.WritingResumed)
-                if peer.writable:
-                    for link in list(peer.egress):
-                        link.credited()
+                self.guard.writing(peer, isinstance(event, events.WritingResumed))
         elif isinstance(event, events.CommitRefused):
             self._refused(event)
         elif isinstance(event, events.ForwardingChanged):
@@ -183,14 +192,15 @@ class NodeCore:
 
     def drop(self, peer: Peer, reason: str) -> None:
         """Ends a connection at once; what was under way on it is lost, and goes again."""
-        self.log("INFO", f"{peer.name}: connection ended: {reason}")
+        self.guard.log(peer, "INFO", f"connection ended: {reason}")
         if self.connections.pop(peer.number, None) is not None:
             self.commands.append(events.CloseConnection(connection=peer.number, abort=True))
-            self._told(peer, peer.amqp.transport_lost())
+            self.told(peer, peer.amqp.transport_lost())
             self._peer_gone(peer, reason)
             self.touched.pop(peer, None)
 
     def _peer_gone(self, peer: Peer, reason: str) -> None:
+        self.guard.left(peer)
         if peer.neighbour is not None:
             peer.neighbour.lost(peer, reason)
         elif peer.dialled:
@@ -199,7 +209,7 @@ class NodeCore:
 
     # ------------------------------------------------------------------------------------------------ the wire
 
-    def _told(self, peer: Peer, told: list[amqp.ConnEvent]) -> None:
+    def told(self, peer: Peer, told: list[amqp.ConnEvent]) -> None:
         for event in told:
             if isinstance(event, amqp.Delivery):
                 link = event.link.context
@@ -230,14 +240,13 @@ class NodeCore:
             elif isinstance(event, amqp.Opened):
                 welcome(self, peer, event)
             elif isinstance(event, amqp.ProtocolFailed):
-                self.log("WARNING", f"{peer.name}: {event.error.condition}: {event.error.description}")
+                self.guard.log(peer, "WARNING", f"{event.error.condition}: {event.error.description}")
 
     def _detached(self, peer: Peer, event: amqp.LinkDetached) -> None:
         link = event.link.context
         if event.error is not None and peer.neighbour is not None:
-            self.log(
-                "WARNING", f"{peer.name}: link {event.link.name}: {event.error.condition}: {event.error.description}"
-            )
+            text = f"link {event.link.name}: {event.error.condition}: {event.error.description}"
+            self.guard.log(peer, "WARNING", text)
         if link is None:
             return
         event.link.context = None
@@ -352,6 +361,8 @@ class NodeCore:
         self.clock.wall_ms = event.wall_ms
         if event.resident_bytes is not None:
             self.resident_bytes = event.resident_bytes
+        if self.requests:
+            serve(self)
         self.temporaries.sweep()
         for _ in range(4):  # a turn that needs no disk may make more to offer
             self._offer()
@@ -522,7 +533,7 @@ class NodeCore:
         self.touched.clear()
         for peer in touched:
             chunks = peer.amqp.take_output(self.now)
-            if chunks:
+            if chunks and (peer.writable or not self.guard.unread(peer, chunks)):
                 self.commands.append(events.SendBytes(connection=peer.number, chunks=chunks))
             if peer.amqp.deadline_sooner:
                 self.deadlines.watch(peer)
@@ -547,7 +558,7 @@ class NodeCore:
         now = self.now
         for peer in self.deadlines.take_due(now):
             if peer.number in self.connections:  # what another one's end brought may have ended this one
-                self._told(peer, peer.amqp.tick(now))
+                self.told(peer, peer.amqp.tick(now))
                 peer.touch()
                 self.deadlines.watch(peer)
         for part in self.timed:

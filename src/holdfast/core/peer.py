@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from holdfast.amqp.connection import Connection
 
 if TYPE_CHECKING:
+    from holdfast.core.requests import RequestLink
     from holdfast.core.sessions import Neighbour
 
 NEVER: Final = inf
@@ -25,7 +26,8 @@ class Peer:
     """`number` is the driver's name for the connection. `writable`: the socket takes more than control."""
 
     __slots__ = (
-        "address", "amqp", "dialled", "egress", "loopback", "neighbour", "number", "touched", "wake_at", "writable",
+        "address", "amqp", "dialled", "egress", "loopback", "neighbour", "number", "reply_bytes", "stalled",
+        "touched", "unread_bytes", "wake_at", "writable",
     )  # fmt: skip
 
     def __init__(
@@ -38,6 +40,12 @@ class Peer:
         self.dialled = dialled
         self.neighbour: Neighbour | None = None
         self.writable = True
+        self.unread_bytes = 0
+        """Bytes written since `writable` ended."""
+        self.reply_bytes = 0
+        """Answers to requests that wait for credit."""
+        self.stalled: dict[RequestLink, None] = {}
+        """Links whose requests wait until such answers have gone."""
         self.touched = touched
         self.wake_at = NEVER
         """Where it stands among the node's deadlines (deadlines.py)."""

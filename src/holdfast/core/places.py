@@ -4,17 +4,22 @@ Rules of this file: an address is hostile until checked; what cannot be is a Ref
 told to the peer.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.amqp import conditions
+from holdfast.amqp.effort import ATTACH
 from holdfast.broker.address import Address, check_name, parse, without_alias
 from holdfast.broker.queue import Queue
-from holdfast.core.catalog import DEAD_LETTERS
+from holdfast.core.catalog import DEAD_LETTERS, TooManyQueues
 from holdfast.core.temporaries import PREFIX
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
+
+
+QUEUE_EFFORT: Final = 2 * ATTACH
+"""What a queue that is made for a client costs its connection, beside the attach or message that asked for it."""
 
 
 class Refusal(Exception):
@@ -61,6 +66,8 @@ def local(core: "NodeCore", name: str) -> Queue:
     else:
         try:
             queue = core.catalog.local(name)
+        except TooManyQueues as error:
+            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, str(error)) from error
         except ConfigError as error:
             raise Refusal(conditions.INVALID_FIELD, str(error)) from error
     if queue is None:

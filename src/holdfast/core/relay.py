@@ -14,9 +14,10 @@ from holdfast.amqp.connection import Delivery, Receiver
 from holdfast.amqp.message import to_of
 from holdfast.amqp.types import Symbol
 from holdfast.core.ingress import Ingress, ProducerLink, rejection
-from holdfast.core.management import MANAGEMENT, RequestLink
+from holdfast.core.management import MANAGEMENT
 from holdfast.core.peer import Peer
-from holdfast.core.places import Place, Refusal, address_of, place, plain_address
+from holdfast.core.places import QUEUE_EFFORT, Place, Refusal, address_of, place, plain_address
+from holdfast.core.requests import RequestLink
 from holdfast.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class RelayLink(Ingress):
         super().__init__(core, peer, link)
         self.routes: dict[str, Route] = {}
         self.parked: deque[Delivery] = deque()
-        self.requests = RequestLink(core, peer, link)
+        self.requests = RequestLink(core, peer, link, grants=False)
 
     def refill(self) -> None:
         """Called once a turn while messages come, and when the store says how much room there is."""
@@ -69,6 +70,7 @@ class RelayLink(Ingress):
 
     def gone(self) -> None:
         self.parked.clear()
+        self.requests.gone()
         self.core.refills.pop(self, None)
         for route in self.routes.values():
             self.core.starved.pop(route, None)
@@ -94,7 +96,10 @@ class RelayLink(Ingress):
         route = routes.get(address)
         if route is not None and self.core.catalog.queues.get(route.queue.name) is route.queue:
             return route
+        queues = self.core.catalog.next_queue_id
         route = Route(self, place(self.core, address_of(self.core, address)))
+        if self.core.catalog.next_queue_id != queues:
+            self.peer.amqp.burden(QUEUE_EFFORT, self.core.now)
         routes.pop(address, None)
         if len(routes) >= ROUTES_MAX:
             del routes[next(iter(routes))]

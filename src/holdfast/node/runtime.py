@@ -27,7 +27,9 @@ from holdfast.core.events import (
     ConnectionOpened,
     Event,
     Log,
+    PauseReading,
     Record,
+    ResumeReading,
     SendBytes,
     Stopped,
     Stopping,
@@ -41,7 +43,7 @@ from holdfast.node.config import NodeSettings, parse_host_port
 from holdfast.node.memory import ResidentMemory
 from holdfast.node.points import Points
 from holdfast.node.telemetry import TelemetryFile
-from holdfast.node.transport import Peer, describe, dial, listen
+from holdfast.node.transport import BACKLOG, Pause, Peer, describe, dial, listen
 from holdfast.node.writer import CommitWriter
 from holdfast.storage.port import Store
 
@@ -53,6 +55,13 @@ WRITER_TIME_OUT_S: Final = 0.5
 """What a commit in flight has beyond that; the operator is promised an end within 5 s."""
 CLOSE_TIME_OUT_S: Final = 30.0
 """How long a closed connection may go on reading what was written before."""
+TURN_S: Final = 0.02
+"""After so long a turn takes no more of those that bring much; they go on in the next, one after another."""
+LIGHT_BYTES: Final = 16 * 1024
+"""A read of up to this many bytes is taken at once, however long the turn is."""
+SLOW_BYTES_PER_S: Final = 10 * 1024 * 1024
+"""Of a peer whose last read was taken more slowly, the next is taken in pieces of LIGHT_BYTES: a read may bring
+256 kB, and of tiny messages that is a tenth of a second."""
 TIMER_MIN_S: Final = 0.001
 """Resolution of the loop's timers."""
 
@@ -107,6 +116,9 @@ class NodeRuntime:
         self._waiting: deque[Event] = deque()
         self._busy = False
         self._turn_due = False
+        self._turn_ends = 0.0
+        self._later: deque[tuple[Peer, bytes]] = deque()
+        """Reads put off to a next turn; nothing more is read of their connections meanwhile."""
         self._committed = self._settled = False  # used for points alone
         self._over = False
         self._bad_kinds: set[str] = set()
@@ -154,6 +166,7 @@ class NodeRuntime:
     def _feed(self, event: Event) -> None:
         if not self._turn_due:
             self._turn_due = True
+            self._turn_ends = time.monotonic() + TURN_S
             self._loop.call_soon(self._end_turn)
         if self._busy:
             self._waiting.append(event)
@@ -205,9 +218,21 @@ class NodeRuntime:
             if self._settled:
                 self._settled = False
                 self._loop.call_soon(self._pass_settled)
+        if self._later:
+            self._loop.call_soon(self._take_later)
         deadline = self._core.next_deadline()
         if deadline is not None and deadline < self._timer_at:
             self._arm(deadline)
+
+    def _take_later(self) -> None:
+        """One turn's share of the reads that were put off; light ones come in between."""
+        while self._later and not self._over:
+            peer, data = self._later.popleft()
+            peer.resume(Pause.TURN)
+            if peer.connection in self._peers:
+                self._take(peer, data)
+                if time.monotonic() >= self._turn_ends:
+                    break
 
     def _pass_settled(self) -> None:
         """After the loop has given the turn's writes to the kernel."""
@@ -253,6 +278,10 @@ class NodeRuntime:
                 peer = self._peers.get(connection)
                 if peer is not None:
                     self._close(peer, abort)
+            case PauseReading(connection=connection) | ResumeReading(connection=connection):
+                peer = self._peers.get(connection)
+                if peer is not None:
+                    (peer.resume if isinstance(command, ResumeReading) else peer.pause)(Pause.CORE)
             case Connect(neighbour=neighbour):
                 task = self._loop.create_task(self._dial(neighbour))
                 self._dials.add(task)
@@ -331,9 +360,28 @@ class NodeRuntime:
         )
 
     def received(self, connection: int, data: bytes) -> None:
-        """One read of a socket."""
-        if connection in self._peers:
-            self._feed(BytesReceived(connection=connection, data=data))
+        """One read of a socket. The loop reads one that brings much thirty times before it looks at the others."""
+        peer = self._peers.get(connection)
+        if peer is None:
+            return
+        if len(data) > LIGHT_BYTES and self._turn_due and time.monotonic() >= self._turn_ends:
+            peer.pause(Pause.TURN)
+            self._later.append((peer, data))
+        else:
+            self._take(peer, data)
+
+    def _take(self, peer: Peer, data: bytes) -> None:
+        """Hands the core what was read, or as much of it as one turn can bear."""
+        began = time.monotonic()
+        size = len(data)
+        if peer.slow and size > LIGHT_BYTES:
+            peer.pause(Pause.TURN)
+            self._later.append((peer, data[LIGHT_BYTES:]))
+            size = LIGHT_BYTES
+            data = data[:size]
+        self._feed(BytesReceived(connection=peer.connection, data=data))
+        if size >= LIGHT_BYTES:
+            peer.slow = (time.monotonic() - began) * SLOW_BYTES_PER_S > size
 
     def writing(self, connection: int, *, paused: bool) -> None:
         """A socket's buffer crossed its high or low mark."""
@@ -343,6 +391,10 @@ class NodeRuntime:
 
     def lost(self, peer: Peer, reason: str) -> None:
         """A connection is gone."""
+        if Pause.TURN in peer.pauses:  # what came before the end is taken before it
+            for late in [item for item in self._later if item[0] is peer]:
+                self._later.remove(late)
+                self._feed(BytesReceived(connection=peer.connection, data=late[1]))
         if self._peers.pop(peer.connection, None) is None:
             return
         if len(self._peers) < self._connections_max:
@@ -367,7 +419,9 @@ class NodeRuntime:
             listeners = listen(where, loopback_only=not self._settings.core.users)
             served.append(str(where._replace(port=listeners[0].getsockname()[1])))
             for listener in listeners:
-                self._servers.append(await self._loop.create_server(lambda: Peer(self, None), sock=listener))
+                # The loop listens anew, with its own 100 where it is told nothing: a burst would wait for its repeats.
+                server = await self._loop.create_server(lambda: Peer(self, None), sock=listener, backlog=BACKLOG)
+                self._servers.append(server)
         return served
 
     def _stop_overdue(self) -> None:

@@ -9,6 +9,7 @@ import errno
 import os
 import socket
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any, Final, Protocol, cast
 
 from holdfast.errors import ConfigError, HoldfastError
@@ -39,10 +40,27 @@ class Runtime(Protocol):
     def writing(self, connection: int, *, paused: bool) -> None: ...
 
 
+class Pause(Enum):
+    """Why nothing is read of a connection; it is read again when no reason is left."""
+
+    TURN = "the turn was long enough"
+    CORE = "the core has enough of it"
+
+
 class Peer(asyncio.Protocol):
     """One connection. `connection` is 0 until the runtime has taken it, and for good where it refused it."""
 
-    __slots__ = ("close_timer", "connection", "loopback", "neighbour", "peer_name", "runtime", "transport")
+    __slots__ = (
+        "close_timer",
+        "connection",
+        "loopback",
+        "neighbour",
+        "pauses",
+        "peer_name",
+        "runtime",
+        "slow",
+        "transport",
+    )
 
     transport: asyncio.Transport
 
@@ -52,6 +70,9 @@ class Peer(asyncio.Protocol):
         self.connection = 0
         self.peer_name = ""
         self.loopback = False
+        self.pauses: set[Pause] = set()
+        self.slow = True
+        """What it brings takes long, for its bytes; so until it has shown otherwise."""
         self.close_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -71,6 +92,19 @@ class Peer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.runtime.received(self.connection, data)
+
+    def pause(self, reason: Pause) -> None:
+        """Read nothing until `resume` for the same reason."""
+        if not self.pauses and not self.transport.is_closing():
+            self.transport.pause_reading()
+        self.pauses.add(reason)
+
+    def resume(self, reason: Pause) -> None:
+        """That reason is gone."""
+        if reason in self.pauses:
+            self.pauses.remove(reason)
+            if not self.pauses and not self.transport.is_closing():
+                self.transport.resume_reading()
 
     def pause_writing(self) -> None:
         self.runtime.writing(self.connection, paused=True)

@@ -219,6 +219,8 @@ class SimNode:
                 self.on_log(command.text)
                 loud = command.level in ("WARNING", "ERROR")
                 (self.world.note if loud else self.world.remark)(self.name, "log", f"{command.level} {command.text}")
+            elif isinstance(command, (events.PauseReading, events.ResumeReading)):
+                continue  # the engine keeps what comes meanwhile; no simulated client sends without end
             else:
                 self.world.note(self.name, "stopped")
                 self._end()

@@ -1,0 +1,65 @@
+"""What a connection counts of its peer: words kept, deliveries begun, work asked for.
+
+Rules of this file: counts and refusals alone; the bounds are in Settings. Messages are not counted here: credit and
+windows bound them.
+"""
+
+from holdfast.amqp import conditions
+from holdfast.amqp.effort import Effort, Enough
+from holdfast.amqp.settings import Settings
+from holdfast.errors import RemoteProtocolError
+
+
+class Bounds:
+    """`terms_bytes`: what is kept of the peer's open and attaches, as weight.py reckons. `partial_bytes`: payload of
+    deliveries of which the last frame is still to come, all links together."""
+
+    def __init__(self, settings: Settings, *, server: bool, now: float) -> None:
+        self.settings = settings
+        self.terms_bytes = 0
+        self.partial_bytes = 0
+        self.resumes_at: float | None = None
+        """When what lies unread goes on (`resume`): the peer asked for too much work. None: nothing waits."""
+        counted = server and settings.effort_per_s > 0 and not settings.decoded
+        self._effort = Effort(settings.effort_per_s, settings.effort_burst, now) if counted else None
+
+    def charge(self, units: int) -> None:
+        """Count work that the peer makes for us (effort.py)."""
+        if self._effort is not None:
+            self._effort.charge(units)
+
+    def spend(self, units: int) -> None:
+        """As `charge`; the last deed of a frame, for what comes behind it may have to wait: raises Enough."""
+        effort = self._effort
+        if effort is not None:
+            effort.charge(units)
+            if effort.exhausted:
+                raise Enough
+
+    def burden(self, units: int, now: float) -> None:
+        """As `charge`, for what came of the peer's words only behind its frames: what it says next may have to wait."""
+        effort = self._effort
+        if effort is not None:
+            effort.charge(units)
+            if effort.exhausted:
+                self.resumes_at = effort.resumes_at(now)
+
+    @property
+    def effort_used(self) -> int:
+        """What the peer made us do in this turn, beyond its messages."""
+        return 0 if self._effort is None else self._effort.used
+
+    def keep(self, held_bytes: int) -> None:
+        """Count what is kept of the peer's words; RemoteProtocolError past the bound. Negative: it is kept no more."""
+        self.terms_bytes += held_bytes
+        if self.terms_bytes > self.settings.terms_bytes_max:
+            raise RemoteProtocolError(
+                conditions.RESOURCE_LIMIT_EXCEEDED,
+                f"the terms of all links together hold {self.settings.terms_bytes_max} bytes at most here",
+            )
+
+    def check_name(self, what: str, name: str) -> None:
+        """RemoteProtocolError for a name that is too long."""
+        limit = self.settings.name_bytes_max
+        if len(name) > limit or len(name.encode()) > limit:
+            raise RemoteProtocolError(conditions.INVALID_FIELD, f"{what}: accepted are {limit} bytes at most")

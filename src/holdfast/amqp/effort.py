@@ -1,0 +1,72 @@
+"""How much work a peer may ask for beyond what its bytes carry: a token bucket, and a share of each turn.
+
+Rules of this file: no clock, `now` is an argument. The unit is about a microsecond of a slow core's time, counted,
+never measured, so that the same bytes always cost the same. Whole messages are free: credit bounds them.
+"""
+
+from typing import Final
+
+ATTACH: Final = 200
+"""An attach or a detach, whoever it ends."""
+BEGIN: Final = 100
+"""A begin or an end."""
+FLOW: Final = 10
+"""A flow, and as much again where it wants an answer; so is each sender that an opened window wakes."""
+PART: Final = 3
+"""A transfer that is not the last of its delivery, or that comes for a link we detached."""
+MISS: Final = 5
+"""A disposition for nothing that is open."""
+BYTES_FREE: Final = 512
+"""What a performative may have without more ado; each byte beyond counts one, for it may be a value of its own."""
+STEPS_FOR_ONE: Final = 8
+"""Delivery-ids that a disposition names, and that are not open, for one: each costs a look."""
+
+TURN: Final = 2_000
+"""What one connection is given in one turn before the others have theirs."""
+
+
+class Enough(Exception):
+    """Raised behind the frame that used up what there was; nothing of it is undone."""
+
+
+class Effort:
+    """`per_s` units come back each second, `burst` at most are there. What lacks is made up for by waiting."""
+
+    __slots__ = ("_at", "_left", "burst", "per_s", "turn_left")
+
+    def __init__(self, per_s: float, burst: float, now: float) -> None:
+        self.per_s = per_s
+        self.burst = burst
+        self.turn_left = TURN
+        self._left = burst
+        self._at = now
+
+    def charge(self, units: int) -> None:
+        """Count `units`, whether they are there or not."""
+        self._left -= units
+        self.turn_left -= units
+
+    @property
+    def used(self) -> int:
+        """What this turn has counted."""
+        return TURN - self.turn_left
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the peer has to wait, for the next turn or longer."""
+        return self.turn_left <= 0 or self._left <= 0
+
+    def resumes_at(self, now: float) -> float:
+        """When there is something again; `now` where the turn's end is enough."""
+        self._refill(now)
+        return now if self._left > 0 else now + (1 - self._left) / self.per_s
+
+    def renew(self, now: float) -> None:
+        """A turn begins."""
+        self.turn_left = TURN
+        self._refill(now)
+
+    def _refill(self, now: float) -> None:
+        if now > self._at:
+            self._left = min(self.burst, self._left + (now - self._at) * self.per_s)
+            self._at = now

@@ -1,0 +1,144 @@
+"""What one node bears of all its peers together: who has not said who it is, how many come from one address, what is
+not read, how much is logged.
+
+Rules of this file: counts, and names whom to drop; `NodeCore` drops. A peer that we dialled, or that a session has
+adopted as a neighbour, is nobody's stranger: it is not dropped in favour of another, and what is said of it is logged.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core import events
+from holdfast.core.peer import Peer
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+EFFORT_A_TURN: Final = 10_000
+"""What those that wait for their share of work (amqp/effort.py) have of a turn together; the last may go beyond."""
+LOG_CHARACTERS_MAX: Final = 500
+"""Of one line about a peer, whose words may be in it."""
+
+
+class Guard:
+    """One for each node."""
+
+    def __init__(self, core: "NodeCore") -> None:
+        self.core = core
+        self.half_open: dict[Peer, None] = {}
+        """Strangers that have not opened yet, the oldest first."""
+        self.waiting: dict[Peer, None] = {}
+        """Those whose engines wait for their share of work, the one that has waited longest first."""
+        self.by_address: dict[str, int] = {}
+        """Connections by the remote host, of those that came to us."""
+        self._lines_left = float(core.config.limits.peer_log_lines_per_s)
+        self._lines_at = core.now
+        self._lines_kept_back = 0
+
+    # ------------------------------------------------------------------------------------------------ who is there
+
+    def came(self, peer: Peer) -> str | None:
+        """A connection came to us: why it is not taken, None where it is. The oldest stranger may go for it."""
+        limits = self.core.config.limits
+        host = _host(peer)
+        count = self.by_address.get(host, 0)
+        self.by_address[host] = count + 1
+        if count >= limits.address_connections_max:
+            return f"{count} connections from {host}, the most that one address may have"
+        if len(self.half_open) >= limits.handshakes_max:
+            oldest = next(iter(self.half_open))
+            self.core.drop(oldest, f"{len(self.half_open)} connections have not opened, the most there may be")
+        self.half_open[peer] = None
+        return None
+
+    def opened(self, peer: Peer) -> None:
+        self.half_open.pop(peer, None)
+
+    def left(self, peer: Peer) -> None:
+        """Once for each connection."""
+        self.half_open.pop(peer, None)
+        self.waiting.pop(peer, None)
+        if peer.dialled:
+            return
+        host = _host(peer)
+        count = self.by_address.get(host, 0) - 1
+        if count > 0:
+            self.by_address[host] = count
+        else:
+            self.by_address.pop(host, None)
+
+    # ------------------------------------------------------------------------------------------------ what is taken
+
+    def waits(self, peer: Peer) -> None:
+        """Its engine has more to read than it may do now: nothing more is read meanwhile."""
+        if peer not in self.waiting:
+            self.waiting[peer] = None
+            self.core.commands.append(events.PauseReading(connection=peer.number))
+
+    def next_deadline(self) -> float | None:
+        """When one of those that wait goes on."""
+        moments = [peer.amqp.resumes_at for peer in self.waiting]
+        return min([at for at in moments if at is not None], default=None)
+
+    def tick(self, now: float) -> None:
+        """Those whose time has come have a turn's share each, as far as a turn goes; the rest keep their place."""
+        core = self.core
+        left = EFFORT_A_TURN
+        for peer in list(self.waiting):
+            resumes_at = peer.amqp.resumes_at
+            if resumes_at is not None and resumes_at > now:
+                continue
+            if left <= 0:
+                break
+            del self.waiting[peer]
+            core.told(peer, peer.amqp.resume(now))
+            peer.touch()
+            left -= peer.amqp.effort_used
+            if peer.amqp.resumes_at is None:
+                core.commands.append(events.ResumeReading(connection=peer.number))
+            elif not peer.amqp.closed:
+                self.waiting[peer] = None
+
+    def writing(self, peer: Peer, writable: bool) -> None:
+        """The socket's buffer crossed a mark."""
+        peer.writable = writable
+        peer.unread_bytes = 0
+        if writable:
+            for link in list(peer.egress):
+                link.credited()
+
+    def unread(self, peer: Peer, chunks: list[Any]) -> bool:
+        """Counts what is written to a connection that does not take it; True where it is too much, and it is dropped.
+
+        Messages are not sent there: what grows are answers to what it goes on asking.
+        """
+        peer.unread_bytes += sum(len(chunk) for chunk in chunks)
+        limit = self.core.config.limits.output_bytes_max
+        if peer.unread_bytes <= limit:
+            return False
+        self.core.drop(peer, f"it does not read: more than {limit} bytes of answers wait")
+        return True
+
+    # ------------------------------------------------------------------------------------------------ what is logged
+
+    def log(self, peer: Peer, level: str, text: str) -> None:
+        """A line about a peer; of strangers no more than `peer_log_lines_per_s`, the rest are counted."""
+        core = self.core
+        text = f"{peer.name}: {text}"[:LOG_CHARACTERS_MAX]
+        if peer.dialled or peer.neighbour is not None:
+            core.log(level, text)
+            return
+        most = core.config.limits.peer_log_lines_per_s
+        self._lines_left = min(float(most), self._lines_left + (core.now - self._lines_at) * most)
+        self._lines_at = core.now
+        if self._lines_left < 1:
+            self._lines_kept_back += 1
+            return
+        self._lines_left -= 1
+        if self._lines_kept_back:
+            core.log("WARNING", f"{self._lines_kept_back} more lines about peers were not written")
+            self._lines_kept_back = 0
+        core.log(level, text)
+
+
+def _host(peer: Peer) -> str:
+    return peer.address.rpartition(":")[0]

@@ -1,0 +1,168 @@
+"""The links of `$management`: requests come in, answers go out (AMQP Management, request and response).
+
+Rules of this file: a request is carried out when its turn comes, not when it arrives, for one may cost more than ten
+thousand frames; connections take turns, and one that does not take its answers asks for no more. Nothing is dropped:
+what waits is bounded by the credit of the link that brings it, and by `output_bytes_max`.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.connection import Delivery, Receiver, Sender
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Error, Properties
+from holdfast.amqp.types import Int, Symbol
+from holdfast.core.egress import Egress, too_large
+from holdfast.core.ingress import ACCEPTED, Ingress, rejection
+from holdfast.core.management import OPERATIONS, Answer, Later, Refused, cost_of
+from holdfast.core.peer import Peer
+from holdfast.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+COST_MAX: Final = 1_000
+"""What requests may cost in one turn, in queues looked at; the last one of a turn may go beyond."""
+
+
+class ReplyLink(Egress):
+    """A client's receiver on `$management`; its target address is the name that requests reply to."""
+
+    def __init__(self, core: "NodeCore", peer: Peer, link: Sender, reply_to: str) -> None:
+        super().__init__(core, peer, link)
+        self.reply_to = reply_to
+        self.waiting: deque[bytes] = deque()
+        core.reply_links[peer, reply_to] = self
+
+    def reply(self, payload: bytes) -> None:
+        if self.link.detached:
+            return
+        self.waiting.append(payload)
+        self.peer.reply_bytes += len(payload)
+        self.credited()
+
+    def credited(self) -> None:
+        link, peer = self.link, self.peer
+        while self.waiting and not link.detached and peer.writable and link.sendable:
+            payload = self.waiting.popleft()
+            peer.reply_bytes -= len(payload)
+            if too_large(link, (payload,)):
+                error = Error(Symbol(conditions.MESSAGE_SIZE_EXCEEDED), "the answer is larger than this link takes")
+                link.detach(closed=True, error=error)
+            else:
+                link.send(payload, context=None, settled=True)
+            peer.touch()
+        if link.drain and not link.detached:
+            link.drained()
+            peer.touch()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self.peer.reply_bytes < self.core.config.limits.output_bytes_max:
+            self.core.requests.update(self.peer.stalled)
+            self.peer.stalled.clear()
+
+    def gone(self, unsettled: list[Any]) -> None:
+        self.peer.reply_bytes -= sum(len(payload) for payload in self.waiting)
+        self.waiting.clear()
+        if self.core.reply_links.get((self.peer, self.reply_to)) is self:
+            del self.core.reply_links[self.peer, self.reply_to]
+        self._go_on()
+
+
+class RequestLink(Ingress):
+    """A client's sender to `$management`."""
+
+    def __init__(self, core: "NodeCore", peer: Peer, link: Receiver, *, grants: bool = True) -> None:
+        """`grants`: the link brings requests alone, and its credit bounds them; else what is too many is rejected."""
+        super().__init__(core, peer, link)
+        self.waiting: deque[Delivery] = deque()
+        self.grants = grants
+
+    def delivered(self, delivery: Delivery) -> None:
+        limits = self.core.config.limits
+        if len(self.waiting) >= limits.requests_max or len(delivery.payload) > limits.request_bytes_max:
+            text = f"accepted are {limits.requests_max} requests of {limits.request_bytes_max} bytes at a time"
+            if not delivery.settled:
+                self.settle([delivery.delivery_id], rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
+            return
+        self.waiting.append(delivery)
+        self.core.requests[self] = None
+
+    def gone(self) -> None:
+        self.waiting.clear()
+        self.core.requests.pop(self, None)
+        self.peer.stalled.pop(self, None)
+
+    def serve_one(self) -> int:
+        """Carries out the oldest request; what it cost."""
+        delivery = self.waiting.popleft()
+        outcome: object = ACCEPTED
+        cost = 1
+        try:
+            cost = self._request(Message.decode(delivery.payload))
+        except RemoteProtocolError as error:
+            outcome = rejection(error.condition, error.description)
+        if not delivery.settled:
+            self.settle([delivery.delivery_id], outcome)
+        limit = self.core.config.limits.requests_max
+        if self.grants and len(self.waiting) <= limit // 2:
+            self.top_up(limit - len(self.waiting))
+        return cost
+
+    def _request(self, message: Message) -> int:
+        properties = message.properties or Properties()
+        told = {str(key): value for key, value in (message.application_properties or {}).items()}
+        arguments = message.value if isinstance(message.value, dict) else {}
+        kind, operation, name = (str(told.get(key) or "") for key in ("type", "operation", "name"))
+        core = self.core
+        cost = cost_of(core, operation)
+        answer: Answer | Later
+        try:
+            function = OPERATIONS.get((kind, operation))
+            if function is None:
+                known = ", ".join(f"{operation} of {kind}" for kind, operation in OPERATIONS)
+                raise Refused(400, f"{operation!r} of {kind!r}: accepted is {known}")
+            answer = function(core, name, {str(key): value for key, value in arguments.items()})
+        except Refused as refused:
+            answer = refused.answer
+        if isinstance(answer, Later):
+            answer.answer = lambda ended: self._answer(properties, ended)
+        else:
+            self._answer(properties, answer)
+        return cost
+
+    def _answer(self, properties: Properties, answer: Answer) -> None:
+        core = self.core
+        reply = Message(
+            properties=Properties(
+                to=properties.reply_to,
+                correlation_id=properties.correlation_id
+                if properties.correlation_id is not None
+                else properties.message_id,
+            ),
+            application_properties={"statusCode": Int(answer.status), "statusDescription": answer.description},
+            value=answer.body,
+        ).encode()
+        link = core.reply_links.get((self.peer, str(properties.reply_to)))
+        if link is None:
+            return
+        if answer.stored:
+            core.turn.then.append(lambda: link.reply(reply))
+        else:
+            link.reply(reply)
+
+
+def serve(core: "NodeCore") -> None:
+    """One turn's share of the requests that wait: one of each link in turn, until `COST_MAX` is used up."""
+    left = COST_MAX
+    while core.requests and left > 0:
+        link = next(iter(core.requests))
+        del core.requests[link]
+        if link.peer.reply_bytes >= core.config.limits.output_bytes_max:
+            link.peer.stalled[link] = None
+            continue
+        left -= link.serve_one()
+        if link.waiting:
+            core.requests[link] = None

@@ -1,0 +1,178 @@
+"""What a peer may ask for beyond its messages: counted, waited for, never lost."""
+
+from typing import Any
+
+import pytest
+
+from amqp.joined import NOW, hear, of, said, server, tick, wire
+from holdfast.amqp.connection import Connection, LinkAttached, ReceiverSettled, Sender
+from holdfast.amqp.effort import ATTACH, FLOW, MISS, PART, TURN, Effort
+from holdfast.amqp.frames import AMQP_HEADER
+from holdfast.amqp.performatives import (
+    Accepted,
+    Attach,
+    Begin,
+    Detach,
+    Disposition,
+    End,
+    Flow,
+    Open,
+    Source,
+    Target,
+    Transfer,
+)
+
+ECHO = Flow(0, 100, 0, 100, echo=True)
+
+
+def test_the_bucket() -> None:
+    effort = Effort(100.0, 1_000.0, NOW)
+    effort.charge(999)
+    assert not effort.exhausted and effort.used == 999
+    effort.charge(1)
+    assert effort.exhausted and effort.resumes_at(NOW) == pytest.approx(NOW + 0.01)
+    effort.charge(100)
+    assert effort.resumes_at(NOW) == pytest.approx(NOW + 1.01)
+    effort.renew(NOW + 1.02)
+    assert not effort.exhausted
+    effort.renew(NOW + 1_000)
+    effort.charge(999)
+    assert not effort.exhausted, "no more than the burst is ever there"
+    effort.charge(1)
+    assert effort.exhausted
+
+
+def test_a_turn_has_its_share() -> None:
+    effort = Effort(1.0, 1_000_000.0, NOW)
+    effort.charge(TURN - 1)
+    assert not effort.exhausted
+    effort.charge(1)
+    assert effort.exhausted and effort.resumes_at(NOW) == NOW
+    effort.renew(NOW)
+    assert not effort.exhausted
+
+
+def limited(burst: int = 20_000) -> Connection:
+    side = server(effort_per_s=1_000, effort_burst=burst)
+    hear(side, AMQP_HEADER + wire(Open("c"), Begin(None, 0, 100, 100)))
+    side.take_output(NOW)
+    return side
+
+
+def count(side: Connection) -> int:
+    assert side._effort is not None
+    return side._effort.used
+
+
+@pytest.mark.parametrize(("frame", "cost"), [
+    (wire(Attach("l", 5, False, source=Source(), target=Target("q"))), ATTACH),
+    (wire(ECHO), 2 * FLOW),
+    (wire(Flow(0, 100, 0, 100)), FLOW),
+    (wire(Disposition(True, 0)), MISS),
+    (wire(Disposition(True, 0, 5, True, Accepted())), MISS),
+    (wire(Begin(None, 0, 1, 1), channel=7), ATTACH // 2),
+    (wire(End()), ATTACH // 2),
+])  # fmt: skip
+def test_costs(frame: bytes, cost: int) -> None:
+    side = limited()
+    before = count(side)
+    hear(side, frame)
+    assert count(side) - before == cost
+
+
+def test_messages_are_free_and_parts_are_not() -> None:
+    side = limited()
+    (event,) = of(LinkAttached, hear(side, wire(Attach("l", 0, False, source=Source(), target=Target("q")))))
+    event.link.accept()
+    event.link.grant(100)
+    side.take_output(NOW)
+    hear(side, wire((Transfer(0, 0, b"t"), b"x"), (Transfer(0, 1, b"t"), b"x")))
+    assert count(side) == 0
+    hear(side, wire((Transfer(0, 2, b"t", more=True), b"x"), (Transfer(0), b"x")))
+    assert count(side) == PART
+
+
+def test_ids_that_are_not_open_cost_a_look_each() -> None:
+    side = limited()
+    (event,) = of(LinkAttached, hear(side, wire(Attach("l", 0, True, source=Source("q"), target=Target("x")))))
+    link: Sender = event.link
+    link.accept()
+    hear(side, wire(Flow(0, 5_000, 0, 100, 0, 0, 5_000)))
+    for number in range(2_000):
+        link.send(b"x", context=number)
+    side.take_output(NOW)
+    far = wire(Disposition(True, 10_000, 2**31, True, Accepted()))
+    hear(side, far)
+    assert count(side) == MISS + (2 * 2_000 + 1) // 8
+    side.take_output(NOW)
+    hear(side, wire(Disposition(True, 0, 1_999, True, Accepted())))
+    assert count(side) <= MISS, "what is open is free"
+
+
+def test_a_client_waits_for_nobody_and_a_neighbour_in_the_process_neither() -> None:
+    assert Connection(server().settings, server=False, now=NOW)._effort is None
+    assert server(effort_per_s=1_000, effort_burst=20_000, decoded=True)._effort is None
+
+
+def test_what_waits_goes_on_by_itself_and_silence_meanwhile_is_ours() -> None:
+    side = server(effort_per_s=1_000, effort_burst=TURN, idle_time_out_s=0.5)
+    hear(side, AMQP_HEADER + wire(Open("c"), Begin(None, 0, 100, 100)))
+    said(side)
+    hear(side, wire(*[ECHO] * 200))
+    first = len(said(side, Flow))
+    assert 0 < first < 200 and side.resumes_at is not None
+    now, answered = NOW, first
+    for _ in range(200):
+        if side.resumes_at is None:
+            break
+        now = max(now, side.resumes_at)
+        assert tick(side, now) == [] and not side.closed
+        side.resume(now)
+        answered += len([one for one in side.take_output(now) if one])
+    assert answered == 200 and side.resumes_at is None and not side.closed and now > NOW + 1.0
+
+
+def test_a_burden_from_outside_makes_it_wait() -> None:
+    side = limited()
+    side.burden(50_000, NOW)
+    assert side.resumes_at is not None
+    assert hear(side, wire(Begin(None, 0, 1, 1), channel=3)) == []
+    assert side.resume(side.resumes_at)
+    assert side.resumes_at is None or side.resumes_at > NOW
+
+
+def test_one_answer_to_all_drains_that_wait() -> None:
+    """While frames wait for the window a drain's answer waits behind them, once however often it is asked for."""
+    side = limited()
+    (event,) = of(LinkAttached, hear(side, wire(Attach("l", 0, True, source=Source("q"), target=Target("x")))))
+    link: Sender = event.link
+    link.accept()
+    hear(side, wire(Flow(0, 0, 0, 100, 0, 0, 10)))
+    link.send(b"waits", context=1)
+    for _ in range(50):
+        hear(side, wire(Flow(0, 0, 0, 100, 0, 0, 10, drain=True)))
+        link.drained()
+    assert len(link.session.backlog) == 2
+    side.take_output(NOW)
+    hear(side, wire(Flow(0, 100, 0, 100)))
+    assert [type(item) for item in said(side)] == [Transfer, Flow] and not link.session.backlog
+
+
+def test_what_an_ended_session_held_is_counted_no_more() -> None:
+    side = limited()
+    before = side.terms_bytes
+    hear(side, wire(*[Attach(f"l{n}", n, False, source=Source(), target=Target("q")) for n in range(5)]))
+    assert side.terms_bytes > before
+    hear(side, wire(Detach(0, True)))
+    hear(side, wire(End()))
+    assert side.terms_bytes == before
+
+
+def test_settled_events_come_still() -> None:
+    side = limited()
+    (event,) = of(LinkAttached, hear(side, wire(Attach("l", 0, False, source=Source(), target=Target("q")))))
+    event.link.accept()
+    event.link.grant(10)
+    hear(side, wire((Transfer(0, 0, b"t"), b"x")))
+    events: list[Any] = hear(side, wire(Disposition(False, 0, 0, True)))
+    assert [type(item) for item in events] == [ReceiverSettled]
