@@ -16,6 +16,8 @@ from holdfast.amqp.events import (
     CreditChanged,
     Deliveries,
     Delivery,
+    DeliveryAborted,
+    DeliveryPart,
     Drained,
     LinkAttached,
     LinkDetached,
@@ -40,6 +42,7 @@ from holdfast.amqp.frames import (
 )
 from holdfast.amqp.layers import on_header, on_sasl_frame
 from holdfast.amqp.link import Link
+from holdfast.amqp.outgoing import Outgoing
 from holdfast.amqp.performatives import (
     Attach,
     Begin,
@@ -57,14 +60,15 @@ from holdfast.amqp.receiver import Receiver
 from holdfast.amqp.sasl import Authenticate, ClientSasl, ServerSasl
 from holdfast.amqp.sender import Sender
 from holdfast.amqp.session import OUTGOING_WINDOW, Session, plain_disposition, plain_flow, plain_transfer
-from holdfast.amqp.settings import Settings
+from holdfast.amqp.settings import PARTIALS_BYTES_MAX, Partials, Settings
 from holdfast.amqp.states import CLOSING, MAY_SPEAK, TRANSITIONS, State, Step
 from holdfast.amqp.types import Symbol
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
 
 __all__ = [
-    "TRANSITIONS", "ConnEvent", "Connection", "ConnectionClosed", "CreditChanged", "Deliveries", "Delivery", "Drained",
-    "Link", "LinkAttached", "LinkDetached", "Opened", "Outcomes", "ProtocolFailed", "Receiver", "ReceiverSettled",
+    "TRANSITIONS", "ConnEvent", "Connection", "ConnectionClosed", "CreditChanged", "Deliveries", "Delivery",
+    "DeliveryAborted", "DeliveryPart", "Drained", "Link", "LinkAttached", "LinkDetached", "Opened", "Outcomes",
+    "Outgoing", "Partials", "ProtocolFailed", "Receiver", "ReceiverSettled",
     "Sender", "Session", "SessionBegun", "SessionEnded", "Settings", "State", "Step",
 ]  # fmt: skip
 
@@ -78,11 +82,18 @@ class Connection:
 
     Server: answers headers, SASL, open and begin by itself. Client: header, SASL, header and open are ready as one
     flight right after construction. Order of use: receive (or tick), act on the events, take_output. `output` is
-    the list of chunks not yet taken, appended to by sessions and links; its identity never changes.
+    the list of chunks not yet taken, appended to by sessions and links; its identity never changes. `partials` may be
+    shared with other connections.
     """
 
     def __init__(
-        self, settings: Settings, *, server: bool, authenticate: Authenticate | None = None, now: float
+        self,
+        settings: Settings,
+        *,
+        server: bool,
+        authenticate: Authenticate | None = None,
+        now: float,
+        partials: Partials | None = None,
     ) -> None:
         settings.validate()
         self.settings = settings
@@ -101,6 +112,7 @@ class Connection:
         self.frame_size_out = FRAME_SIZE_MIN
         """The smaller of both sides' max-frame-size."""
         self.links = 0
+        self.partials = partials or Partials(PARTIALS_BYTES_MAX)
         self._authenticate = authenticate
         self._sasl: ServerSasl | ClientSasl | None = None
         self._expects_header = True
@@ -176,6 +188,10 @@ class Connection:
                 self.output.append(self.form.empty)
             self._spoke = now
         return events
+
+    def bear(self, now: float) -> None:
+        """What the peer says is not being read for now: its silence is none."""
+        self._heard = now
 
     def next_deadline(self) -> float | None:
         """When `tick` has something to do, on `now`'s scale."""

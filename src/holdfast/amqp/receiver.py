@@ -1,13 +1,14 @@
 """Receiver half of a link: the peer's deliveries, our credit. AMQP 1.0 §2.6.7, §2.6.12, §2.6.14.
 
 Rules of this file: a delivery that comes in one frame is made into an event without further ado; parts are kept
-for one delivery at a time, at most max_message_size bytes.
+for one delivery at a time, at most max_message_size bytes, or handed on as they come where the user asks for it
+(`stream_bytes`).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
-from holdfast.amqp.events import ConnEvent, Delivery, Drained, ResumeAborted
+from holdfast.amqp.events import ConnEvent, Delivery, DeliveryAborted, DeliveryPart, Drained, ResumeAborted
 from holdfast.amqp.fast import ParsedTransfer
 from holdfast.amqp.faults import LinkFault, SessionFault
 from holdfast.amqp.link import Link
@@ -18,6 +19,9 @@ from holdfast.errors import LocalProtocolError
 if TYPE_CHECKING:
     from holdfast.amqp.session import Session
 
+PART_BYTES: Final = 128 * 1024
+"""Frames are joined to parts of at least so many bytes."""
+
 _SERIAL = 0xFFFFFFFF
 _new = tuple.__new__
 
@@ -25,7 +29,9 @@ _new = tuple.__new__
 class _Partial:
     """A delivery of which the last frame is still to come."""
 
-    __slots__ = ("delivery_id", "message_format", "mode", "payload", "resume", "settled", "state", "tag")
+    __slots__ = (
+        "delivery_id", "message_format", "mode", "payload", "resume", "settled", "size", "state", "streamed", "tag",
+    )  # fmt: skip
 
     def __init__(self, delivery_id: int, tag: bytes, message_format: int, mode: int | None, resume: bool) -> None:
         self.delivery_id = delivery_id
@@ -36,14 +42,22 @@ class _Partial:
         self.settled = False
         self.state: Any = None
         self.payload = bytearray()
+        """What was not handed on yet."""
+        self.size = 0
+        self.streamed = False
+        """A part of it was handed on."""
 
 
 class Receiver(Link):
-    """Our end receives. `credit`: deliveries that we still expect of what we granted."""
+    """Our end receives. `credit`: deliveries that we still expect of what we granted.
+
+    `stream_bytes`: a delivery that grows past so many bytes comes as DeliveryPart events instead of one Delivery, and
+    one that grows at all where the connection's `partials` are at their bound. None: every delivery comes whole.
+    """
 
     __slots__ = (
         "_delivery_count", "_draining", "_resumes_left", "allowance", "credit", "partial", "shape", "shape_misses",
-        "size_max",
+        "size_max", "stream_bytes",
     )  # fmt: skip
 
     role = True
@@ -62,6 +76,7 @@ class Receiver(Link):
         self.shape: Shape | None = None
         """What its plain deliveries have in common on the wire (runs.py)."""
         self.shape_misses = 0
+        self.stream_bytes: int | None = None
 
     def grant(self, credit: int, *, drain: bool = False) -> None:
         """Set the link's credit, in deliveries from now on; 0 stops the peer, `drain` makes it use or return it."""
@@ -181,8 +196,11 @@ class Receiver(Link):
         self, partial: _Partial, settled: bool | None, more: bool, state: Any, aborted: bool, part: bytes,
         events: list[ConnEvent],
     ) -> None:  # fmt: skip
+        partials = self.session.connection.partials
         if aborted:
-            self.partial = None
+            self._forget_partial()
+            if partial.streamed:
+                events.append(DeliveryAborted(self, partial.delivery_id))
             if partial.resume:
                 events.append(ResumeAborted(self, partial.tag))
             return
@@ -190,17 +208,33 @@ class Receiver(Link):
             partial.settled = True
         if state is not None:
             partial.state = state
-        if len(partial.payload) + len(part) > self.size_max:
+        partial.size += len(part)
+        if partial.size > self.size_max:
             raise self._too_large()
         partial.payload += part
+        partials.held += len(part)
         if more:
+            limit = self.stream_bytes
+            if limit is not None:
+                held = len(partial.payload)
+                whole_part = held >= PART_BYTES if partial.streamed else partial.size > limit
+                if whole_part or (held and partials.held > partials.held_max):
+                    self._hand_on(partial, events)
             return
-        self.partial = None
+        self._forget_partial()
         if not partial.settled:
             owners = self.session.unsettled_in
             if partial.delivery_id in owners or len(owners) >= self.session.unsettled_max:
                 self._refuse_id(partial.delivery_id)
             owners[partial.delivery_id] = self
+        if partial.streamed:
+            events.append(
+                DeliveryPart(
+                    self, partial.delivery_id, partial.message_format, partial.settled, bytes(partial.payload),
+                    False, True, partial.tag, partial.resume,
+                )
+            )  # fmt: skip
+            return
         events.append(
             Delivery(
                 self, partial.delivery_id, partial.tag, partial.message_format, partial.settled,
@@ -218,6 +252,22 @@ class Receiver(Link):
             text = "our unsettled map was incomplete: accepted are resumed deliveries alone"
             raise LinkFault(self, conditions.NOT_ALLOWED, text)
         raise LinkFault(self, conditions.TRANSFER_LIMIT_EXCEEDED, "a transfer came without credit")
+
+    def _hand_on(self, partial: _Partial, events: list[ConnEvent]) -> None:
+        events.append(
+            DeliveryPart(
+                self, partial.delivery_id, partial.message_format, partial.settled, bytes(partial.payload),
+                not partial.streamed, False, partial.tag, partial.resume,
+            )
+        )  # fmt: skip
+        self.session.connection.partials.held -= len(partial.payload)
+        partial.streamed = True
+        partial.payload.clear()
+
+    def _forget_partial(self) -> None:
+        if self.partial is not None:
+            self.session.connection.partials.held -= len(self.partial.payload)
+            self.partial = None
 
     def _refuse_id(self, delivery_id: int) -> None:
         if delivery_id in self.session.unsettled_in:
@@ -242,7 +292,7 @@ class Receiver(Link):
 
     def _stop(self) -> None:
         self.credit = 0
-        self.partial = None
+        self._forget_partial()
 
     def _take_unsettled(self) -> list[Any]:
         owners = self.session.unsettled_in

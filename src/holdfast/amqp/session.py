@@ -353,7 +353,11 @@ class Session:
             self._blocked = True
             return
         self._blocked = False
-        events.extend(CreditChanged(link) for link in self._live if isinstance(link, Sender) and link.credit > 0)
+        events.extend(
+            CreditChanged(link)
+            for link in self._live
+            if isinstance(link, Sender) and (link.credit > 0 or link.outgoing is not None)
+        )
 
     def on_transfer(self, parsed: fast.ParsedTransfer, buf: bytes, end: int, events: list[ConnEvent]) -> None:
         """A transfer whose payload ends at `end`."""
