@@ -104,7 +104,19 @@ class Limits:
 
     connections_max: int = 2_000
     queues_max: int = 20_000
-    message_bytes_max: int = 64 * MIB
+    message_bytes_max: int = 8 * 1024 * MIB
+    stream_bytes: int = MIB
+    """A delivery that grows past so many bytes is written as it comes, and never whole in memory."""
+    streams_max: int = 256
+    """Deliveries beyond `stream_bytes` that may be on their way in at once; one more is read and rejected."""
+    connection_unstored_bytes_max: int = 8 * MIB
+    """Bytes read from one connection that no commit has stored yet; beyond it is not read from for a while."""
+    unstored_bytes_max: int = 32 * MIB
+    """The same of all connections together."""
+    partial_bytes_max: int = 16 * MIB
+    """Bytes held of deliveries that have not come whole; beyond, each is written as it comes, however small."""
+    parked_bytes_max: int = 32 * MIB
+    """Bytes held of deliveries that wait for room in their queue; beyond, one more is released."""
     idle_time_out_s: float = 60.0
     credit: int = 4_000
     """Deliveries that a producer's link may have under way."""

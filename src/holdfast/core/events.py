@@ -146,6 +146,20 @@ class SendBytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PauseReading:
+    """Read nothing from the connection until ResumeReading: too much of what came is not on disk yet."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeReading:
+    """Read from the connection again."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloseConnection:
     """Flush what was given, then close; `abort` drops what is not yet written."""
 
@@ -189,4 +203,4 @@ class Stopped:
     """After `Stopping`: every peer was told and nothing is left to commit; the driver may exit."""
 
 
-Command = SendBytes | CloseConnection | Connect | Commit | Record | Log | Stopped
+Command = SendBytes | PauseReading | ResumeReading | CloseConnection | Connect | Commit | Record | Log | Stopped

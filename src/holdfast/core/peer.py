@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from holdfast.amqp.connection import Connection
 
 if TYPE_CHECKING:
+    from holdfast.core.sending import LargeSend
     from holdfast.core.sessions import Neighbour
 
 NEVER: Final = inf
@@ -22,10 +23,12 @@ class Writer(Protocol):
 
 
 class Peer:
-    """`number` is the driver's name for the connection. `writable`: the socket takes more than control."""
+    """`number` is the driver's name for the connection. `writable`: the socket takes more than control. `paused`: it is
+    not read from. `ahead_bytes`: of large messages from it, what no batch holds yet."""
 
     __slots__ = (
-        "address", "amqp", "dialled", "egress", "loopback", "neighbour", "number", "touched", "wake_at", "writable",
+        "address", "ahead_bytes", "amqp", "dialled", "egress", "loopback", "neighbour", "number", "paused", "sends",
+        "touched", "wake_at", "writable",
     )  # fmt: skip
 
     def __init__(
@@ -38,6 +41,10 @@ class Peer:
         self.dialled = dialled
         self.neighbour: Neighbour | None = None
         self.writable = True
+        self.paused = False
+        self.ahead_bytes = 0
+        self.sends: dict[LargeSend, None] = {}
+        """Large messages that are on their way to it, the next one's turn first."""
         self.touched = touched
         self.wake_at = NEVER
         """Where it stands among the node's deadlines (deadlines.py)."""

@@ -27,7 +27,9 @@ from holdfast.core.events import (
     ConnectionOpened,
     Event,
     Log,
+    PauseReading,
     Record,
+    ResumeReading,
     SendBytes,
     Stopped,
     Stopping,
@@ -253,6 +255,10 @@ class NodeRuntime:
                 peer = self._peers.get(connection)
                 if peer is not None:
                     self._close(peer, abort)
+            case PauseReading(connection=connection) | ResumeReading(connection=connection):
+                peer = self._peers.get(connection)
+                if peer is not None:
+                    peer.reading(paused=isinstance(command, PauseReading))
             case Connect(neighbour=neighbour):
                 task = self._loop.create_task(self._dial(neighbour))
                 self._dials.add(task)

@@ -72,6 +72,15 @@ class Peer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.runtime.received(self.connection, data)
 
+    def reading(self, *, paused: bool) -> None:
+        """Whether what comes stays in the kernel for now; what is closing reads no more as it is."""
+        if self.transport.is_closing():
+            return
+        if paused:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+
     def pause_writing(self) -> None:
         self.runtime.writing(self.connection, paused=True)
 
