@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-simulator kill-campaign swarm fuzz canaries constraints clean
+.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-large bench-simulator kill-campaign swarm fuzz canaries constraints clean
 
 setup: $(SETUP)
 
@@ -49,6 +49,9 @@ bench-many: setup
 
 bench-footprint: setup
 	$(BIN)/python benchmarks/macro/footprint.py
+
+bench-large: setup
+	$(BIN)/python benchmarks/macro/large.py
 
 bench-simulator: setup
 	$(BIN)/python benchmarks/macro/simulator.py

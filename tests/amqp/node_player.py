@@ -11,6 +11,7 @@ from holdfast.core import events
 from holdfast.core.config import Limits, NodeConfig, QueueConfig
 from holdfast.core.node import NodeCore
 from holdfast.storage.memory import MemoryStore
+from holdfast.units import MIB
 
 WALL_MS = 1_700_000_000_000
 STORE = UUID("01234567-89ab-4def-8123-456789abcdef")
@@ -22,7 +23,8 @@ class Player:
     def __init__(self) -> None:
         self.now = 100.0
         self.wall_ms = WALL_MS
-        config = NodeConfig(name="hub", queues=(QueueConfig(name="q"),), limits=Limits(credit=10))
+        limits = Limits(credit=10, message_bytes_max=64 * MIB)  # a default that changes is no habit of a client's
+        config = NodeConfig(name="hub", queues=(QueueConfig(name="q"),), limits=limits)
         self.core = NodeCore(config, MemoryStore(mint_from=lambda: STORE), rng=Random(1), wall_ms=WALL_MS, now=self.now)
         self.chunks: dict[int, list[Any]] = {}
         """By connection: what the node wrote and nobody took yet."""

@@ -42,7 +42,8 @@ from holdfast.amqp.performatives import (
     Transfer,
     decode_composite,
 )
-from holdfast.amqp.session import Session, plain_disposition, plain_flow, plain_transfer
+from holdfast.amqp.plain import plain_disposition, plain_flow, plain_transfer
+from holdfast.amqp.session import Session
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.core import events
 from holdfast.core.config import NeighbourConfig, NodeConfig, QueueConfig

@@ -18,7 +18,7 @@ from holdfast.amqp.performatives import (
     Transfer,
     decode_composite,
 )
-from holdfast.amqp.session import plain_disposition, plain_flow, plain_transfer
+from holdfast.amqp.plain import plain_disposition, plain_flow, plain_transfer
 from holdfast.errors import RemoteProtocolError
 
 UINT = st.one_of(st.integers(0, 300), st.integers(0, 2**32 - 1))

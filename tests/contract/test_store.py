@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from holdfast.broker.port import TABLES, Batch
+from holdfast.broker.port import PIECE_BYTES, TABLES, Batch
 from holdfast.errors import LocalProtocolError, StorageError, StorageFull
 from holdfast.storage.entries import CHUNK_BYTES
 from holdfast.storage.lmdb import LmdbStore
@@ -308,3 +308,93 @@ def test_a_full_store_that_is_emptied_in_one_batch_takes_more_at_once(small: Sto
     room = small.room_bytes()
     assert room > SMALL_BYTES_MAX // 8
     small.commit(appends(*[(1, end + place, bytes(1_000)) for place in range(room // 1_000)]))
+
+
+# --------------------------------------------------------------------------------------------------- blobs
+
+
+def blob(store: Store, number: int) -> list[bytes]:
+    found = []
+    while (piece := store.piece(number, len(found))) is not None:
+        found.append(piece)
+    return found
+
+
+def test_a_blob_is_read_piece_by_piece_as_it_was_written(store: Store) -> None:
+    whole = Random(1).randbytes(5 * PIECE_BYTES + 17)
+    pieces = [whole[at : at + PIECE_BYTES] for at in range(0, len(whole), PIECE_BYTES)]
+    assert store.piece(7, 0) is None
+    for start in (0, 2, 4):
+        store.commit(Batch(pieces=[(7, index, pieces[index]) for index in range(start, min(start + 2, len(pieces)))]))
+    store.commit(Batch(pieces=[(8, 0, b"another"), (6, 0, b"before")]))
+    assert b"".join(blob(store, 7)) == whole
+    assert blob(store, 8) == [b"another"] and blob(store, 6) == [b"before"]
+    assert store.piece(7, 6) is None and store.piece(2**64 - 1, 2**32 - 1) is None
+
+
+def test_pieces_and_entries_of_one_batch_are_there_together(store: Store) -> None:
+    store.commit(Batch(appends=[(1, 1, b"entry")], pieces=[(1, 0, b"piece")], puts={("blobs", b"k"): b"v"}))
+    assert (store.get(1, 1), store.piece(1, 0), list(store.table("blobs"))) == (b"entry", b"piece", [(b"k", b"v")])
+
+
+def test_the_last_piece_of_a_place_wins(store: Store) -> None:
+    store.commit(Batch(pieces=[(1, 0, b"one"), (1, 0, b"two")]))
+    assert store.piece(1, 0) == b"two"
+    store.commit(Batch(pieces=[(1, 0, b"three")]))
+    assert blob(store, 1) == [b"three"]
+
+
+@pytest.mark.parametrize(("first", "end", "left"), [(0, 0, 5), (0, 2, 3), (1, 3, 3), (4, 9, 4), (0, 5, 0), (5, 9, 5)])
+def test_a_drop_takes_its_range_and_nothing_else(store: Store, first: int, end: int, left: int) -> None:
+    store.commit(Batch(pieces=[(number, index, b"%d" % index) for number in (1, 2, 3) for index in range(5)]))
+    store.commit(Batch(drops=[(2, first, end)]))
+    assert [store.piece(2, index) for index in range(5)] == [
+        None if first <= index < end else b"%d" % index for index in range(5)
+    ]
+    assert sum(store.piece(2, index) is not None for index in range(5)) == left
+    assert len(blob(store, 1)) == len(blob(store, 3)) == 5
+    store.commit(Batch(drops=[(2, 0, 2**32 - 1), (2, 0, 2**32 - 1), (99, 0, 1)]))
+    assert blob(store, 2) == []
+
+
+def test_drops_come_before_pieces(store: Store) -> None:
+    store.commit(Batch(pieces=[(1, 0, b"old")]))
+    store.commit(Batch(drops=[(1, 0, 1)], pieces=[(1, 0, b"new")]))
+    assert blob(store, 1) == [b"new"]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        Batch(pieces=[(1, 0, b"")]),
+        Batch(pieces=[(1, 0, bytes(PIECE_BYTES + 1))]),
+        Batch(pieces=[(2**64, 0, b"x")]),
+        Batch(pieces=[(1, 2**32, b"x")]),
+        Batch(drops=[(-1, 0, 1)]),
+        Batch(drops=[(1, 0, 2**32)]),
+    ],
+)
+def test_a_piece_out_of_bounds_is_a_defect_and_nothing_is_written(store: Store, batch: Batch) -> None:
+    batch.puts["node", b"k"] = b"v"
+    with pytest.raises(LocalProtocolError):
+        store.commit(batch)
+    assert list(store.table("node")) == []
+    store.commit(Batch(pieces=[(2**64 - 1, 2**32 - 1, bytes(PIECE_BYTES))]))
+
+
+def test_a_full_store_refuses_pieces_and_drops_make_room(small: Store) -> None:
+    index = 0
+    with pytest.raises(StorageFull):
+        while True:
+            small.commit(Batch(pieces=[(1, index, bytes(PIECE_BYTES))], puts={("blobs", b"k"): b"%d" % index}))
+            index += 1
+    assert index > 5
+    assert len(blob(small, 1)) == index
+    assert dict(small.table("blobs")) == {b"k": b"%d" % (index - 1)}
+    for first in range(0, index, 4):
+        small.commit(Batch(drops=[(1, first, first + 4)]))
+    small.commit(Batch())
+    room = small.room_bytes()
+    assert room > 0
+    small.commit(Batch(pieces=[(2, 0, bytes(PIECE_BYTES))]))
+    assert blob(small, 1) == [] and len(blob(small, 2)) == 1

@@ -490,3 +490,45 @@ def test_what_is_put_aside_by_an_incomplete_map_is_still_held_after_the_next_bre
         consumer.lose()
     consumer.come_back({tag(number): None for number in range(300)}, 400)
     assert consumer.told.unsettled == {tag(number): None for number in range(300)}
+
+
+def test_a_large_message_is_never_resumed_but_begins_anew() -> None:
+    """What the consumer has of it counts for nothing, nor does what its map says of it."""
+    rig, node = world(limits=Limits(stream_bytes=100_000))
+    consumer = Consumer(rig, node)
+    large = "".join(f"{number:07d}" for number in range(50_000))
+    fill(rig, node, large, "next")
+    assert [item.tag for item in consumer.client.deliveries] == [tag(0), tag(1)]
+    consumer.lose()
+    consumer.come_back({tag(0): Received(0, 1000), tag(1): Received(3, 0)})
+    anew = [item for item in consumer.client.deliveries if not item.resume]
+    assert [Message.decode(item.payload).body_bytes().decode() for item in anew] == [large]
+    assert [item.tag for item in consumer.client.deliveries if item.resume] == [tag(1)]
+    for item in consumer.client.deliveries:
+        item.link.settle(item.delivery_id, item.delivery_id, Accepted())
+    rig.run(1)
+    assert not node.queue("work").messages and not node.store._blobs
+
+
+def test_a_consumer_lost_in_the_middle_of_a_large_message_may_come_back() -> None:
+    rig, node = world(limits=Limits(stream_bytes=100_000))
+    rig_client = rig.client(node, incoming_window=3)
+    link = rig_client.receiver("work", name="c", source={"timeout": HOLD_S}, unsettled=None)
+    rig.settle()
+    large = "".join(f"{number:07d}" for number in range(200_000))
+    client = rig.client(node)
+    sender = client.sender("work")
+    rig.settle()
+    client.send(sender, large)
+    while link.partial is None:
+        assert rig.step()
+    rig_client.close_transport()
+    rig.settle()
+    assert node.core is not None and not node.core.sending
+    back = rig.client(node)
+    back.receiver("work", name="c", source={"timeout": HOLD_S}, unsettled={})
+    rig.settle()
+    assert back.bodies() == [large]
+    back.accept()
+    rig.run(1)
+    assert not node.queue("work").messages and not node.store._blobs

@@ -29,7 +29,7 @@ def answered_at_once(original: Original) -> Original:
 
     def custody_link(core: Any, peer: Any, link: Any, properties: Any) -> None:
         original(core, peer, link, properties)
-        core.hop_stored.update(core._hops_in_flight)
+        core.hop_stored.update(core.hops_in_flight)
         core.turn.then.pop()()
 
     return custody_link
@@ -78,10 +78,10 @@ def empty_queue_is_done(original: Original) -> Original:
 def unnumbered(original: Original) -> Original:
     """A producer's numbers are not kept."""
 
-    def take(self: Any, delivery: Any) -> Any:
+    def take(self: Any, delivery: Any, **told: Any) -> Any:
         producer, self.producer = self.producer, None
         try:
-            return original(self, delivery)
+            return original(self, delivery, **told)
         finally:
             self.producer = producer
 
@@ -91,8 +91,8 @@ def unnumbered(original: Original) -> Original:
 def last_number_alone(original: Original) -> Original:
     """All below a producer's last number counts as stored."""
 
-    def take(self: Any, delivery: Any) -> Any:
-        done = original(self, delivery)
+    def take(self: Any, delivery: Any, **told: Any) -> Any:
+        done = original(self, delivery, **told)
         if self.producer is not None and self.producer.stored.last:
             self.producer.stored.add(1, self.producer.stored.last)
         return done
@@ -152,8 +152,8 @@ BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
     ("clock-jump", node.NodeCore, "_offer", life_by_the_wall),
     ("one-cursor", queue.Queue, "taken_by", lambda original: property(lambda self: None)),
     ("recreated-queue", management, "_held", any_queue_will_do),
-    ("producer-crash", ingress.ProducerLink, "_take", unnumbered),
-    ("refused-then-retried", ingress.ProducerLink, "_take", last_number_alone),
+    ("producer-crash", ingress.ProducerLink, "take", unnumbered),
+    ("refused-then-retried", ingress.ProducerLink, "take", last_number_alone),
     ("dead-letter-back", destination, "dead_letter", returns(None)),
 ]
 

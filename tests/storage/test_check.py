@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.broker import entry, records
+from holdfast.broker.port import PIECE_BYTES
 from holdfast.broker.queue import COUNTERS
 from holdfast.broker.tags import TagRing
 from holdfast.errors import StorageError
@@ -84,6 +85,14 @@ def put(name: bytes, key: bytes, value: bytes) -> Change:
 
 def drop(name: bytes, key: bytes) -> Change:
     return lambda txn, named: txn.delete(key, db=named[name])
+
+
+def blob_piece(blob: int, index: int) -> bytes:
+    return blob.to_bytes(8) + index.to_bytes(4)
+
+
+BLOB_ROW = b"blobs\0" + records.blob_key(1)
+BLOB = records.BlobRecord(2 * PIECE_BYTES + 3, 0, 3, ((1, 1),))
 
 
 def record(*entries: tuple[int, int, bytes]) -> Change:
@@ -196,3 +205,56 @@ def test_where_no_store_is_none_is_made(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="there is no store"):
         check(tmp_path)
     assert os.listdir(tmp_path) == []
+
+
+def large_store(path: Path) -> Path:
+    """A queue with one message of three pieces."""
+    node = LoneNode(path)
+    pieces = [bytes(PIECE_BYTES), bytes(PIECE_BYTES), b"end"]
+    length = sum(map(len, pieces))
+    queue = node.core.catalog.own("q")
+    value = entry.pack(flags=entry.BLOB, enqueued_ms=1, bare=entry.reference(1, length))
+    blob = node.core.blobs.new()
+    blob.length, blob.end = length, len(pieces)
+    node.core.work.batch.pieces += [(blob.number, index, piece) for index, piece in enumerate(pieces)]
+    queue.append(value, entry.size_of(value))
+    node.core.blobs.close(blob)
+    node.settle()
+    node.stop()
+    return path
+
+
+def test_a_sound_blob_is_counted_with_its_entry(tmp_path: Path) -> None:
+    checked = check(large_store(tmp_path / "store"))
+    assert checked.findings == []
+    assert (checked.entries, checked.bytes) == (1, 2 * PIECE_BYTES + 3)
+
+
+@pytest.mark.parametrize(
+    ("do", "findings"),
+    [
+        (drop(b"blobs", blob_piece(1, 1)), ["blob 1: of 3 pieces found 2"]),
+        (put(b"blobs", blob_piece(1, 2), b"longer"), ["blob 1: piece 2 has 6 bytes, accepted is 3"]),
+        (put(b"blobs", blob_piece(1, 3), b"more"), ["blob 1: piece 3 belongs to no blob"]),
+        (put(b"blobs", blob_piece(7, 0), b"lost"), ["blob 7: piece 0 belongs to no blob"]),
+        (put(b"blobs", b"short", b"x"), ["blobs: key 73686f7274"]),
+        (drop(b"tables", BLOB_ROW), ["refers to blob 1, whose record does not name it", *["belongs to no blob"] * 3]),
+        (put(b"tables", BLOB_ROW, b"x"), ["row", "refers to blob 1", *["belongs to no blob"] * 3]),
+        (
+            put(b"tables", BLOB_ROW, records.pack_blob(BLOB._replace(length=BLOB.length + 1))),
+            [f"refers to {2 * PIECE_BYTES + 3} bytes of blob 1", "piece 2 has 3 bytes, accepted is 4"],
+        ),
+        (
+            put(
+                b"tables", BLOB_ROW, records.pack_blob(records.BlobRecord(2 * PIECE_BYTES + 3, 0, 3, ((1, 1), (1, 9))))
+            ),
+            ["blob 1: queue id 1, sequence 9 does not refer to it"],
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_blob_is_a_line_with_its_place(tmp_path: Path, do: Change, findings: list[str]) -> None:
+    store = large_store(tmp_path / "store")
+    change(store, do)
+    found = check(store).findings
+    assert len(found) == len(findings), found
+    assert all(text in line for text, line in zip(findings, found, strict=True)), found

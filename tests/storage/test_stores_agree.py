@@ -21,12 +21,16 @@ SIZES = st.integers(0, 3_000) | st.sampled_from(
 VALUES = st.builds(lambda size, byte: bytes([byte]) * size, SIZES, st.integers(0, 255))
 STEPS = st.sampled_from([1, 1, 2, 3, 7])
 ROWS = st.tuples(st.sampled_from(TABLES), st.binary(min_size=1, max_size=2))
+BLOBS = st.sampled_from([0, 1, 2, 2**64 - 1])
+INDICES = st.integers(0, 6) | st.just(2**32 - 1)
 BATCHES = st.builds(
     Batch,
     appends=st.lists(st.tuples(QUEUES, SEQUENCES, VALUES), max_size=8),
     retires=st.lists(st.tuples(QUEUES, SEQUENCES), max_size=8),
     puts=st.dictionaries(ROWS, st.binary(max_size=10), max_size=4),
     deletes=st.lists(ROWS, max_size=4),
+    pieces=st.lists(st.tuples(BLOBS, INDICES, st.binary(min_size=1, max_size=5)), max_size=6),
+    drops=st.lists(st.tuples(BLOBS, INDICES, INDICES), max_size=3),
 )
 
 
@@ -70,6 +74,10 @@ class StoresAgree(RuleBasedStateMachine):
     def get(self, queue: int, sequence: int) -> None:
         assert self.disk.get(queue, sequence) == self.plain.get(queue, sequence)
 
+    @rule(blob=BLOBS, index=INDICES)
+    def piece(self, blob: int, index: int) -> None:
+        assert self.disk.piece(blob, index) == self.plain.piece(blob, index)
+
     @rule()
     def open_again(self) -> None:
         before = self.disk.uuid
@@ -86,7 +94,7 @@ class StoresAgree(RuleBasedStateMachine):
     def rows_belong_together(self) -> None:
         """Each piece and each set of gaps belongs to a record that needs it; no two records cover one place."""
         with self.disk._env.begin() as txn:
-            records, chunks, gaps = [dict(txn.cursor(db=database)) for database in self.disk._databases[:-1]]
+            records, chunks, gaps = [dict(txn.cursor(db=database)) for database in self.disk._databases[:3]]
         counts = {key: int.from_bytes(record[:2], "big") for key, record in records.items()}
         assert all(counts[place[:12]] == 0 for place in chunks)
         assert all(0 < int.from_bytes(gone, "little") < (1 << counts[key]) - 1 for key, gone in gaps.items())

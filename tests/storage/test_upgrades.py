@@ -42,6 +42,7 @@ def held(store: LmdbStore, told: dict[str, Any]) -> dict[str, Any]:
         sequences = [sequence for sequence, _ in found]
         queues[name] = {**queue, "sequences": sequences, "digest": digest.hexdigest()}
     tables = {table: [[key.hex(), value.hex()] for key, value in store.table(table)] for table in TABLES}
+    tables = {table: rows for table, rows in tables.items() if rows or table in told["tables"]}
     return {"store": str(store.uuid), "queues": queues, "tables": tables}
 
 
@@ -58,7 +59,7 @@ def test_an_older_store_is_brought_up_to_date_and_holds_what_it_held(tmp_path: P
     assert checked.entries == sum(len(queue["sequences"]) for queue in told["queues"].values())
 
 
-@pytest.mark.parametrize("schema", OLDER)
+@pytest.mark.parametrize("schema", [one for one in OLDER if isinstance(upgrades.UPGRADES[one], upgrades.Rewrite)])
 def test_killed_at_any_call_it_is_the_old_store_or_the_new_one(tmp_path: Path, schema: int) -> None:
     """The process ends itself in the midst of it; whoever opens the store next finds all of it."""
     program = (

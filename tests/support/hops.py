@@ -33,6 +33,7 @@ def snapshot(node: Node) -> MemoryStore:
     store = MemoryStore(mint_from=node.rig.uuid)
     store.uuid = node.store.uuid
     store._queues, store._tables = copy.deepcopy(node.store._queues), dict(node.store._tables)
+    store._blobs = copy.deepcopy(node.store._blobs)
     return store
 
 

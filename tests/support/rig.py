@@ -109,7 +109,7 @@ class Watch:
                     told = sections.delivery_annotations or {}
                     assert (
                         Symbol("x-opt-holdfast-tombstone") in told or payload[sections.bare :] in self.node.ever_stored
-                    ), f"{self.node.name} accepted what it has not stored: {payload!r}"
+                    ), f"{self.node.name} accepted what it has not stored: {payload[:200]!r}"
 
 
 class Node:
@@ -125,8 +125,6 @@ class Node:
         self.hold_commits = False
         self.refuse = 0
         self.ends: dict[int, End] = {}
-        self.not_read: set[int] = set()
-        """Connections whose reading is paused."""
         self.logs: list[str] = []
         self.records: list[tuple[str, dict[str, Any]]] = []
         self.ever_stored: set[bytes] = set()
@@ -165,6 +163,10 @@ class Node:
                     data = b"".join(command.chunks)
                     end.watch.say(data)
                     end.wire.write(end, data)
+            elif isinstance(command, (events.PauseReading, events.ResumeReading)):
+                end = self.ends.get(command.connection)
+                if end is not None:
+                    end.paused = isinstance(command, events.PauseReading)
             elif isinstance(command, events.CloseConnection):
                 end = self.ends.get(command.connection)
                 if end is not None:
@@ -182,10 +184,6 @@ class Node:
                 written = {key: value for key, value in command.fields.items() if value is not None}
                 validate(line | json.loads(json.dumps(written)))
                 self.records.append((command.kind, command.fields))
-            elif isinstance(command, events.PauseReading):
-                self.not_read.add(command.connection)
-            elif isinstance(command, events.ResumeReading):
-                self.not_read.discard(command.connection)
             else:
                 self.stopped = True
 
@@ -198,7 +196,7 @@ class Node:
         commit, self.pending = self.pending, None
         assert commit is not None
         try:
-            if self.refuse and commit.batch.appends:
+            if self.refuse and (commit.batch.appends or commit.batch.pieces):
                 self.refuse -= 1
                 raise StorageFull("told to refuse")
             self.store.commit(commit.batch)
@@ -213,9 +211,29 @@ class Node:
 
         for _, _, value in batch.appends:
             item = entry.unpack(value)
-            self.ever_stored.add(bytes(item.bare))
+            self.ever_stored.add(self.bare(value))
             if item.identity is not None and item.identity.origin == self.store.uuid:
                 self.given[item.identity.number] = bytes(item.bare)
+
+    def bare(self, value: bytes) -> bytes:
+        """The bare message that an entry has, or refers to."""
+        from holdfast.broker import entry
+
+        item = entry.unpack(value)
+        if not item.flags & entry.BLOB:
+            return bytes(item.bare)
+        blob, length = entry.blob_of(value)
+        pieces = []
+        while (piece := self.store.piece(blob, len(pieces))) is not None:
+            pieces.append(piece)
+        whole = b"".join(pieces)
+        assert len(whole) == length, f"{self.name}: blob {blob} has {len(whole)} bytes, its entry says {length}"
+        return whole
+
+    @property
+    def not_read(self) -> set[int]:
+        """Connections whose reading is paused."""
+        return {number for number, end in self.ends.items() if end.paused}
 
     def queue(self, name: str) -> Any:
         assert self.core is not None
@@ -223,11 +241,8 @@ class Node:
 
     def bodies(self, name: str) -> list[str]:
         """What is stored in the queue, by sequence."""
-        from holdfast.broker import entry
-
-        queue = self.queue(name)
-        found = queue.read(0, count_max=10**6, bytes_max=2**40)
-        return [Message.decode(bytes(entry.unpack(value).bare)).body_bytes().decode() for _, value in found]
+        found = self.queue(name).read(0, count_max=10**6, bytes_max=2**40)
+        return [Message.decode(self.bare(value)).body_bytes().decode() for _, value in found]
 
 
 class End:
@@ -240,6 +255,7 @@ class End:
         self.client = client
         self.inbox = bytearray()
         self.alive = True
+        self.paused = False
         self.eof = False
         if node is not None:
             self.watch = Watch(node)
@@ -535,11 +551,9 @@ class Rig:
         self.wires = [wire for wire in self.wires if not wire.dead]
         for wire in self.wires:
             for end in wire.ends:
-                if end.alive and end.node is not None and end.number in end.node.not_read:
-                    continue
-                if end.alive and end.inbox:
+                if end.alive and end.inbox and not end.paused:
                     moves.append(lambda end=end: self._deliver(end))
-                elif end.alive and end.eof:
+                elif end.alive and end.eof and not end.inbox:
                     moves.append(lambda end=end: end.lose("closed by the peer"))
         for node in self.nodes.values():
             if node.core is None:
@@ -594,12 +608,7 @@ class Rig:
         moves = self._moves()
         if not moves:
             return False
-        busy = [
-            end
-            for wire in self.wires
-            for end in wire.ends
-            if end.alive and end.inbox and not (end.node is not None and end.number in end.node.not_read)
-        ]
+        busy = [end for wire in self.wires for end in wire.ends if end.alive and end.inbox and not end.paused]
         if busy and self.random.random() < 0.4:
             end = self.random.choice(busy)
             self._deliver(end, self.random.randint(1, len(end.inbox)))

@@ -18,6 +18,8 @@ from holdfast.amqp.events import (
     CreditChanged,
     Deliveries,
     Delivery,
+    DeliveryAborted,
+    DeliveryPart,
     Drained,
     LinkAttached,
     LinkDetached,
@@ -35,13 +37,13 @@ from holdfast.amqp.frames import (
     FRAME_HEAD,
     FRAME_SIZE_MIN,
     HEADER_BYTES,
-    SASL_FRAME,
-    SASL_FRAME_SIZE_MAX,
     bad_frame,
     bounded,
+    sasl_frame_bytes,
 )
 from holdfast.amqp.layers import on_header, on_sasl_frame
 from holdfast.amqp.link import Link
+from holdfast.amqp.outgoing import Outgoing
 from holdfast.amqp.performatives import (
     Attach,
     Begin,
@@ -55,19 +57,21 @@ from holdfast.amqp.performatives import (
     Transfer,
     decode_composite,
 )
+from holdfast.amqp.plain import plain_disposition, plain_flow, plain_transfer
 from holdfast.amqp.receiver import Receiver
 from holdfast.amqp.sasl import Authenticate, ClientSasl, ServerSasl
 from holdfast.amqp.sender import Sender
-from holdfast.amqp.session import OUTGOING_WINDOW, Session, plain_disposition, plain_flow, plain_transfer
-from holdfast.amqp.settings import Settings
+from holdfast.amqp.session import OUTGOING_WINDOW, Session
+from holdfast.amqp.settings import PARTIALS_BYTES_MAX, Partials, Settings
 from holdfast.amqp.states import CLOSING, MAY_SPEAK, TRANSITIONS, State, Step
 from holdfast.amqp.types import Symbol
 from holdfast.amqp.weight import weight
 from holdfast.errors import LocalProtocolError, RemoteProtocolError
 
 __all__ = [
-    "TRANSITIONS", "ConnEvent", "Connection", "ConnectionClosed", "CreditChanged", "Deliveries", "Delivery", "Drained",
-    "Link", "LinkAttached", "LinkDetached", "Opened", "Outcomes", "ProtocolFailed", "Receiver", "ReceiverSettled",
+    "TRANSITIONS", "ConnEvent", "Connection", "ConnectionClosed", "CreditChanged", "Deliveries", "Delivery",
+    "DeliveryAborted", "DeliveryPart", "Drained", "Link", "LinkAttached", "LinkDetached", "Opened", "Outcomes",
+    "Outgoing", "Partials", "ProtocolFailed", "Receiver", "ReceiverSettled",
     "Sender", "Session", "SessionBegun", "SessionEnded", "Settings", "State", "Step",
 ]  # fmt: skip
 
@@ -77,11 +81,18 @@ class Connection(Bounds):
 
     Server: answers headers, SASL, open and begin by itself. Client: header, SASL, header and open are ready as one
     flight right after construction. Order of use: receive (or tick), act on the events, take_output. `output` is
-    the list of chunks not yet taken, appended to by sessions and links; its identity never changes.
+    the list of chunks not yet taken, appended to by sessions and links; its identity never changes. `partials` may be
+    shared with other connections.
     """
 
     def __init__(
-        self, settings: Settings, *, server: bool, authenticate: Authenticate | None = None, now: float
+        self,
+        settings: Settings,
+        *,
+        server: bool,
+        authenticate: Authenticate | None = None,
+        now: float,
+        partials: Partials | None = None,
     ) -> None:
         settings.validate()
         super().__init__(settings, server=server, now=now)
@@ -100,6 +111,7 @@ class Connection(Bounds):
         self.frame_size_out = FRAME_SIZE_MIN
         """The smaller of both sides' max-frame-size."""
         self.links = 0
+        self.partials = partials or Partials(PARTIALS_BYTES_MAX)
         self._authenticate = authenticate
         self._sasl: ServerSasl | ClientSasl | None = None
         self._expects_header = True
@@ -193,6 +205,10 @@ class Connection(Bounds):
             data, self._rest = bytes(self._rest), bytearray()
             self._understand(data, events)
         return events
+
+    def bear(self, now: float) -> None:
+        """What the peer says is not being read for now: its silence is none."""
+        self._heard = now
 
     def next_deadline(self) -> float | None:
         """When `tick` has something to do, on `now`'s scale."""
@@ -291,11 +307,12 @@ class Connection(Bounds):
                     at += HEADER_BYTES
                     on_header(self, buf[at - HEADER_BYTES : at], events)
                 elif self._sasl is not None:
-                    end = self._frame_end(buf, at, size, SASL_FRAME_SIZE_MAX)
-                    if end == 0:
+                    wanted = sasl_frame_bytes(buf, at, size)
+                    if wanted > size - at:
+                        self._wanted_bytes = wanted
                         break
-                    start, at = at, end
-                    on_sasl_frame(self, buf, start, end, events)
+                    at += wanted
+                    on_sasl_frame(self, buf, at - wanted, at, events)
                 else:
                     at = self._consume_frames(buf, at, size, events)
                     if at < 0:
@@ -365,21 +382,6 @@ class Connection(Bounds):
                     return at
         self._wanted_bytes = 8
         return -1 - at
-
-    def _frame_end(self, buf: bytes, at: int, size: int, limit: int) -> int:
-        """Where the SASL frame at `at` ends; 0 if it is not whole yet."""
-        self._wanted_bytes = 8
-        if size - at < 8:
-            return 0
-        frame_size, words, kind, _ = FRAME_HEAD.unpack_from(buf, at)
-        if frame_size > limit or words < 2 or frame_size < words * 4 or kind != SASL_FRAME:
-            raise bad_frame(frame_size, words, kind, limit)
-        if at + frame_size > size:
-            self._wanted_bytes = frame_size
-            return 0
-        return at + int(frame_size)
-
-    # ------------------------------------------------------------------------------------------------ frames
 
     def _on_frame(self, channel: int, buf: bytes, at: int, end: int, events: list[ConnEvent]) -> None:
         """Everything but what the hot loop has taken."""

@@ -25,7 +25,7 @@ from holdfast.amqp.frames import (
 )
 from holdfast.amqp.layers import on_header
 from holdfast.amqp.performatives import Accepted, Rejected, Released, decode_composite
-from holdfast.amqp.session import plain_disposition, plain_flow, plain_transfer
+from holdfast.amqp.plain import plain_disposition, plain_flow, plain_transfer
 from holdfast.amqp.states import State
 from holdfast.errors import RemoteProtocolError
 

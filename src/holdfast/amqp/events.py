@@ -111,6 +111,32 @@ class Deliveries(NamedTuple):
     settled: bool
 
 
+class DeliveryPart(NamedTuple):
+    """A part of a delivery that grew past its link's `stream_bytes`; parts of one link come in order, uninterrupted.
+
+    `first` and `last` tell its ends; `settled` holds with the last. Settle it, unless `settled`, after the last.
+    """
+
+    link: "Receiver"
+    delivery_id: int
+    message_format: int
+    settled: bool
+    payload: bytes
+    first: bool
+    last: bool
+    tag: bytes = b""
+    resume: bool = False
+    """As of a Delivery."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryAborted:
+    """The peer gave up a delivery of which it had sent parts; it is settled, and never was (§2.6.14)."""
+
+    link: "Receiver"
+    delivery_id: int
+
+
 class Outcomes(NamedTuple):
     """The peer's state for deliveries of ours, `contexts` in order; no other link's id lies in first..last.
 
@@ -150,5 +176,5 @@ class ProtocolFailed:
 
 ConnEvent = (
     Opened | SessionBegun | SessionEnded | LinkAttached | LinkDetached | CreditChanged | Drained | Delivery | Deliveries
-    | Outcomes | ReceiverSettled | ResumeAborted | ConnectionClosed | ProtocolFailed
+    | DeliveryPart | DeliveryAborted | Outcomes | ReceiverSettled | ResumeAborted | ConnectionClosed | ProtocolFailed
 )  # fmt: skip

@@ -74,3 +74,13 @@ def bad_frame(size: int, words: int, kind: int, limit: int) -> RemoteProtocolErr
         conditions.FRAMING_ERROR,
         f"a frame of {size} bytes, data offset {words}, type {kind}; accepted are {limit} bytes at most",
     )
+
+
+def sasl_frame_bytes(buf: bytes, at: int, size: int) -> int:
+    """The length of the SASL frame at `at`, 8 while its head has not come; RemoteProtocolError for what is none."""
+    if size - at < 8:
+        return 8
+    frame_size, words, kind, _ = FRAME_HEAD.unpack_from(buf, at)
+    if frame_size > SASL_FRAME_SIZE_MAX or words < 2 or frame_size < words * 4 or kind != SASL_FRAME:
+        raise bad_frame(frame_size, words, kind, SASL_FRAME_SIZE_MAX)
+    return int(frame_size)

@@ -1,14 +1,15 @@
 """Receiver half of a link: the peer's deliveries, our credit. AMQP 1.0 §2.6.7, §2.6.12, §2.6.14.
 
 Rules of this file: a delivery that comes in one frame is made into an event without further ado; parts are kept
-for one delivery at a time, at most max_message_size bytes.
+for one delivery at a time, at most max_message_size bytes, or handed on as they come where the user asks for it
+(`stream_bytes`).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.effort import PART
-from holdfast.amqp.events import ConnEvent, Delivery, Drained, ResumeAborted
+from holdfast.amqp.events import ConnEvent, Delivery, DeliveryAborted, DeliveryPart, Drained, ResumeAborted
 from holdfast.amqp.fast import ParsedTransfer
 from holdfast.amqp.faults import LinkFault, SessionFault
 from holdfast.amqp.link import Link
@@ -20,6 +21,9 @@ from holdfast.errors import LocalProtocolError
 if TYPE_CHECKING:
     from holdfast.amqp.session import Session
 
+PART_BYTES: Final = 128 * 1024
+"""Frames are joined to parts of at least so many bytes."""
+
 _SERIAL = 0xFFFFFFFF
 _new = tuple.__new__
 
@@ -28,7 +32,8 @@ class _Partial:
     """A delivery of which the last frame is still to come."""
 
     __slots__ = (
-        "delivery_id", "held_bytes", "message_format", "mode", "payload", "resume", "settled", "state", "tag",
+        "delivery_id", "held_bytes", "message_format", "mode", "payload", "resume", "settled", "size", "state",
+        "streamed", "tag",
     )  # fmt: skip
 
     def __init__(self, delivery_id: int, tag: bytes, message_format: int, mode: int | None, resume: bool) -> None:
@@ -40,16 +45,24 @@ class _Partial:
         self.settled = False
         self.state: Any = None
         self.payload = bytearray()
+        """What was not handed on yet."""
         self.held_bytes = 0
         """What it holds of the connection's `partial_bytes`."""
+        self.size = 0
+        self.streamed = False
+        """A part of it was handed on."""
 
 
 class Receiver(Link):
-    """Our end receives. `credit`: deliveries that we still expect of what we granted."""
+    """Our end receives. `credit`: deliveries that we still expect of what we granted.
+
+    `stream_bytes`: a delivery that grows past so many bytes comes as DeliveryPart events instead of one Delivery, and
+    one that grows at all where the connection's `partials` are at their bound. None: every delivery comes whole.
+    """
 
     __slots__ = (
         "_delivery_count", "_draining", "_resumes_left", "allowance", "credit", "partial", "shape", "shape_misses",
-        "size_max",
+        "size_max", "stream_bytes",
     )  # fmt: skip
 
     role = True
@@ -68,6 +81,7 @@ class Receiver(Link):
         self.shape: Shape | None = None
         """What its plain deliveries have in common on the wire (runs.py)."""
         self.shape_misses = 0
+        self.stream_bytes: int | None = None
 
     def grant(self, credit: int, *, drain: bool = False) -> None:
         """Set the link's credit, in deliveries from now on; 0 stops the peer, `drain` makes it use or return it."""
@@ -188,8 +202,11 @@ class Receiver(Link):
         self, partial: _Partial, settled: bool | None, more: bool, state: Any, aborted: bool, part: bytes,
         events: list[ConnEvent],
     ) -> None:  # fmt: skip
+        partials = self.session.connection.partials
         if aborted:
             self._forget_partial()
+            if partial.streamed:
+                events.append(DeliveryAborted(self, partial.delivery_id))
             if partial.resume:
                 events.append(ResumeAborted(self, partial.tag))
             return
@@ -197,11 +214,19 @@ class Receiver(Link):
             partial.settled = True
         if state is not None:
             partial.state = state
-        if len(partial.payload) + len(part) > self.size_max:
+        partial.size += len(part)
+        if partial.size > self.size_max:
             raise self._too_large()
         self._hold(partial, len(part) + (weight(state) if state is not None else 0))
         partial.payload += part
+        partials.held += len(part)
         if more:
+            limit = self.stream_bytes
+            if limit is not None:
+                held = len(partial.payload)
+                whole_part = held >= PART_BYTES if partial.streamed else partial.size > limit
+                if whole_part or (held and partials.held > partials.held_max):
+                    self._hand_on(partial, events)
             self.session.connection.spend(PART)
             return
         self._forget_partial()
@@ -210,6 +235,14 @@ class Receiver(Link):
             if partial.delivery_id in owners or len(owners) >= self.session.unsettled_max:
                 self._refuse_id(partial.delivery_id)
             owners[partial.delivery_id] = self
+        if partial.streamed:
+            events.append(
+                DeliveryPart(
+                    self, partial.delivery_id, partial.message_format, partial.settled, bytes(partial.payload),
+                    False, True, partial.tag, partial.resume,
+                )
+            )  # fmt: skip
+            return
         events.append(
             Delivery(
                 self, partial.delivery_id, partial.tag, partial.message_format, partial.settled,
@@ -237,9 +270,26 @@ class Receiver(Link):
         connection.partial_bytes += added_bytes
         partial.held_bytes += added_bytes
 
+    def _hand_on(self, partial: _Partial, events: list[ConnEvent]) -> None:
+        events.append(
+            DeliveryPart(
+                self, partial.delivery_id, partial.message_format, partial.settled, bytes(partial.payload),
+                not partial.streamed, False, partial.tag, partial.resume,
+            )
+        )  # fmt: skip
+        self._let_go(partial, len(partial.payload))
+        partial.streamed = True
+        partial.payload.clear()
+
+    def _let_go(self, partial: _Partial, held_bytes: int) -> None:
+        connection = self.session.connection
+        connection.partials.held -= len(partial.payload)
+        connection.partial_bytes -= held_bytes
+        partial.held_bytes -= held_bytes
+
     def _forget_partial(self) -> None:
         if self.partial is not None:
-            self.session.connection.partial_bytes -= self.partial.held_bytes
+            self._let_go(self.partial, self.partial.held_bytes)
             self.partial = None
 
     def _refuse_id(self, delivery_id: int) -> None:

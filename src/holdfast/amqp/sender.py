@@ -1,7 +1,8 @@
 """Sender half of a link: our deliveries, the peer's credit. AMQP 1.0 §2.6.7, §2.6.12.
 
-Rules of this file: `send` is a hot path; the usual delivery (one frame, window open) is written here, everything
-else goes through the session's backlog. Counts are 32-bit serial numbers (RFC 1982).
+Rules of this file: `send` is a hot path; the usual delivery (one frame, window open) is written here, what is
+sent in parts goes through Outgoing, everything else through the session's backlog. Counts are 32-bit serial numbers
+(RFC 1982).
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.amqp.events import ConnEvent, CreditChanged
 from holdfast.amqp.fast import RELEASED, TransferForm
 from holdfast.amqp.link import Link, message_size_limit
+from holdfast.amqp.outgoing import Outgoing
 from holdfast.amqp.performatives import Attach, Source
 from holdfast.errors import LocalProtocolError
 
@@ -52,7 +54,7 @@ class Sender(Link):
 
     __slots__ = (
         "_delivery_count", "_early", "_form", "_initial_count", "_output", "_payload_max", "_resumed", "_tag_offset",
-        "answered_later", "credit", "drain", "resume_credit", "suspended", "unsettled",
+        "answered_later", "credit", "drain", "outgoing", "resume_credit", "suspended", "unsettled",
     )  # fmt: skip
 
     role = False
@@ -71,6 +73,8 @@ class Sender(Link):
         """What `unsettled_tags` was when the link ended, if `use_tags` was called."""
         self._tag_offset = -1
         self._resumed: dict[int, bytes] = {}
+        self.outgoing: Outgoing | None = None
+        """The delivery that is being sent in parts: until it ends the link takes no other."""
         self._delivery_count = 0
         self._initial_count = 0
         self._early: tuple[int | None, int | None, bool, bool] | None = None
@@ -85,9 +89,9 @@ class Sender(Link):
 
     @property
     def sendable(self) -> bool:
-        """There is credit, the peer's session window is open, and no frame waits for it."""
+        """There is credit, the peer's session window is open, and neither a frame nor a part waits to be sent."""
         session = self.session
-        return self.credit > 0 and session.window_out > 0 and not session.backlog
+        return self.credit > 0 and session.window_out > 0 and not session.backlog and self.outgoing is None
 
     @property
     def default_outcome(self) -> Any:
@@ -120,8 +124,8 @@ class Sender(Link):
         in the backlog may still change when another link of the session ends. LocalProtocolError without credit.
         """
         credit = self.credit
-        if credit <= 0:
-            raise LocalProtocolError(f"link {self.name!r} has no credit")
+        if credit <= 0 or self.outgoing is not None:
+            raise self._not_now()
         pieces: Sequence[bytes] = (parts,) if isinstance(parts, bytes) else parts
         size = len(pieces[0]) if len(pieces) == 1 else sum([len(piece) for piece in pieces])
         if size > self._payload_max and self.message_bytes_max is not None and size > self.message_bytes_max:
@@ -166,7 +170,7 @@ class Sender(Link):
         session = self.session
         first = session.next_delivery_id
         count = min(len(heads), self.credit, session.window_out, _SERIAL - first)
-        if count <= 0 or session.backlog:
+        if count <= 0 or session.backlog or self.outgoing is not None:
             return 0
         form, payload_max = self._form, self._payload_max
         pack, head_bytes, prefix = form.pack, form.head_bytes, form.prefix
@@ -206,6 +210,35 @@ class Sender(Link):
         for number in numbers:
             del unsettled[number], owners[number]
         return contexts
+
+    def begin(
+        self, head: bytes, length: int, *, context: Any, settled: bool = False, message_format: int = 0
+    ) -> Outgoing:
+        """Begin a delivery of `length` bytes that is sent in parts, of which `head` is the first; see Outgoing.
+
+        Its outcome comes back with `context`, perhaps before its end. LocalProtocolError where the link is not
+        `sendable`, or the peer takes no delivery of that size.
+        """
+        if not self.sendable:
+            raise self._not_now()
+        if self.message_bytes_max is not None and length > self.message_bytes_max:
+            raise LocalProtocolError(f"link {self.name!r} takes {self.message_bytes_max} bytes, not {length}")
+        self.credit -= 1
+        self._delivery_count = (self._delivery_count + 1) & _SERIAL
+        session = self.session
+        delivery_id = session.next_delivery_id
+        session.next_delivery_id = (delivery_id + 1) & _SERIAL
+        if not settled:
+            self.unsettled[delivery_id] = context
+            session.unsettled_out[delivery_id] = self
+        outgoing = Outgoing(self, delivery_id, head, length, settled, message_format)
+        self.outgoing = None if outgoing.over else outgoing
+        return outgoing
+
+    def _not_now(self) -> LocalProtocolError:
+        if self.outgoing is not None:
+            return LocalProtocolError(f"link {self.name!r} is in the middle of a delivery")
+        return LocalProtocolError(f"link {self.name!r} has no credit, or its session's window is shut")
 
     # ----------------------------------------------------------------------------------------- resuming
 
@@ -355,6 +388,9 @@ class Sender(Link):
         self.refused = self.attach_sent and attach.target is None
 
     def _stop(self) -> None:
+        if self.outgoing is not None:
+            self.outgoing.over = True
+            self.outgoing = None
         self._early = None
         self.credit = self.resume_credit = 0
         self.drain = False

@@ -29,7 +29,6 @@ from holdfast.amqp.performatives import (
     Released,
     Source,
     Transfer,
-    decode_composite,
 )
 from holdfast.amqp.receiver import Receiver
 from holdfast.amqp.resuming import fit
@@ -359,7 +358,11 @@ class Session:
             self._blocked = True
             return 0
         self._blocked = False
-        events.extend(CreditChanged(link) for link in self._live if isinstance(link, Sender) and link.credit > 0)
+        events.extend(
+            CreditChanged(link)
+            for link in self._live
+            if isinstance(link, Sender) and (link.credit > 0 or link.outgoing is not None)
+        )
         return len(self._live)
 
     def on_transfer(self, parsed: fast.ParsedTransfer, buf: bytes, end: int, events: list[ConnEvent]) -> None:
@@ -565,36 +568,3 @@ def _outcomes(sender: Sender, contexts: list[Any], state: Any, settled: bool, st
     if settled and (state is None or isinstance(state, Received)):
         state = sender.default_outcome
     return Outcomes(sender, contexts, state, settled, start, end)
-
-
-def plain_transfer(buf: bytes, at: int, end: int, nesting_max: int = codec.DEPTH_MAX) -> fast.ParsedTransfer:
-    """What fast.parse_transfer gives, by the codec."""
-    body = buf[at:end]
-    transfer, size = decode_composite(body, 0, nesting_max)
-    if not isinstance(transfer, Transfer):
-        raise RemoteProtocolError(conditions.DECODE_ERROR, "a transfer is due here")
-    return (
-        transfer.handle, transfer.delivery_id, transfer.delivery_tag, transfer.message_format, transfer.settled,
-        transfer.more, transfer.rcv_settle_mode, transfer.state, transfer.resume, transfer.aborted, at + size,
-    )  # fmt: skip
-
-
-def plain_disposition(body: bytes, nesting_max: int = codec.DEPTH_MAX) -> fast.ParsedDisposition:
-    """What fast.parse_disposition gives, by the codec."""
-    disposition, _ = decode_composite(body, 0, nesting_max)
-    if not isinstance(disposition, Disposition):
-        raise RemoteProtocolError(conditions.DECODE_ERROR, "a disposition is due here")
-    return (
-        disposition.role, disposition.first, disposition.last, disposition.settled, disposition.state,
-    )  # fmt: skip
-
-
-def plain_flow(body: bytes, nesting_max: int = codec.DEPTH_MAX) -> fast.ParsedFlow:
-    """What fast.parse_flow gives, by the codec."""
-    flow, _ = decode_composite(body, 0, nesting_max)
-    if not isinstance(flow, Flow):
-        raise RemoteProtocolError(conditions.DECODE_ERROR, "a flow is due here")
-    return (
-        flow.next_incoming_id, flow.incoming_window, flow.next_outgoing_id, flow.outgoing_window, flow.handle,
-        flow.delivery_count, flow.link_credit, flow.available, flow.drain, flow.echo,
-    )  # fmt: skip

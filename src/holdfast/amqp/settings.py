@@ -1,6 +1,6 @@
 """What a connection is told once. AMQP 1.0 §2.7.1.
 
-Rules of this file: frozen; units last; every bound on what a peer may make us hold has its name here.
+Rules of this file: settings are frozen; units last; every bound on what a peer may make us hold has its name here.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,22 @@ from holdfast.errors import ConfigError
 from holdfast.units import MIB
 
 WINDOW_MAX: Final = 2**31 - 1
+
+PARTIALS_BYTES_MAX: Final = 16 * MIB
+"""The default bound of Partials."""
+
+
+class Partials:
+    """Bytes held of deliveries whose last frame is still to come: of one connection, or of all that share it.
+
+    Above `held_max` links with `stream_bytes` hand on what they have at once; no other delivery is bounded by it.
+    """
+
+    __slots__ = ("held", "held_max")
+
+    def __init__(self, held_max: int) -> None:
+        self.held = 0
+        self.held_max = held_max
 
 
 def no_objection(theirs: Open, ours: Open) -> None:

@@ -7,6 +7,9 @@ carry stands in the fixed part. The layout is versioned by its first byte.
     version u8 | flags u8 | priority u8 | trace u8 | enqueued_ms u64 | expires_ms u64 | format u32 |
     annotations u32 | to u16 | [origin 16 | number u64 | trace x 16] | to | annotations | bare message
 
+With BLOB the bare message lies in the store as a blob (core/streams.py); in its place stands a data section that
+holds the blob's id and length, u64 each. It is the node's own and never sent.
+
 `annotations` holds the count of map items (u16) and the items encoded, without `expires_ms` 0 is never.
 `expires_ms` counts on the node's own steady clock, `enqueued_ms` is wall time.
 """
@@ -23,6 +26,7 @@ DURABLE: Final = 1
 CUSTODY: Final = 2
 TOMBSTONE: Final = 4
 LATE: Final = 8
+BLOB: Final = 16
 
 NEVER: Final = b"\0\0\0\0\0\0\0\0"
 """`expires_ms` of an entry without time to live, as it stands in `value[12:20]`."""
@@ -32,6 +36,9 @@ TRACE_MAX: Final = 64
 
 _FIXED: Final = Struct(">BBBBQQIIH")
 _IDENTITY: Final = Struct(">16sQ")
+_REFERENCE: Final = Struct(">5sQQ")
+_REFERENCE_HEAD: Final = b"\x00\x53\x75\xa0\x10"
+REFERENCE_BYTES: Final = _REFERENCE.size
 FIXED_BYTES: Final = _FIXED.size
 PRIORITY_DEFAULT: Final = 4
 
@@ -41,6 +48,28 @@ class Identity(NamedTuple):
 
     origin: UUID
     number: int
+
+
+class BlobPlace(NamedTuple):
+    """Where a large bare message lies: the blob's id, and how long it is."""
+
+    blob: int
+    length: int
+
+
+def reference(blob: int, length: int) -> bytes:
+    """What stands for a bare message that is a blob."""
+    return _REFERENCE.pack(_REFERENCE_HEAD, blob, length)
+
+
+def blob_of(value: bytes | memoryview) -> BlobPlace:
+    """The blob that an entry with BLOB refers to; StorageError where it refers to none."""
+    if len(value) < REFERENCE_BYTES:
+        raise StorageError("entry: a reference to a blob is cut short")
+    head, blob, length = _REFERENCE.unpack_from(value, len(value) - REFERENCE_BYTES)
+    if head != _REFERENCE_HEAD:
+        raise StorageError(f"entry: found {head.hex()}, accepted is a reference to a blob")
+    return BlobPlace(blob, length)
 
 
 def pack_identity(identity: Identity) -> bytes:
@@ -66,7 +95,8 @@ class Entry(NamedTuple):
     @property
     def size(self) -> int:
         """What the queue's `bytes_max` counts: the message sections as they came."""
-        return len(self.annotations) + len(self.bare)
+        bare = blob_of(self.bare).length if self.flags & BLOB else len(self.bare)
+        return len(self.annotations) + bare
 
 
 class StoreUuid(UUID):
@@ -204,8 +234,12 @@ def repack(item: Entry) -> bytes:
 def size_of(value: bytes) -> int:
     """`unpack(value).size` without taking it apart."""
     size = len(value) - FIXED_BYTES
-    if value[1] & CUSTODY:
-        size -= _IDENTITY.size + 16 * value[3]
+    flags = value[1]
+    if flags & (CUSTODY | BLOB):
+        if flags & CUSTODY:
+            size -= _IDENTITY.size + 16 * value[3]
+        if flags & BLOB:
+            size += blob_of(value).length - REFERENCE_BYTES
     if value[24:30] != b"\0\0\0\0\0\0":
         size -= (value[28] << 8) + value[29]
         if value[24:28] != b"\0\0\0\0":

@@ -5,29 +5,39 @@ keys and values mean belongs to `broker/` alone.
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
-TABLES = ("queues", "subscriptions", "custody", "origins", "producers", "node")
+TABLES = ("queues", "subscriptions", "custody", "origins", "producers", "node", "blobs")
 """The small tables. Keys of 1 to 400 bytes; values of at most 1 MiB."""
+
+PIECE_BYTES: Final = 65_520
+"""A blob is cut into pieces of so many bytes, of which the last may be shorter: sixteen pages of 4 KiB less the
+header that a store puts before them."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one turn of the loop writes. Applied in this order: deletes, puts, retires, appends.
+    """What one turn of the loop writes. Applied in this order: deletes, puts, retires, drops, appends, pieces.
 
     `appends`: (queue id, sequence, value); values of any size, the store chunks what is large.
     `retires`: (queue id, sequence); retiring what is not there is no error.
     `puts`, `deletes`: (table, key[, value]); the last put of a key wins.
+    `pieces`: (blob, index, bytes) of 1 to PIECE_BYTES; a blob is what is too large to be a value (core/streams.py).
+    `drops`: (blob, first, end): the pieces with first <= index < end go; dropping what is not there is no error. A
+    drop costs the store time for each piece: who drops says how many at once.
+    `bytes_appended`: of appends and pieces, as their makers count them.
     """
 
     appends: list[tuple[int, int, bytes]] = field(default_factory=list)
     retires: list[tuple[int, int]] = field(default_factory=list)
     puts: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
     deletes: list[tuple[str, bytes]] = field(default_factory=list)
+    pieces: list[tuple[int, int, bytes]] = field(default_factory=list)
+    drops: list[tuple[int, int, int]] = field(default_factory=list)
     bytes_appended: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.appends or self.retires or self.puts or self.deletes)
+        return bool(self.appends or self.retires or self.puts or self.deletes or self.pieces or self.drops)
 
 
 class EntryReader(Protocol):
@@ -41,3 +51,6 @@ class EntryReader(Protocol):
 
     def get(self, queue_id: int, sequence: int) -> bytes | None:
         """One entry's value, or None."""
+
+    def piece(self, blob: int, index: int) -> bytes | None:
+        """One piece of a blob, or None."""

@@ -69,7 +69,7 @@ class Clock:
 class Work:
     """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
 
-    __slots__ = ("batch", "busy", "counted", "moved", "retires_in_flight", "urgent")
+    __slots__ = ("batch", "busy", "counted", "left", "moved", "referred", "retires_in_flight", "urgent")
 
     def __init__(self) -> None:
         self.batch = Batch()
@@ -79,6 +79,10 @@ class Work:
         """(queue id, sequence) of the commit under way."""
         self.moved: list[tuple[int, int]] = []
         """The same of what this turn moves elsewhere; its retirement joins the batch when it is handed over."""
+        self.referred: list[tuple[Queue, int, int]] = []
+        """(queue, sequence, blob) of what this turn appends whose message is a blob."""
+        self.left: list[tuple[int, int]] = []
+        """(queue id, sequence) of blobs' entries that this turn takes from queues in memory, which no batch names."""
         self.urgent = False
         """Somebody waits for this turn's commit though it appends nothing."""
 
@@ -155,11 +159,14 @@ class Queue:
         self.messages += 1
         self.bytes_held += size
         self.in_total += 1
+        large = value[1] & entry.BLOB
+        if large:
+            self.work.referred.append((self, sequence, entry.blob_of(value).blob))
         if self.config.durable:
             batch = self.work.batch
             batch.appends.append((self.queue_id, sequence, value))
             batch.bytes_appended += len(value)
-            if self.shared.takers and self.budget.take(len(value)):
+            if self.shared.takers and not large and self.budget.take(len(value)):  # a cursor's run sends what is cached
                 self.cache[sequence] = value
         else:
             self.ephemeral[sequence] = value
@@ -258,9 +265,18 @@ class Queue:
                     self.uncache(sequence)
         else:
             for sequence in sequences:
-                self.ephemeral.pop(sequence, None)
+                value = self.ephemeral.pop(sequence, None)
+                if value is not None and value[1] & entry.BLOB:
+                    self.work.left.append((self.queue_id, sequence))
         self.work.counted[self] = None
         self.work.busy[self] = None
+
+    def forget_entries(self) -> None:
+        """The queue is deleted: what it had in memory is gone."""
+        for sequence, value in self.ephemeral.items():
+            if value[1] & entry.BLOB:
+                self.work.left.append((self.queue_id, sequence))
+        self.ephemeral.clear()
 
     def uncache(self, sequence: int) -> None:
         value = self.cache.pop(sequence, None)

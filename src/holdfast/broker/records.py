@@ -18,6 +18,9 @@ _CURSOR: Final = Struct(">BQQQ")
 _PRODUCER: Final = Struct(">QQ")
 _ORIGIN: Final = Struct(">QQdII")
 _HOP: Final = Struct(">16sQ")
+_BLOB: Final = Struct(">QII")
+_BLOB_KEY: Final = Struct(">Q")
+_PLACE: Final = Struct(">IQ")
 _QUEUE_ID: Final = Struct(">I")
 _LINK: Final = Struct(">dH")
 
@@ -116,6 +119,34 @@ def unpack_origin(data: bytes) -> OriginRecord:
         unpack_ranges(data[_ORIGIN.size : split]),
         unpack_ranges(data[split : split + ended * PAIRS.size]),
     )
+
+
+class BlobRecord(NamedTuple):
+    """A blob: how long it is so far, which of its pieces may still be there, [first, end), and the entries that refer
+    to it, (queue id, sequence) each. Without an entry it goes, piece by piece."""
+
+    length: int
+    first: int
+    end: int
+    places: tuple[tuple[int, int], ...]
+
+
+def pack_blob(record: BlobRecord) -> bytes:
+    places = b"".join(_PLACE.pack(*place) for place in record.places)
+    return _BLOB.pack(record.length, record.first, record.end) + places
+
+
+def unpack_blob(data: bytes) -> BlobRecord:
+    length, first, end = _BLOB.unpack_from(data)
+    return BlobRecord(length, first, end, tuple(_PLACE.iter_unpack(data[_BLOB.size :])))
+
+
+def blob_key(blob: int) -> bytes:
+    return _BLOB_KEY.pack(blob)
+
+
+def split_blob_key(key: bytes) -> int:
+    return int(_BLOB_KEY.unpack(key)[0])
 
 
 def pack_hop(epoch: bytes, last: int) -> bytes:

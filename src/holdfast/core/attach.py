@@ -18,7 +18,7 @@ from holdfast.broker.queue import Queue
 from holdfast.core import hops, sessions
 from holdfast.core.catalog import TooManyQueues
 from holdfast.core.egress import ConsumerLink, ReaderLink
-from holdfast.core.ingress import ProducerLink
+from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX, ProducerLink
 from holdfast.core.management import MANAGEMENT
 from holdfast.core.peer import Peer
 from holdfast.core.places import QUEUE_EFFORT, Place, Refusal, address_of, place, plain_address, transmission
@@ -109,7 +109,7 @@ def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
     elif address == sessions.CONTROL_ADDRESS:
         neighbour = _of_neighbour(peer)
         link.context = sessions.ControlReceiver(core, peer, link, neighbour)
-        link.accept()
+        link.accept(max_message_size=NODE_MESSAGE_BYTES_MAX)
         link.grant(sessions.CONTROL_CREDIT)
     elif address == hops.CUSTODY_ADDRESS:
         _custody(core, peer, link, properties)
@@ -136,8 +136,7 @@ def _custody(core: "NodeCore", peer: Peer, link: Receiver, properties: dict[Any,
     )
     older = core.custody_receivers.get(receiver.key)
     if older is not None:
-        older.fenced = True
-        older.parked.clear()
+        older.fence()
     core.custody_receivers[receiver.key] = receiver
     link.context = receiver
     core.turn.then.append(lambda: receiver.answer(properties.get(hops.CONTINUES)))

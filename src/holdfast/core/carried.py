@@ -105,8 +105,8 @@ class Arrival:
     """A message in custody as it came over a hop; `number` is the hop's, `trace` as entries hold it."""
 
     __slots__ = (
-        "bare", "durable", "identity", "notes", "number", "priority", "receipt", "stored", "to", "tombstone", "trace",
-        "ttl_ms",
+        "bare", "durable", "identity", "large", "notes", "number", "priority", "receipt", "stored", "to",
+        "tombstone", "trace", "ttl_ms",
     )  # fmt: skip
 
     def __init__(
@@ -127,13 +127,21 @@ class Arrival:
         self.bare = bare
         self.stored = stored
         """Identity and `to` as entries hold them, of a message that an entry says nothing unusual of."""
+        self.large = False
+        """`bare` is a reference to a blob."""
+
+    @property
+    def size(self) -> int:
+        """What the queue's `bytes_max` counts."""
+        bare = entry.blob_of(self.bare).length if self.large else len(self.bare)
+        return bare + len(self.notes.items)
 
 
 def entry_of(
     arrival: Arrival, *, enqueued_ms: int, steady_ms: int, message_format: int, trace: bytes, late: bool = False
 ) -> bytes:
     """The message as an entry, with that trace."""
-    if arrival.stored is not None and not late:
+    if arrival.stored is not None and not (late or arrival.large):
         identity, to = arrival.stored
         return entry.pack_plain_custody(
             durable=arrival.durable, enqueued_ms=enqueued_ms, message_format=message_format, identity=identity,
@@ -145,6 +153,8 @@ def entry_of(
         flags |= entry.TOMBSTONE
     if late:
         flags |= entry.LATE
+    if arrival.large:
+        flags |= entry.BLOB
     return entry.pack(
         flags=flags,
         enqueued_ms=enqueued_ms,

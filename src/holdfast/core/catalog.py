@@ -220,6 +220,7 @@ class Catalog:
         self.work.counted.pop(queue, None)
         for sequence in list(queue.cache):
             queue.uncache(sequence)
+        queue.forget_entries()
         del self.queues[queue.name], self.by_id[queue.queue_id]
 
     def has_left(self, queue_id: int) -> None:

@@ -109,6 +109,18 @@ class Limits:
     """Connections that have not opened yet; for one more the oldest of them goes."""
     handshake_time_out_s: float = 10.0
     """What a peer has for header, login and open, and for its close once we closed."""
+    stream_bytes: int = MIB
+    """A delivery that grows past so many bytes is written as it comes, and never whole in memory."""
+    streams_max: int = 256
+    """Deliveries beyond `stream_bytes` that may be on their way in at once; one more is read and rejected."""
+    connection_unstored_bytes_max: int = 8 * MIB
+    """Bytes read from one connection that no commit has stored yet; beyond it is not read from for a while."""
+    unstored_bytes_max: int = 32 * MIB
+    """The same of all connections together."""
+    unfinished_bytes_max: int = 16 * MIB
+    """Bytes held of deliveries that have not come whole; beyond, each is written as it comes, however small."""
+    parked_bytes_max: int = 32 * MIB
+    """Bytes held of deliveries that wait for room in their queue; beyond, one more is released."""
     idle_time_out_s: float = 60.0
     peer_idle_time_out_min_s: float = 0.1
     """The shortest idle-time-out of a peer's that is kept: half of it is how often it wants an empty frame."""
@@ -121,7 +133,7 @@ class Limits:
     incoming_unsettled_max: int = 262_144
     """Deliveries of one session that wait for our outcome."""
     partial_bytes_max: int = 128 * MIB
-    """Payload of deliveries of which the last frame is still to come."""
+    """Bytes held of its deliveries of which the last frame is still to come."""
     terms_bytes_max: int = 8 * MIB
     """Memory that a peer's open and attaches hold."""
     attaches_per_s: int = 1_000
@@ -139,7 +151,7 @@ class Limits:
     queues_max: int = 20_000
     subscriptions_max: int = 20_000
     queue_subscriptions_max: int = 1_000
-    message_bytes_max: int = 64 * MIB
+    message_bytes_max: int = 8 * 1024 * MIB
     annotation_bytes_max: int = 65_536
     """A message's annotations, which the node reads and keeps."""
     credit: int = 4_000
@@ -173,10 +185,11 @@ class Limits:
             value = getattr(self, key)
             if not low <= value <= high:
                 raise ConfigError(f"limits {key}: found {value!r}, accepted is {low:g} to {high:g}")
-        if self.partial_bytes_max < self.message_bytes_max:
+        needed = min(self.message_bytes_max, 2 * self.stream_bytes)
+        if self.partial_bytes_max < needed:
             raise ConfigError(
-                f"limits partial_bytes_max: found {self.partial_bytes_max}, accepted is at least message_bytes_max "
-                f"({self.message_bytes_max})"
+                f"limits partial_bytes_max: found {self.partial_bytes_max}, accepted is at least {needed}, what one "
+                "message may have in memory"
             )
 
 

@@ -147,7 +147,7 @@ class Destination:
             trace=arrival.trace,
             late=late,
         )
-        return value, len(arrival.bare) + len(arrival.notes.items)
+        return value, arrival.size
 
     def _deliver(self, origin: Origin, number: int, queue: Queue | None, value: bytes, size: int, to: str) -> None:
         """Appends to the queue, or to the dead letters where the queue will not have it."""

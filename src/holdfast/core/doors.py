@@ -56,7 +56,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
             user=config.user,
             password=config.password if config.user else None,
         )
-        engine = amqp.Connection(settings, server=False, now=core.now)
+        engine = amqp.Connection(settings, server=False, now=core.now, partials=core.pressure.partials)
     else:
         hold = min((item.hold_time_s for item in core.config.neighbours), default=3.0)
         told[sessions.HOLD_TIME] = Ulong(int(hold * 1000))
@@ -73,7 +73,11 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
             sasl_required=bool(core.config.users) or not event.loopback,
         )
         engine = amqp.Connection(
-            settings, server=True, now=core.now, authenticate=_authenticator(core, loopback=event.loopback)
+            settings,
+            server=True,
+            now=core.now,
+            authenticate=_authenticator(core, loopback=event.loopback),
+            partials=core.pressure.partials,
         )
     peer = Peer(
         event.connection,

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.performatives import Accepted, Modified, Received, Rejected, Released
+from holdfast.broker import entry
 from holdfast.broker.cursor import READ_BYTES, READ_COUNT, Cursor
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
 from holdfast.core.endings import annotate_entries, reject
 from holdfast.core.peer import Peer
+from holdfast.core.sending import LargeSend, bare_length
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -25,10 +27,13 @@ BROWSE_LIMIT: Final = 512
 """Entries that a reader by sequence is given in one turn."""
 
 
-def too_large(link: Sender, parts: tuple[Any, ...]) -> bool:
-    """Whether the peer said that it takes no delivery of that size (§2.7.3)."""
+def too_large(link: Sender, parts: tuple[Any, ...], value: bytes = b"\0\0") -> bool:
+    """Whether the peer said that it takes no delivery of that size (§2.7.3); `value`: the entry that it tells of."""
     limit = link.message_bytes_max
-    return limit is not None and sum([len(part) for part in parts]) > limit
+    if limit is None:
+        return False
+    size = bare_length(value, parts) if value[1] & entry.BLOB else sum([len(part) for part in parts])
+    return size > limit
 
 
 class Egress:
@@ -61,6 +66,7 @@ class ConsumerLink(Egress):
         self.held = 0
         self.batch: list[int] = []
         """Presettled entries handed out in this turn: finished when it ends."""
+        self.large: LargeSend | None = None
         cursor.attach(self)
 
     @property
@@ -78,16 +84,22 @@ class ConsumerLink(Egress):
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         core = self.core
         parts = annotate.for_consumer(value, sequence, delivery_count, core.clock.steady_ms)
-        if too_large(self.link, parts):
+        if too_large(self.link, parts, value):
             core.steal(self, f"sequence {sequence} is larger than this link takes", MESSAGE_SIZE_EXCEEDED)
             return
         message_format = int.from_bytes(value[20:24], "big")
-        self.link.send(parts, context=sequence, settled=self.presettled, message_format=message_format)
-        if self.presettled:
+        if value[1] & entry.BLOB:
+            self.large = LargeSend(
+                core, self.peer, self.link, value, parts,
+                context=sequence, settled=self.presettled, message_format=message_format, ended=self._large_ended,
+            )  # fmt: skip
+        else:
+            self.link.send(parts, context=sequence, settled=self.presettled, message_format=message_format)
+        if not self.presettled:
+            self.held += 1
+        elif self.large is None:
             self.batch.append(sequence)
             core.presettled[self] = None
-        else:
-            self.held += 1
         self.peer.touch()
         if core.config.telemetry_messages:
             core.record_message("sent", self.cursor.queue, sequence, value)
@@ -107,6 +119,19 @@ class ConsumerLink(Egress):
         self.peer.touch()
         return taken
 
+    def end_large(self) -> None:
+        """The link is gone: nothing more of a large message is sent on it."""
+        if self.large is not None:
+            self.large.close()
+            self.large = None
+
+    def _large_ended(self) -> None:
+        large, self.large = self.large, None
+        if large is not None and self.presettled:
+            self.batch.append(large.context)
+            self.core.presettled[self] = None
+        self.cursor.queue.touch()
+
     def finish_presettled(self) -> None:
         done, self.batch = self.batch, []
         self.cursor.finish(done)
@@ -120,6 +145,8 @@ class ConsumerLink(Egress):
         link = self.link
         if link.detached or not link.drain:
             return True
+        if self.large is not None:
+            return False
         cursor = self.cursor
         queue = cursor.queue
         more = cursor.returned or (cursor.position < queue.visible and not cursor.halted)
@@ -140,6 +167,8 @@ class ConsumerLink(Egress):
         elif not settled and not isinstance(state, (Accepted, Rejected, Released, Modified)):
             return  # a transaction's, which nobody offered: the delivery stays open (session.py)
         self.held -= len(contexts)
+        if self.large is not None and self.large.context in contexts:
+            self.large.stop()  # it has heard enough
         if isinstance(state, Accepted):
             cursor.finish(contexts)
         elif isinstance(state, Rejected):
@@ -158,6 +187,7 @@ class ConsumerLink(Egress):
 
     def gone(self, unsettled: list[Any]) -> None:
         self.held = 0
+        self.end_large()
         self.finish_presettled()
         self.cursor.detach(self)
         self.core.temporaries.left(self, self.cursor.queue)
@@ -185,6 +215,7 @@ class ReaderLink(Egress):
         self.end = end
         self.presettled = settled
         self.ahead: deque[tuple[int, bytes]] = deque()
+        self.large: LargeSend | None = None
         core.readers_of(queue)[self] = None
 
     def credited(self) -> None:
@@ -193,6 +224,8 @@ class ReaderLink(Egress):
     def pump(self) -> None:
         """Sends what credit and the connection allow; ends the link at the end of its range."""
         link = self.link
+        if self.large is not None:
+            return
         given = 0
         limit = min(BROWSE_LIMIT, self.core.config.limits.unsettled_max - len(link.unsettled))
         while given < limit and not link.detached and not self._over():
@@ -211,10 +244,16 @@ class ReaderLink(Egress):
             if self.browsing and self.queue.expired(value):
                 continue
             parts = annotate.for_consumer(value, sequence, None, self.core.clock.steady_ms)
-            if too_large(link, parts):
+            if too_large(link, parts, value):
                 self.core.steal(self, f"sequence {sequence} is larger than this link takes", MESSAGE_SIZE_EXCEEDED)
                 return
             message_format = int.from_bytes(value[20:24], "big")
+            if value[1] & entry.BLOB:
+                self.large = LargeSend(
+                    self.core, self.peer, link, value, parts,
+                    context=sequence, settled=self.presettled, message_format=message_format, ended=self._large_ended,
+                )  # fmt: skip
+                return
             link.send(parts, context=sequence, settled=self.presettled, message_format=message_format)
             self.peer.touch()
             given += 1
@@ -255,6 +294,13 @@ class ReaderLink(Egress):
             self.link.settle(first, last, state if state is not None else Accepted())
             self.peer.touch()
 
+    def _large_ended(self) -> None:
+        self.large = None
+        self.queue.touch()
+
     def gone(self, unsettled: list[Any]) -> None:
+        if self.large is not None:
+            self.large.close()
+            self.large = None
         self.core.readers_of(self.queue).pop(self, None)
         self.core.temporaries.left(self, self.queue)

@@ -52,7 +52,7 @@ def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> None
     item = entry.unpack(annotate.merge(value, {REASON: reason, DEAD_FROM: place}, bytes_max))
     notes, count = item.annotations, item.annotation_count
     dead = entry.pack(
-        flags=item.flags & entry.DURABLE,
+        flags=item.flags & (entry.DURABLE | entry.BLOB),
         enqueued_ms=core.clock.wall_ms,
         bare=item.bare,
         priority=item.priority,
@@ -60,7 +60,7 @@ def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> None
         annotation_count=count,
         annotations=notes,
     )
-    core.catalog.own(DEAD_LETTERS).append(dead, len(item.bare) + len(notes))
+    core.catalog.own(DEAD_LETTERS).append(dead, entry.size_of(dead))
 
 
 def annotate_entries(core: "NodeCore", queue: Queue, sequences: list[int], added: dict[Any, Any]) -> None:
@@ -86,7 +86,7 @@ def annotate_entries(core: "NodeCore", queue: Queue, sequences: list[int], added
             core.work.batch.bytes_appended += len(merged)
             queue.touch_counters()
             core.turn.rewritten.add((queue, sequence))
-            if core.catalog.budget.take(len(merged)):
+            if not merged[1] & entry.BLOB and core.catalog.budget.take(len(merged)):
                 queue.cache[sequence] = merged
         else:
             queue.ephemeral[sequence] = merged

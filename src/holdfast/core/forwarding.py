@@ -158,7 +158,7 @@ class Forwarding:
             message_format=message_format,
             trace=b"" if too_long else trace,
         )
-        size = len(arrival.bare) + len(arrival.notes.items)
+        size = arrival.size
         if not ended:
             crowded = came_back and self.held(destination) >= HELD_MAX
             if crowded or not queue.fits(size) or not self._has_room(queue, len(value)):

@@ -8,7 +8,7 @@ adopted as a neighbour, is nobody's stranger: it is not dropped in favour of ano
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core import events
-from holdfast.core.peer import Peer
+from holdfast.core.peer import EFFORT, Peer
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -72,7 +72,8 @@ class Guard:
         """Its engine has more to read than it may do now: nothing more is read meanwhile."""
         if peer not in self.waiting:
             self.waiting[peer] = None
-            self.core.commands.append(events.PauseReading(connection=peer.number))
+            if peer.pause(EFFORT):
+                self.core.commands.append(events.PauseReading(connection=peer.number))
 
     def next_deadline(self) -> float | None:
         """When one of those that wait goes on."""
@@ -94,6 +95,8 @@ class Guard:
             peer.touch()
             left -= peer.amqp.effort_used
             if peer.amqp.resumes_at is None:
+                if not peer.go_on(EFFORT):
+                    continue
                 core.commands.append(events.ResumeReading(connection=peer.number))
             elif not peer.amqp.closed:
                 self.waiting[peer] = None

@@ -6,7 +6,6 @@ epoch. traffic-control §3.2: the copy stays until the neighbour has stored its 
 """
 
 import sys
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from holdfast.amqp import conditions
-from holdfast.amqp.connection import Delivery, Receiver, Sender
+from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
 from holdfast.amqp.performatives import Accepted, Error, Released, Source, Target
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.broker import entry
@@ -23,8 +22,9 @@ from holdfast.core import carried
 from holdfast.core.egress import too_large
 from holdfast.core.endings import dead_letter, stone_of, tombstone
 from holdfast.core.forwarding import HELD_MAX
-from holdfast.core.ingress import Ingress
+from holdfast.core.ingress import Intake
 from holdfast.core.peer import Peer
+from holdfast.core.sending import LargeSend
 from holdfast.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ class CustodySender:
         """An entry of at most that many bytes is surely taken, with what custody says beside it."""
         self.active = False
         self.blocked: dict[UUID, Blocked] = {}
+        self.large: LargeSend | None = None
         queue.shared.attach(self)
 
     # ------------------------------------------------------------------------------------------------ route
@@ -113,6 +114,10 @@ class CustodySender:
         self.active = False
         self.retry_at = None
         self.blocked.clear()
+        if self.large is not None:  # the other way has it from its beginning
+            self.in_doubt.pop(self.large.context, None)
+            self.number -= 1
+            self.large.stop()
         self._give_back([sequence for sequence, shown in self.queue.shared.shown.items() if shown.taker is self])
 
     def _give_back(self, sequences: list[int]) -> None:
@@ -172,6 +177,9 @@ class CustodySender:
 
     def lost(self) -> None:
         """The link is gone; what is in doubt stays with us until the next answer."""
+        if self.large is not None:
+            self.large.close()
+            self.large = None
         self.open = False
         self.link = None
         self.peer = None
@@ -212,7 +220,7 @@ class CustodySender:
             return 0
         taken = 0
         for sequence, value in zip(sequences, values, strict=True):
-            if len(value) > self.sure_bytes:
+            if len(value) > self.sure_bytes or value[1] & entry.BLOB:
                 break
             self._send(sequence, value)
             taken += 1
@@ -235,14 +243,21 @@ class CustodySender:
             receipt=core.forwarding.receipt_for(origin, self.destination),
             steady_ms=core.clock.steady_ms,
         )
-        if len(value) > self.sure_bytes and too_large(link, parts):
+        large = said is value and value[1] & entry.BLOB
+        if (large or len(value) > self.sure_bytes) and too_large(link, parts, said):
             self.number -= 1
             dead_letter(core, value, f"larger than {self.neighbour.name!r} takes", str(self.destination))
             queue.shared.shown.pop(sequence)
             core.move_out(queue, sequence, value)
             tombstone(core, queue, value)
             return
-        link.send(parts, context=number, message_format=message_format)
+        if large:
+            self.large = LargeSend(
+                core, peer, link, value, parts,
+                context=number, settled=False, message_format=message_format, ended=self._large_ended,
+            )  # fmt: skip
+        else:
+            link.send(parts, context=number, message_format=message_format)
         self.in_doubt[number] = sequence
         if origin == ours:
             sent = core.forwarding.sent
@@ -250,6 +265,10 @@ class CustodySender:
         peer.touch()
         if core.config.telemetry_messages:
             core.record_message("sent", self.queue, sequence, value, destination=self.destination)
+
+    def _large_ended(self) -> None:
+        self.large = None
+        self.queue.touch()
 
     # ------------------------------------------------------------------------------------------------ aside
 
@@ -345,7 +364,7 @@ class CustodySender:
             self._try_blocked(now)
 
 
-class CustodyReceiver(Ingress):
+class CustodyReceiver(Intake):
     """The neighbour's end of its hop to us for `destination`: this node, or one that it forwards to."""
 
     def __init__(
@@ -367,7 +386,6 @@ class CustodyReceiver(Ingress):
         self.taken = 0
         self.failed = False
         self.fenced = False
-        self.parked: deque[Delivery] = deque()
 
     def answer(self, continues: object) -> None:
         """Runs once all that the older link had brought is on disk or thrown away (CUSTODY, hop 2)."""
@@ -383,9 +401,8 @@ class CustodyReceiver(Ingress):
         self.peer.touch()
 
     def refill(self) -> None:
-        while self.parked and not self.failed and self._take(self.parked[0]):
-            if self.parked:  # a number that fails takes all that are parked with it
-                self.parked.popleft()
+        if not self.failed:
+            self.take_parked()
         if self.parked or self.failed or not self.link.attached:
             return
         window = self.core.forwarding.window(self.destination)
@@ -395,8 +412,7 @@ class CustodyReceiver(Ingress):
             self.core.wait_for_room(self)
 
     def gone(self) -> None:
-        self.fenced = True
-        self.parked.clear()
+        self.fence()
         if self.core.custody_receivers.get(self.key) is self:
             del self.core.custody_receivers[self.key]
 
@@ -404,11 +420,34 @@ class CustodyReceiver(Ingress):
         self.settle(deliveries, Released())  # first: the lowest that was not taken is told first
         self.fail()
 
+    def fence(self) -> None:
+        """A newer link speaks for this hop, or this one is gone: nothing more of it is taken."""
+        self.fenced = True
+        super().gone()
+
     def fail(self) -> None:
         """A number cannot be stored: it and every later one of this epoch go back; the sender begins a new one."""
         self.failed = True
-        self.settle([delivery.delivery_id for delivery in self.parked], Released())
-        self.parked.clear()
+        self._fail_growing()
+        self.settle(self.clear_parked(), Released())
+
+    def _fail_growing(self) -> None:
+        """What is under way is read to its end, and goes back then."""
+        growing = self.growing
+        if growing is not None:
+            growing.fail(conditions.ILLEGAL_STATE, "an earlier number was not taken")
+            if growing in self.parked:
+                self.parked.remove(growing)
+
+    def gave_up(self) -> None:
+        self.fail()
+
+    def refusal(self, condition: str, description: str) -> object:
+        return Released()
+
+    def overflow(self, delivery: Delivery) -> None:
+        super().overflow(delivery)
+        self.fail()
 
     def delivered(self, delivery: Delivery) -> None:
         if self.fenced:
@@ -416,14 +455,22 @@ class CustodyReceiver(Ingress):
         if self.failed:
             self.settle([delivery.delivery_id], Released())
             return
-        if self.parked or not self._take(delivery):
-            self.parked.append(delivery)
+        if self.parked or not self.take(delivery, large=False):
+            self.park(delivery)
         self.core.refills[self] = None
 
-    def _take(self, delivery: Delivery) -> bool:
-        """True where the number is decided; False where it must wait for room in its queue."""
+    def part(self, part: DeliveryPart) -> None:
+        if self.fenced:
+            return
+        super().part(part)
+        if self.failed:
+            self._fail_growing()
+
+    def take(self, delivery: Delivery, *, large: bool) -> bool:
+        """As of all links: True where the number is decided, or cannot be."""
         try:
             arrival = carried.read(delivery.payload)
+            arrival.large = large
             number = arrival.number
             if number > self.taken + 1:
                 text = f"hop number {number}, accepted is at most {self.taken + 1}"
@@ -449,8 +496,6 @@ class CustodyReceiver(Ingress):
             return False
         if not taken:
             self.settle([delivery.delivery_id], Released())
-            if self.parked and self.parked[0] is delivery:
-                self.parked.popleft()
             self.fail()
             return True
         self.taken = number

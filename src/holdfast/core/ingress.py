@@ -1,30 +1,36 @@
 """Links that bring messages from clients: into a queue here, or into the transmission queue for another node.
 
 Rules of this file: a delivery is answered once it is on disk (`stored`) or cannot be (`refused`); at a full queue
-`block` parks what was already under way and gives no credit, `refuse` rejects. CUSTODY, "Producers".
+`block` parks what was already under way and gives no credit, `refuse` rejects. What is parked is bounded in bytes: a
+large message lies on disk meanwhile, one more of the others is released. CUSTODY, "Producers".
 """
 
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
-from holdfast.amqp.connection import Deliveries, Delivery, Receiver
+from holdfast.amqp.connection import Deliveries, Delivery, DeliveryPart, Receiver
 from holdfast.amqp.message import BARE_STARTS, split
-from holdfast.amqp.performatives import Accepted, Error, Rejected
+from holdfast.amqp.performatives import Accepted, Error, Rejected, Released
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
 from holdfast.broker.producers import Producer
 from holdfast.broker.queue import Queue
-from holdfast.core import annotate
+from holdfast.core import annotate, streams
 from holdfast.core.identity import next_identity
 from holdfast.core.peer import Peer
+from holdfast.core.streams import Stream
 from holdfast.core.turn import runs
 from holdfast.errors import RemoteProtocolError
+from holdfast.units import MIB
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
 
 ACCEPTED: Final = Accepted()
+
+NODE_MESSAGE_BYTES_MAX: Final = MIB
+"""The largest message for the node itself: a request, or a neighbour's word."""
 
 ENTRY_OVERHEAD: Final = 512
 """Bytes that an entry may have beyond its payload: its fixed part, identity, address."""
@@ -41,6 +47,7 @@ class Ingress:
         self.core = core
         self.peer = peer
         self.link = link
+        link.stream_bytes = core.config.limits.stream_bytes
 
     def settle(self, deliveries: list[int], outcome: object) -> None:
         """One disposition for each run of delivery ids; nothing where the link is gone."""
@@ -70,11 +77,153 @@ class Ingress:
         for number, payload in enumerate(run.payloads, run.first_id):
             self.delivered(Delivery(self.link, number, b"", run.message_format, run.settled, payload, None, None))
 
+    def part(self, part: DeliveryPart) -> None:
+        """Some of a delivery that comes in parts; what the node itself is told never does."""
+        if part.last and not part.settled:
+            text = f"accepted are messages of at most {NODE_MESSAGE_BYTES_MAX} bytes, few at once"
+            self.settle([part.delivery_id], rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
+
+    def aborted(self) -> None:
+        """The delivery of which parts came was given up by its sender."""
+
     def gone(self) -> None:
         """The link was detached, by either side, or its connection is lost."""
 
 
-class ProducerLink(Ingress):
+class Intake(Ingress):
+    """What the links share that bring messages for the disk: what waits its turn, whole or in parts."""
+
+    def __init__(self, core: "NodeCore", peer: Peer, link: Receiver) -> None:
+        super().__init__(core, peer, link)
+        self.parked: deque[Delivery | Stream] = deque()
+        self.growing: Stream | None = None
+        """The large message of which the end is still to come."""
+
+    def refill(self) -> None:
+        """Called when there may be room again, and once a turn while messages come."""
+        raise AssertionError("each kind of link gives its own credit")
+
+    def take(self, delivery: Delivery, *, large: bool) -> bool:
+        """True where the delivery is decided: taken into the turn, or answered. False where it must wait.
+
+        `large`: its bare message is a reference to a blob.
+        """
+        raise AssertionError("each kind of link takes its own")
+
+    def settle_one(self, delivery_id: int, settled: bool, outcome: object) -> None:
+        """Answers one delivery, unless its sender settled it."""
+        if not settled:
+            self.settle([delivery_id], outcome)
+
+    # ------------------------------------------------------------------------------------------------ whole
+
+    def park(self, delivery: Delivery) -> None:
+        """Keeps the delivery until there is room for it; released where too many bytes wait already."""
+        core = self.core
+        size = len(delivery.payload)
+        if core.pressure.parked_bytes + size > core.config.limits.parked_bytes_max:
+            self.overflow(delivery)
+            return
+        core.pressure.parked_bytes += size
+        self.parked.append(delivery)
+
+    def overflow(self, delivery: Delivery) -> None:
+        """There is no place for it to wait."""
+        if delivery.settled:
+            text = f"{self.peer.name}: a settled message for a full queue is lost: too many bytes wait already"
+            self.core.log("WARNING", text)
+        self.settle_one(delivery.delivery_id, delivery.settled, Released())
+
+    def take_parked(self) -> None:
+        """Takes what is parked, in order, as far as it goes."""
+        if self.parked:
+            for stream in [item for item in self.parked if isinstance(item, Stream)]:
+                stream.advance()
+        while self.parked:
+            item = self.parked[0]
+            if not (self._take_stream(item) if isinstance(item, Stream) else self.take(item, large=False)):
+                break
+            if self.parked:  # what could not be taken at all may have ended all that is parked with it
+                self._unpark()
+
+    def _unpark(self) -> None:
+        item = self.parked.popleft()
+        if isinstance(item, Delivery):
+            self.core.pressure.parked_bytes -= len(item.payload)
+
+    def clear_parked(self) -> list[int]:
+        """Forgets all that is parked; returns the ids of what came whole and is to be answered."""
+        ids = []
+        while self.parked:
+            item = self.parked[0]
+            if isinstance(item, Stream):
+                if item is not self.growing:
+                    item.close()
+                    ids.append(item.first.delivery_id)
+            else:
+                ids.append(item.delivery_id)
+            self._unpark()
+        return ids
+
+    # ------------------------------------------------------------------------------------------------ in parts
+
+    def part(self, part: DeliveryPart) -> None:
+        """Some of a large message."""
+        stream = self.growing
+        if part.first:
+            stream = self.growing = streams.begin(self.core, self, part)
+            self.parked.append(stream)
+        assert stream is not None
+        stream.add(part)
+        if part.last:
+            self.growing = None
+            if stream not in self.parked:  # it was cleared away meanwhile
+                self.settle_one(part.delivery_id, part.settled, stream.outcome)
+        self.core.refills[self] = None
+
+    def aborted(self) -> None:
+        """Its sender gave it up."""
+        stream, self.growing = self.growing, None
+        if stream is not None:
+            stream.close()
+            if stream in self.parked:
+                self.parked.remove(stream)
+
+    def stream_waits(self) -> None:
+        self.core.wait_for_room(self)
+
+    def begins(self, stream: Stream, head: bytes) -> None:
+        """A large message begins with these bytes, its header and annotations among them. RemoteProtocolError where
+        more of it must be known."""
+
+    def gave_up(self) -> None:
+        """A large message could not be taken."""
+
+    def refusal(self, condition: str, description: str) -> object:
+        """The outcome of a message that cannot be stored."""
+        return rejection(condition, description)
+
+    def _take_stream(self, stream: Stream) -> bool:
+        if stream.outcome is not None:
+            if not stream.whole:
+                return False
+            self.settle_one(stream.first.delivery_id, stream.settled, stream.outcome)
+            self.gave_up()
+            return True
+        if not stream.ready or not self.take(stream.delivery(), large=True):
+            return False
+        stream.close()
+        return True
+
+    def gone(self) -> None:
+        """What was parked comes again by another link, or not."""
+        self.clear_parked()
+        if self.growing is not None:
+            self.growing.close()
+            self.growing = None
+
+
+class ProducerLink(Intake):
     """From a client into `queue`; `destination` names the other node where `queue` is its transmission queue."""
 
     may_wait = True
@@ -96,7 +245,6 @@ class ProducerLink(Ingress):
         self.destination = destination
         self.to = to
         self.producer = producer
-        self.parked: deque[Delivery] = deque()
         self._plain_starts: tuple[bytes, ...] = ()
         """How a payload begins that has the header of the last plain one, and then its bare message."""
         self._header_bytes = 0
@@ -106,15 +254,13 @@ class ProducerLink(Ingress):
     # ------------------------------------------------------------------------------------------------ credit
 
     def refill(self) -> None:
-        """Called when the queue has room again, and once a turn while messages come."""
-        while self.parked and self._take(self.parked[0]):
-            self.parked.popleft()
+        self.take_parked()
         if not self.parked:
             limit = self.core.config.limits.credit
             self.top_up(self.queue.room(limit) if self.queue.config.when_full == "block" else limit)
 
     def gone(self) -> None:
-        self.parked.clear()
+        super().gone()
         self.core.producers_of(self.queue).pop(self, None)
         if self.producer is not None and self.producer.holder is self:
             self.producer.holder = None
@@ -123,8 +269,8 @@ class ProducerLink(Ingress):
     # ------------------------------------------------------------------------------------------------ messages
 
     def delivered(self, delivery: Delivery) -> None:
-        if self.parked or not self._take(delivery):
-            self.parked.append(delivery)
+        if self.parked or not self.take(delivery, large=False):
+            self.park(delivery)
         self.core.refills[self] = None
 
     def delivered_all(self, run: Deliveries) -> None:
@@ -174,13 +320,10 @@ class ProducerLink(Ingress):
         self._plain_starts = tuple([payload[: sections.bare] + code for code in BARE_STARTS])
 
     def _answer(self, delivery: Delivery, outcome: object) -> bool:
-        if not delivery.settled:
-            self.link.settle(delivery.delivery_id, delivery.delivery_id, outcome)
-            self.peer.touch()
+        self.settle_one(delivery.delivery_id, delivery.settled, outcome)
         return True
 
-    def _take(self, delivery: Delivery) -> bool:
-        """True where the delivery is decided (taken into the turn, or answered); False where it must wait."""
+    def take(self, delivery: Delivery, *, large: bool) -> bool:
         core = self.core
         payload = delivery.payload
         try:
@@ -204,6 +347,8 @@ class ProducerLink(Ingress):
                 core.duplicates_suppressed += 1
                 return True
         size = len(payload) - sections.bare + len(notes.items)
+        if large:
+            size += entry.blob_of(payload).length - entry.REFERENCE_BYTES
         queue = self.queue
         if not queue.fits(size):
             if queue.config.when_full == "block" and self.may_wait:
@@ -224,6 +369,7 @@ class ProducerLink(Ingress):
         if (
             self.destination is None
             and not notes.item_count
+            and not large
             and (header is None or (header.ttl is None and header.priority == 4))
         ):
             value = entry.pack_plain(
@@ -231,8 +377,9 @@ class ProducerLink(Ingress):
             )
         else:
             identity = None if self.destination is None else next_identity(core, self.destination)
+            flags = entry.DURABLE if header is not None and header.durable else 0
             value = entry.pack(
-                flags=entry.DURABLE if header is not None and header.durable else 0,
+                flags=flags | entry.BLOB if large else flags,
                 enqueued_ms=clock.wall_ms,
                 bare=bare,
                 priority=header.priority if header is not None else entry.PRIORITY_DEFAULT,

@@ -16,6 +16,7 @@ from holdfast.broker import entry
 from holdfast.broker.port import Batch
 from holdfast.broker.queue import Clock, Queue, Work
 from holdfast.core import attach, events, sessions
+from holdfast.core.blobs import Blobs
 from holdfast.core.catalog import STEADY_KEY, Catalog, Tables
 from holdfast.core.chores import Chores
 from holdfast.core.config import NodeConfig
@@ -26,15 +27,17 @@ from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
 from holdfast.core.hops import CustodyReceiver, CustodySender
-from holdfast.core.ingress import Ingress, ProducerLink
+from holdfast.core.ingress import Ingress, Intake, ProducerLink
 from holdfast.core.peer import Peer
-from holdfast.core.relay import RelayLink
+from holdfast.core.pressure import Pressure
 from holdfast.core.report import Meter, message_fields
 from holdfast.core.requests import ReplyLink, RequestLink, serve
 from holdfast.core.resume import Resumption
+from holdfast.core.sending import due, pump
+from holdfast.core.streams import Stream
 from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn import Turn
-from holdfast.core.undo import undo
+from holdfast.core.undo import refuse
 
 PUMP_LIMIT: Final = 1_024
 """Entries that one cursor hands out in one turn."""
@@ -75,14 +78,20 @@ class NodeCore:
         self.identities_at_start = dict(self.catalog.identities)
         self.sequences_at_start = {name: queue.next_sequence for name, queue in self.catalog.transit.items()}
         self.room_bytes = store.room_bytes()
+        self.blobs = Blobs(self)
+        self.streams: dict[Stream, None] = {}
+        """Large messages that are on their way in."""
+        self.sending: dict[Peer, None] = {}
+        """Connections with large messages on their way out."""
+        self.pressure = Pressure(self)
         self.commands: list[events.Command] = []
         self.connections: dict[int, Peer] = {}
         self.deadlines = Deadlines(self.connections)
         self.guard = Guard(self)
         self.touched: dict[Peer, None] = {}
-        self.refills: dict[ProducerLink | CustodyReceiver | RelayLink, None] = {}
+        self.refills: dict[Intake, None] = {}
         self.retire_at: float | None = None
-        self.starved: dict[ProducerLink | CustodyReceiver | RelayLink, None] = {}
+        self.starved: dict[Intake, None] = {}
         self.presettled: dict[ConsumerLink, None] = {}
         self.drains: dict[ConsumerLink, None] = {}
         self._producers: dict[Queue, dict[ProducerLink, None]] = {}
@@ -92,8 +101,8 @@ class NodeCore:
         self.reply_links: dict[tuple[Peer, str], ReplyLink] = {}
         self.custody_receivers: dict[bytes, CustodyReceiver] = {}
         self.hop_stored: dict[bytes, tuple[bytes, int]] = dict(self.catalog.hops)
-        self._hops_in_flight: dict[bytes, tuple[bytes, int]] = {}
-        self._marks_in_flight: dict[UUID, int] = {}
+        self.hops_in_flight: dict[bytes, tuple[bytes, int]] = {}
+        self.marks_in_flight: dict[UUID, int] = {}
         self.duplicates_suppressed = 0
         self.losses: list[dict[str, Any]] = []
         self.resident_bytes = 0
@@ -129,8 +138,10 @@ class NodeCore:
                 if peer.neighbour is not None:
                     peer.neighbour.heard_at = now
                 if isinstance(event, events.BytesReceived):
+                    self.pressure.heard(peer, len(event.data))
                     self.told(peer, peer.amqp.receive(event.data, now))
                 else:
+                    self.pressure.heard(peer, sum(map(len, event.frames)))
                     self.told(peer, peer.amqp.receive_frames(event.frames, now))
                 if peer.amqp.deadline_sooner:
                     self.deadlines.watch(peer)
@@ -148,7 +159,9 @@ class NodeCore:
 
     def next_deadline(self) -> float | None:
         """When `TimerFired` is wanted at the latest, on `now`'s scale."""
-        if self.requests or ((self.work.busy or self.chores.busy) and self.in_flight is None):
+        if self.requests or (self.sending and due(self)):
+            return self.now
+        if self.in_flight is None and (self.work.busy or self.chores.busy or self.blobs.dropping):
             return self.now
         moments = [self.deadlines.first(), *[part.next_deadline() for part in self.timed]]
         if self.in_flight is None:
@@ -173,7 +186,7 @@ class NodeCore:
             if peer is not None:
                 self.guard.writing(peer, isinstance(event, events.WritingResumed))
         elif isinstance(event, events.CommitRefused):
-            self._refused(event)
+            refuse(self, event.room_bytes)
         elif isinstance(event, events.ForwardingChanged):
             self.forwarding.change(event.table)
         elif isinstance(event, events.Stopping):
@@ -219,6 +232,10 @@ class NodeCore:
                 link = event.link.context
                 if link is not None:
                     link.delivered_all(event)
+            elif isinstance(event, (amqp.DeliveryPart, amqp.DeliveryAborted)):
+                link = event.link.context
+                if link is not None:
+                    link.part(event) if isinstance(event, amqp.DeliveryPart) else link.aborted()
             elif isinstance(event, amqp.Outcomes):
                 link = event.link.context
                 if link is not None:
@@ -253,7 +270,7 @@ class NodeCore:
         peer.egress.pop(link, None)
         if isinstance(link, Ingress):
             link.gone()
-            if isinstance(link, (ProducerLink, CustodyReceiver)):
+            if isinstance(link, Intake):
                 self.refills.pop(link, None)
                 self.starved.pop(link, None)
         else:
@@ -341,7 +358,7 @@ class NodeCore:
         """Whether the store's word on its room is fresh: nothing was taken since that is not on disk yet."""
         return self.in_flight is None and not self.work.batch.bytes_appended
 
-    def wait_for_room(self, link: ProducerLink | CustodyReceiver) -> None:
+    def wait_for_room(self, link: Intake) -> None:
         """The link holds back what it has until the next commit says how much room there is."""
         self.starved[link] = None
 
@@ -368,6 +385,7 @@ class NodeCore:
             self._offer()
             if self.in_flight is not None or not self._begin_commit():
                 break
+        self.pressure.relieve()
         self._flush()
 
     def _offer(self) -> None:
@@ -395,6 +413,8 @@ class NodeCore:
             for receiver in self.custody_receivers.values():
                 if receiver.parked:
                     self.refills[receiver] = None
+        if self.sending:
+            pump(self)
         presettled, self.presettled = self.presettled, {}
         for link in presettled:
             link.finish_presettled()
@@ -413,9 +433,10 @@ class NodeCore:
         turn = self.turn
         batch = turn.batch
         retires_only = 0 < len(batch.retires) < RETIRE_COUNT and not (
-            batch.appends or batch.puts or batch.deletes or turn.arrivals or turn.answers or turn.then or turn.moves
-        )
-        if not retires_only or self.work.urgent or self.stopping:
+            batch.appends or batch.puts or batch.deletes or batch.pieces
+            or turn.arrivals or turn.answers or turn.then or turn.moves
+        )  # fmt: skip
+        if not retires_only or self.work.urgent or self.stopping or self.blobs.dropping:
             self.retire_at = None
             return False
         if self.retire_at is None:
@@ -446,14 +467,19 @@ class NodeCore:
         if turn.rewritten:  # appends are applied last: what left after it was put anew would be back
             gone = {(queue.queue_id, sequence) for queue, sequence in turn.rewritten}.intersection(turn.batch.retires)
             turn.batch.appends[:] = [item for item in turn.batch.appends if item[:2] not in gone]
+        turn.referred, work.referred = work.referred, []
+        turn.left, work.left = work.left, []
+        self.blobs.before_commit(turn)
         if not turn and not turn.visible:
+            turn.heard.clear()
+            turn.heard_bytes = 0
             return False
         work.batch = Batch()
         work.moved = []
         work.urgent = False
         self.turn = Turn(work.batch)
-        self._hops_in_flight = hops
-        self._marks_in_flight = self.destination.snapshot_marks()
+        self.hops_in_flight = hops
+        self.marks_in_flight = self.destination.snapshot_marks()
         if not turn.batch:
             self._complete(turn)
             return True
@@ -478,15 +504,16 @@ class NodeCore:
 
     def _complete(self, turn: Turn) -> None:
         """All of the turn is on disk: now it may be shown, and answered."""
+        self.blobs.stored(turn)
         for queue, sequence in turn.visible:
             queue.show_up_to(sequence)
         for cursor, mark in turn.marks:
             cursor.mark_stored = max(cursor.mark_stored, mark)
             cursor.queue.touch()
-        self.hop_stored.update(self._hops_in_flight)
-        self._hops_in_flight = {}
-        self.destination.stored_marks.update(self._marks_in_flight)
-        self._marks_in_flight = {}
+        self.hop_stored.update(self.hops_in_flight)
+        self.hops_in_flight = {}
+        self.destination.stored_marks.update(self.marks_in_flight)
+        self.marks_in_flight = {}
         for link, deliveries in turn.arrivals.items():
             link.stored(deliveries)
         for sender, first, last, state in turn.answers:
@@ -499,33 +526,6 @@ class NodeCore:
     def touch_link(self, link: amqp.Sender) -> None:
         if isinstance(link.context, Egress):
             link.context.peer.touch()
-
-    def _refused(self, event: events.CommitRefused) -> None:
-        """No space: the turn in flight and the one gathered after it are refused; what leaves, leaves alone."""
-        failed = self.in_flight
-        assert failed is not None
-        self.in_flight = None
-        self.work.retires_in_flight = []
-        self._hops_in_flight, self._marks_in_flight = {}, {}
-        self.room_bytes = min(event.room_bytes, 0)
-        self.refills.update(self.starved)
-        self.starved.clear()
-        self.log("ERROR", "the disk is full: new messages are refused")
-        gathering = self.turn
-        retry = Batch()
-        self.work.batch = retry
-        self.work.moved = []
-        self.turn = Turn(retry)
-        for turn in (gathering, failed):  # the older snapshot is put back last
-            undo(self, turn, retry)
-        for turn in (failed, gathering):
-            for link, deliveries in turn.arrivals.items():
-                if isinstance(link, ProducerLink) and not link.queue.config.durable:
-                    link.stored(deliveries)
-                else:
-                    link.refused(deliveries)
-            self.turn.answers += turn.answers
-            self.turn.then += turn.then
 
     def _flush(self) -> None:
         """Writes what the turn made, connection by connection in the order in which they were touched."""
@@ -558,6 +558,8 @@ class NodeCore:
         now = self.now
         for peer in self.deadlines.take_due(now):
             if peer.number in self.connections:  # what another one's end brought may have ended this one
+                if peer.pauses:  # what it said meanwhile lies unread
+                    peer.amqp.bear(now)
                 self.told(peer, peer.amqp.tick(now))
                 peer.touch()
                 self.deadlines.watch(peer)

@@ -11,9 +11,15 @@ from holdfast.amqp.connection import Connection
 
 if TYPE_CHECKING:
     from holdfast.core.requests import RequestLink
+    from holdfast.core.sending import LargeSend
     from holdfast.core.sessions import Neighbour
 
 NEVER: Final = inf
+
+EFFORT: Final = "effort"
+UNSTORED: Final = "unstored"
+"""Why a connection is not read from for now: it asks for much work (guard.py), or what came is not on disk yet
+(pressure.py)."""
 
 
 class Writer(Protocol):
@@ -23,11 +29,12 @@ class Writer(Protocol):
 
 
 class Peer:
-    """`number` is the driver's name for the connection. `writable`: the socket takes more than control."""
+    """`number` is the driver's name for the connection. `writable`: the socket takes more than control. `pauses`: why
+    it is not read from. `ahead_bytes`: of large messages from it, what no batch holds yet."""
 
     __slots__ = (
-        "address", "amqp", "dialled", "egress", "loopback", "neighbour", "number", "reply_bytes", "stalled",
-        "touched", "unread_bytes", "wake_at", "writable",
+        "address", "ahead_bytes", "amqp", "dialled", "egress", "loopback", "neighbour", "number", "pauses",
+        "reply_bytes", "sends", "stalled", "touched", "unread_bytes", "wake_at", "writable",
     )  # fmt: skip
 
     def __init__(
@@ -46,11 +53,27 @@ class Peer:
         """Answers to requests that wait for credit."""
         self.stalled: dict[RequestLink, None] = {}
         """Links whose requests wait until such answers have gone."""
+        self.pauses: set[str] = set()
+        self.ahead_bytes = 0
+        self.sends: dict[LargeSend, None] = {}
+        """Large messages that are on their way to it, the next one's turn first."""
         self.touched = touched
         self.wake_at = NEVER
         """Where it stands among the node's deadlines (deadlines.py)."""
         self.egress: dict[Writer, None] = {}
         """The links of this connection that carry messages away, told when the socket takes more again."""
+
+    def pause(self, reason: str) -> bool:
+        """Whether the driver is to be told to read nothing more."""
+        before = bool(self.pauses)
+        self.pauses.add(reason)
+        return not before
+
+    def go_on(self, reason: str) -> bool:
+        """That reason is gone; whether the driver is to be told to read again."""
+        before = bool(self.pauses)
+        self.pauses.discard(reason)
+        return before and not self.pauses
 
     def touch(self) -> None:
         """There is something to write before the turn ends."""

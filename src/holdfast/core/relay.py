@@ -6,18 +6,18 @@ rejects here even where it blocks its own producers: credit that is withheld, or
 all other addresses of the link.
 """
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, Receiver
 from holdfast.amqp.message import to_of
 from holdfast.amqp.types import Symbol
-from holdfast.core.ingress import Ingress, ProducerLink, rejection
+from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX, Intake, ProducerLink, rejection
 from holdfast.core.management import MANAGEMENT
 from holdfast.core.peer import Peer
 from holdfast.core.places import QUEUE_EFFORT, Place, Refusal, address_of, place, plain_address
 from holdfast.core.requests import RequestLink
+from holdfast.core.streams import Stream
 from holdfast.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -39,56 +39,73 @@ class Route(ProducerLink):
         self.relay = relay
         self.core.producers_of(self.queue).pop(self)
 
-    def take(self, delivery: Delivery) -> bool:
-        """True where the delivery is decided; False where it waits until the store says how much room there is."""
-        return self._take(delivery)
-
     def refill(self) -> None:
         self.relay.refill()
 
 
-class RelayLink(Ingress):
+class RelayLink(Intake):
     """A client's sender without an address."""
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Receiver) -> None:
         super().__init__(core, peer, link)
         self.routes: dict[str, Route] = {}
-        self.parked: deque[Delivery] = deque()
         self.requests = RequestLink(core, peer, link, grants=False)
+        self.addresses: dict[int, str] = {}
+        """Of large messages that are under way, by delivery-id."""
 
     def refill(self) -> None:
         """Called once a turn while messages come, and when the store says how much room there is."""
-        while self.parked and self._take(self.parked[0]):
-            self.parked.popleft()
+        self.take_parked()
         if not self.parked:
             self.top_up(self.core.config.limits.credit)
 
     def delivered(self, delivery: Delivery) -> None:
-        if self.parked or not self._take(delivery):
-            self.parked.append(delivery)
+        if self.parked or not self.take(delivery, large=False):
+            self.park(delivery)
         self.core.refills[self] = None
 
     def gone(self) -> None:
-        self.parked.clear()
+        super().gone()
         self.requests.gone()
+        self.addresses.clear()
         self.core.refills.pop(self, None)
         for route in self.routes.values():
             self.core.starved.pop(route, None)
 
-    def _take(self, delivery: Delivery) -> bool:
+    def begins(self, stream: Stream, head: bytes) -> None:
         try:
-            address = plain_address(to_of(delivery.payload))
+            address = self._address(head)
             if address == MANAGEMENT:
-                self.requests.delivered(delivery)
-                return True
-            if not isinstance(address, str):
-                text = "a message on a link without a target address: accepted is one whose properties hold `to`"
-                raise Refusal(conditions.PRECONDITION_FAILED, text)
-            return self._route(str(address)).take(delivery)
+                text = f"{MANAGEMENT}: accepted are messages of at most {NODE_MESSAGE_BYTES_MAX} bytes"
+                raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+            self.addresses[stream.first.delivery_id] = address
+        except Refusal as error:
+            stream.fail(error.condition, error.description)
+
+    def take(self, delivery: Delivery, *, large: bool) -> bool:
+        try:
+            if large:
+                address = self.addresses[delivery.delivery_id]
+            else:
+                address = self._address(delivery.payload)
+                if address == MANAGEMENT:
+                    self.requests.delivered(delivery)
+                    return True
+            taken = self._route(address).take(delivery, large=large)
         except (Refusal, RemoteProtocolError) as error:
-            if not delivery.settled:
-                self.settle([delivery.delivery_id], rejection(error.condition, error.description))
-            return True
+            self.settle_one(delivery.delivery_id, delivery.settled, rejection(error.condition, error.description))
+            taken = True
+        if taken and large:
+            del self.addresses[delivery.delivery_id]
+        return taken
+
+    def _address(self, payload: bytes) -> str:
+        """Where the message says it goes."""
+        address = plain_address(to_of(payload))
+        if not isinstance(address, str):
+            text = "a message on a link without a target address: accepted is one whose properties hold `to`"
+            raise Refusal(conditions.PRECONDITION_FAILED, text)
+        return str(address)
 
     def _route(self, address: str) -> Route:
         """Where that address leads; Refusal as for an attach to it."""

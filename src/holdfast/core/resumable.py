@@ -8,10 +8,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
-from holdfast.amqp.connection import Delivery, Receiver, Sender
+from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
 from holdfast.amqp.performatives import Error, Rejected
 from holdfast.amqp.resuming import Act, Step, content
 from holdfast.amqp.types import Symbol
+from holdfast.broker import entry
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.broker.tags import TAG_BYTES, TagRing
@@ -97,6 +98,16 @@ class ResumableProducer(ProducerLink):
         else:
             super().delivered(delivery)
 
+    def part(self, part: DeliveryPart) -> None:
+        if not part.resume:
+            super().part(part)
+        elif part.last:  # what it holds counts for nothing: it is here already, or goes as new
+            self._resumed(
+                Delivery(
+                    self.link, part.delivery_id, part.tag, part.message_format, part.settled, b"\0", None, None, True
+                )
+            )
+
     def _resumed(self, delivery: Delivery) -> None:
         """The peer goes on with a delivery of an earlier session, or tells its last word on it."""
         self.core.refills[self] = None  # it used credit
@@ -171,10 +182,10 @@ class ResumableConsumer(ConsumerLink):
         shown = self.cursor.shown
         for step in steps:
             sequence = held[step.tag]
-            entry = shown.get(sequence)
-            if entry is None or entry.taker is not before:
+            item = shown.get(sequence)
+            if item is None or item.taker is not before:
                 continue
-            shown[sequence] = entry._replace(taker=self)
+            shown[sequence] = item._replace(taker=self)
             if step.act is Act.RESEND:
                 self.cursor.give_back([sequence], failed=False)
             elif step.act is Act.AWAIT:
@@ -217,6 +228,11 @@ class ResumableConsumer(ConsumerLink):
             cursor.finish([sequence])
             link.resume(step.tag, context=sequence, state=None, aborted=True)
             return
+        if value[1] & entry.BLOB:  # a large message begins anew, as a delivery of its own
+            self.held -= 1
+            cursor.give_back([sequence], failed=False)
+            link.resume(step.tag, context=sequence, state=None, aborted=True)
+            return
         parts = annotate.for_consumer(value, sequence, cursor.failures(sequence), self.core.clock.steady_ms)
         payload, state = content(step.state, b"".join(parts))
         message_format = int.from_bytes(value[20:24], "big")
@@ -230,6 +246,7 @@ class ResumableConsumer(ConsumerLink):
             if record.taker is self:
                 self.core.resume.ended(record, closed=True)
             return
+        self.end_large()
         self.finish_presettled()
         self.held = 0
         self.cursor.takers.remove(self)

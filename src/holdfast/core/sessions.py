@@ -135,6 +135,8 @@ class Neighbour:
         peer = self.peer
         if peer is None:
             return
+        if peer.pauses:  # what it said meanwhile lies unread
+            self.heard_at = now
         if now - self.heard_at >= self.hold_time_s:
             self.core.drop(peer, f"nothing heard for {self.hold_time_s:g} s")
             return

@@ -171,7 +171,7 @@ class Temporaries:
             self._uncount(queue)
         self._orphans.pop(queue, None)
         self.bytes_left += queue.counted_bytes
-        queue.ephemeral.clear()
+        queue.forget_entries()
         del core.catalog.queues[queue.name]
         core.work.busy.pop(queue, None)
         core.work.counted.pop(queue, None)

@@ -6,7 +6,7 @@ stored copy). A refused turn never was: numbers it took are given back, copies i
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.amqp.connection import Sender
 from holdfast.broker.cursor import Cursor
@@ -16,6 +16,11 @@ from holdfast.broker.producers import Producer
 from holdfast.broker.queue import Queue
 from holdfast.broker.ranges import RangeSet
 from holdfast.broker.records import OriginRecord
+
+if TYPE_CHECKING:
+    from holdfast.core.blobs import Blob
+    from holdfast.core.peer import Peer
+    from holdfast.core.streams import Stream
 
 
 class Arrivals(Protocol):
@@ -44,6 +49,19 @@ class Turn:
     identities: dict[str, int] = field(default_factory=dict)
     rewritten: set[tuple[Queue, int]] = field(default_factory=set)
     """Entries whose value was put anew at its old place."""
+    heard: "dict[Peer, int]" = field(default_factory=dict)
+    """Bytes read from each connection, and all together."""
+    heard_bytes: int = 0
+    streams: "dict[Stream, None]" = field(default_factory=dict)
+    """Large messages of which pieces are in the batch."""
+    referred: list[tuple[Queue, int, int]] = field(default_factory=list)
+    """(queue, sequence, blob) of what is appended and refers to a blob."""
+    left: list[tuple[int, int]] = field(default_factory=list)
+    """(queue id, sequence) of entries that referred to a blob and left a queue in memory."""
+    blobs: "dict[Blob, dict[tuple[int, int], None]]" = field(default_factory=dict)
+    """The entries that refer to each blob, once the batch is on disk."""
+    dropped: "list[tuple[Blob, int]]" = field(default_factory=list)
+    """Blobs of which all pieces below that index are gone, once the batch is on disk."""
 
     def __bool__(self) -> bool:
         return bool(self.batch or self.arrivals or self.answers or self.then)

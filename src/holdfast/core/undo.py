@@ -10,13 +10,45 @@ from typing import TYPE_CHECKING
 from holdfast.broker import entry
 from holdfast.broker.port import Batch
 from holdfast.broker.records import pack_origin, split_cursor_key
+from holdfast.core import streams
+from holdfast.core.ingress import ProducerLink
 from holdfast.core.turn import Turn
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
 
 
-def undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
+def refuse(core: "NodeCore", room_bytes: int) -> None:
+    """No space: the turn in flight and the one gathered after it are refused; what leaves, leaves alone."""
+    failed = core.in_flight
+    assert failed is not None
+    core.in_flight = None
+    work = core.work
+    work.retires_in_flight = []
+    core.hops_in_flight, core.marks_in_flight = {}, {}
+    core.room_bytes = min(room_bytes, 0)
+    core.refills.update(core.starved)
+    core.starved.clear()
+    core.log("ERROR", "the disk is full: new messages are refused")
+    gathering = core.turn
+    work.referred, work.left = [], failed.left + work.left
+    retry = Batch()
+    work.batch = retry
+    work.moved = []
+    core.turn = Turn(retry)
+    for turn in (gathering, failed):  # the older snapshot is put back last
+        _undo(core, turn, retry)
+    for turn in (failed, gathering):
+        for link, deliveries in turn.arrivals.items():
+            if isinstance(link, ProducerLink) and not link.queue.config.durable:
+                link.stored(deliveries)
+            else:
+                link.refused(deliveries)
+        core.turn.answers += turn.answers
+        core.turn.then += turn.then
+
+
+def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
     """Puts back what the turn changed; what leaves, and what no append needs, goes into `retry`."""
     batch = turn.batch
     by_id = core.catalog.by_id
@@ -39,6 +71,7 @@ def undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
     for queue, _ in turn.visible:
         if not queue.config.durable:  # what it took in memory is taken, and still to be shown
             queue.touch_counters()
+    streams.refused(turn.streams)
     for cursor, _ in turn.marks:  # asked for again, or the cursor waits for it for ever
         cursor.queue.touch_counters()
     moved = {(queue.queue_id, sequence) for queue, sequence, _ in turn.moves}

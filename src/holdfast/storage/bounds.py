@@ -4,13 +4,15 @@ Rules of this file: pure functions; a breach is a defect of the caller's, never 
 """
 
 from holdfast.errors import LocalProtocolError
-from holdfast.storage.port import TABLES, Batch
+from holdfast.storage.port import PIECE_BYTES, TABLES, Batch
 from holdfast.units import MIB
 
 TABLE_KEY_BYTES_MAX = 400
 TABLE_VALUE_BYTES_MAX = MIB
 QUEUE_ID_MAX = (1 << 32) - 1
 SEQUENCE_MAX = (1 << 64) - 1
+BLOB_MAX = (1 << 64) - 1
+PIECES_MAX = (1 << 32) - 1
 
 _TABLES = frozenset(TABLES)
 
@@ -51,3 +53,18 @@ def check_entries(places: list[tuple[int, int]]) -> None:
     for queue_id, sequence in places:
         if not (0 <= queue_id <= QUEUE_ID_MAX and 0 <= sequence <= SEQUENCE_MAX):
             check_entry(queue_id, sequence)
+
+
+def check_pieces(batch: Batch) -> None:
+    """Raise `LocalProtocolError` unless pieces and drops name a u64 and u32s, and pieces have a length in bounds."""
+    for blob, index, data in batch.pieces:
+        _check_place(blob, index, index)
+        if not 0 < len(data) <= PIECE_BYTES:
+            raise LocalProtocolError(f"blob {blob}: a piece of {len(data)} bytes; accepted: 1 to {PIECE_BYTES}")
+    for blob, first, end in batch.drops:
+        _check_place(blob, first, end)
+
+
+def _check_place(blob: int, first: int, end: int) -> None:
+    if not (0 <= blob <= BLOB_MAX and 0 <= first <= PIECES_MAX and 0 <= end <= PIECES_MAX):
+        raise LocalProtocolError(f"blob {blob}, pieces {first} to {end}: not a u64 and u32s")

@@ -24,7 +24,7 @@ from holdfast.storage.copying import Watch, open_quiet
 from holdfast.storage.directory import DATA, hold, refusal
 from holdfast.storage.entries import CHUNK_BYTES
 from holdfast.storage.pages import SUB, Damage, Tree, Walk, read_root, tree_of
-from holdfast.storage.port import TABLES
+from holdfast.storage.port import PIECE_BYTES, TABLES
 from holdfast.storage.schema import BACKUP_KEY, DATABASES, SCHEMA, SCHEMA_KEY, UUID_KEY, databases, read_identity
 
 __all__ = ["Checked", "check"]
@@ -35,6 +35,7 @@ WATCH_EVERY: Final = 4_096
 """Pages or records between two words to who watches."""
 
 PLACE: Final = Struct(">IQ")
+PIECE: Final = Struct(">QI")
 _ID: Final = Struct(">I")
 _STEADY: Final = b"steady"
 
@@ -152,7 +153,7 @@ def _check_tree(walk: Walk, key: bytes, tree: Tree) -> None:
 
 
 class _Contents:
-    """Records of the three databases, in one read transaction."""
+    """Records of the databases, in one read transaction."""
 
     def __init__(self, env: lmdb.Environment, checked: Checked, watch: Watch | None) -> None:
         self.env = env
@@ -161,14 +162,18 @@ class _Contents:
         self.queues: dict[int, _Queue] = {}
         self.leaving: set[int] = set()
         """Ids of queues that were deleted, whose entries a node takes off the disk bit by bit."""
+        self.blobs: dict[int, records.BlobRecord] = {}
+        self.places: dict[tuple[int, int], int] = {}
+        """By (queue id, sequence): the blob whose record says that this entry refers to it."""
 
     def check(self) -> None:
         with self.env.begin() as txn:
             if not self._has_databases(txn):
                 return
-            entries, chunks, gaps, tables = databases(self.env, txn)
+            entries, chunks, gaps, blobs, tables = databases(self.env, txn)
             self._tables(txn, tables)
             self._entries(txn, entries, chunks, gaps)
+            self._pieces(txn, blobs)
         checked = self.checked
         checked.queues = len(self.queues)
         for queue in self.queues.values():
@@ -287,6 +292,46 @@ class _Contents:
         else:
             raise ValueError("no such row")
 
+    def _blob_row(self, key: bytes, value: bytes) -> None:
+        blob = records.split_blob_key(key)
+        record = self.blobs[blob] = records.unpack_blob(value)
+        wanted = -(-record.length // PIECE_BYTES)
+        if record.first > record.end or record.end != wanted:
+            found = f"[{record.first}, {record.end})"
+            self.checked.find(
+                f"blob {blob}: {record.length} bytes in the pieces {found}, accepted is an end at {wanted}"
+            )
+        for place in record.places:
+            if record.first or self.places.setdefault(place, blob) != blob:
+                self.checked.find(f"blob {blob}: queue id {place[0]}, sequence {place[1]} cannot refer to it")
+
+    # ------------------------------------------------------------------------------------------------ blobs
+
+    def _pieces(self, txn: "lmdb.Transaction[bytes]", blobs: Any) -> None:
+        """After the entries, which have struck their places off."""
+        for (queue_id, sequence), blob in self.places.items():
+            queue = self.queues.get(queue_id)
+            if (queue is None or queue.durable) and queue_id not in self.leaving:
+                self.checked.find(f"blob {blob}: queue id {queue_id}, sequence {sequence} does not refer to it")
+        found = dict.fromkeys(self.blobs, 0)
+        for key, piece in self._watched(txn.cursor(db=blobs), txn.stat(blobs)["entries"]):
+            if len(key) != PIECE.size:
+                self.checked.find(f"blobs: key {key.hex()}")
+                continue
+            blob, index = PIECE.unpack(key)
+            record = self.blobs.get(blob)
+            if record is None or not record.first <= index < record.end:
+                self.checked.find(f"blob {blob}: piece {index} belongs to no blob")
+                continue
+            found[blob] += 1
+            size = min(PIECE_BYTES, record.length - index * PIECE_BYTES)
+            if len(piece) != size:
+                self.checked.find(f"blob {blob}: piece {index} has {len(piece)} bytes, accepted is {size}")
+        for blob, count in found.items():
+            record = self.blobs[blob]
+            if count != record.end - record.first:
+                self.checked.find(f"blob {blob}: of {record.end - record.first} pieces found {count}")
+
     # ------------------------------------------------------------------------------------------------ entries
 
     def _entries(self, txn: "lmdb.Transaction[bytes]", entries: Any, chunks: Any, gaps: Any) -> None:
@@ -363,6 +408,13 @@ class _Contents:
 
     def _entry(self, queue_id: int, sequence: int, value: bytes) -> None:
         self.checked.entries += 1
+        refers = self.places.pop((queue_id, sequence), None)
+        if queue_id in self.leaving:
+            pass  # its blob may have gone before it
+        elif len(value) > 1 and value[1] & entry.BLOB:
+            _refers(self.checked, f"queue id {queue_id}, sequence {sequence}", value, refers, self.blobs)
+        elif refers is not None:
+            self.checked.find(f"blob {refers}: queue id {queue_id}, sequence {sequence} does not refer to it")
         queue = self.queues.get(queue_id)
         size = _size(value)
         if queue is None:
@@ -382,6 +434,20 @@ class _Contents:
             self.checked.find(f"queue {queue.name!r}: an entry with the sequence 0")
         if not queue.durable:
             self.checked.find(f"queue {queue.name!r}, sequence {sequence}: on disk, though it is kept in memory")
+
+
+def _refers(checked: Checked, where: str, value: bytes, told: int | None, blobs: dict[int, records.BlobRecord]) -> None:
+    """An entry whose message is a blob; `told`: the blob whose record names the entry."""
+    try:
+        blob, length = entry.blob_of(value)
+    except StorageError as error:
+        checked.find(f"{where}: {error}")
+        return
+    record = blobs.get(blob)
+    if record is None or told != blob:
+        checked.find(f"{where}: refers to blob {blob}, whose record does not name it")
+    elif record.length != length:
+        checked.find(f"{where}: refers to {length} bytes of blob {blob}, which has {record.length}")
 
 
 def _size(value: bytes) -> int | None:
@@ -406,6 +472,7 @@ _ROWS: Final[dict[str, Callable[[_Contents, bytes, bytes], None]]] = {
     "origins": _Contents._origin_row,
     "producers": _Contents._producer_row,
     "node": _Contents._node_row,
+    "blobs": _Contents._blob_row,
 }
 
 

@@ -3,8 +3,8 @@
 Rules of this file: no read transaction outlives a call; every write happens under `_writing`; a write or sync
 that fails for any reason but space ends the store's life, because a second try would lie about the first.
 
-Layout (`schema.py`). Unnamed database: `holdfast.schema`, `holdfast.uuid`. Named ones: those of entries.py, and
-`tables`: table name + NUL + key → value.
+Layout (`schema.py`). Unnamed database: `holdfast.schema`, `holdfast.uuid`. Named ones: those of entries.py and
+blobs.py, and `tables`: table name + NUL + key → value.
 
 Why not MDB_WRITEMAP: a full disk would come as SIGBUS instead of an error. Why a reserve: LMDB never writes a
 page in place, and uses a freed one again only in the second transaction after the one that freed it; so a
@@ -23,7 +23,8 @@ import lmdb
 
 from holdfast.errors import ConfigError, StorageError, StorageFull
 from holdfast.storage.allocation import Allocation
-from holdfast.storage.bounds import check_rows, check_table
+from holdfast.storage.blobs import Pieces
+from holdfast.storage.bounds import check_pieces, check_rows, check_table
 from holdfast.storage.compaction import shrink
 from holdfast.storage.directory import (
     DATA,
@@ -104,8 +105,8 @@ class LmdbStore:
             self.uuid = read_identity(self._env, path)[1]
             with self._env.begin(write=True) as txn:
                 self._databases = databases(self._env, txn)
-                self._entries = Entries(self._databases[:-1])
-                self._tables = self._databases[-1]
+                *of_entries, blobs, self._tables = self._databases
+                self._entries, self._pieces = Entries(of_entries), Pieces(blobs)
                 self._page_bytes: int = txn.stat(self._tables)["psize"]
             bytes_max -= bytes_max % self._page_bytes
             self._reserve_bytes = min(RESERVE_BYTES_MAX, bytes_max // 4)
@@ -148,6 +149,15 @@ class LmdbStore:
         except lmdb.Error as error:
             raise self._failure("reading", error) from error
 
+    def piece(self, blob: int, index: int) -> bytes | None:
+        """See `EntryReader.piece`."""
+        self._check()
+        try:
+            with self._env.begin(buffers=True) as txn:
+                return self._pieces.get(txn, blob, index)
+        except lmdb.Error as error:
+            raise self._failure("reading", error) from error
+
     def table(self, name: str) -> Iterator[tuple[bytes, bytes]]:
         """See `Store.table`. The whole table is in memory before the first row is given."""
         self._check()
@@ -184,13 +194,14 @@ class LmdbStore:
     def commit(self, batch: Batch) -> None:
         """See `Store.commit`. Few calls that give up the GIL: each may cost a switch beside a busy loop.
 
-        A batch without appends may use the whole reserve; one with appends leaves half of it.
+        A batch without appends may use the whole reserve; one with appends or pieces leaves half of it.
         """
         check_rows(batch)
+        check_pieces(batch)
         groups, leaving = pack(batch.appends), by_queue(batch.retires)
         with self._writing:
             self._check()
-            if groups:
+            if groups or batch.pieces:
                 self._make_room(batch, groups)
             try:
                 try:
@@ -242,8 +253,12 @@ class LmdbStore:
                 cursor.putmulti(rows)
         if leaving:
             self._entries.retire(txn, leaving)
+        if batch.drops:
+            self._pieces.drop(txn, batch.drops)
         if groups:
             self._entries.append(txn, groups)
+        if batch.pieces:
+            self._pieces.put(txn, batch.pieces)
 
     # ------------------------------------------------------------------------------------------------ space
 
@@ -270,7 +285,7 @@ class LmdbStore:
 
     def _make_room(self, batch: Batch, groups: list[Group]) -> None:
         """Raise `StorageFull` unless the appends fit and leave half of the reserve; grow the file first."""
-        rows = [len(value) for group in groups for _, value in (*group.records, *group.chunks)]
+        rows = _row_sizes(batch, groups)
         total = sum(rows) + sum([len(key) + len(value) for (_, key), value in batch.puts.items()])
         count = len(rows) + len(batch.puts)
         needed = total * DISK_BYTES_PER_BYTE + count * DISK_BYTES_PER_ENTRY
@@ -298,7 +313,7 @@ class LmdbStore:
         """What the appends may take at the worst, each row by its own size."""
         page = self._page_bytes
         needed = COMMIT_PAGES * page + self._reserve_bytes // 2
-        for size in [len(value) for group in groups for _, value in (*group.records, *group.chunks)]:
+        for size in _row_sizes(batch, groups):
             if size < page // 2:
                 needed += max(size * DISK_BYTES_PER_BYTE, 2 * size + DISK_BYTES_PER_ENTRY)
             else:
@@ -380,6 +395,12 @@ class LmdbStore:
         # LMDB calls a short write EIO; on a disk without space that is what it was.
         no_space = code(error) == errno.EIO and self._allocation.free_on_disk() < self._page_bytes
         return no_space or means_full(error)
+
+
+def _row_sizes(batch: Batch, groups: list[Group]) -> list[int]:
+    """Bytes of each value that the batch's appends and pieces are stored as."""
+    sizes = [len(value) for group in groups for _, value in (*group.records, *group.chunks)]
+    return sizes + [len(data) for _, _, data in batch.pieces]
 
 
 def _open(path: Path, bytes_max: int) -> lmdb.Environment:

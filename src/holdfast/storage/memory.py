@@ -9,7 +9,7 @@ from threading import Lock
 from uuid import UUID, uuid4
 
 from holdfast.errors import StorageError, StorageFull
-from holdfast.storage.bounds import check_entries, check_rows, check_table
+from holdfast.storage.bounds import check_entries, check_pieces, check_rows, check_table
 from holdfast.storage.port import Batch
 
 __all__ = ["MemoryStore"]
@@ -59,6 +59,7 @@ class MemoryStore:
         self._mint_from = mint_from
         self._queues: dict[int, _Queue] = {}
         self._tables: dict[tuple[str, bytes], bytes] = {}
+        self._blobs: dict[int, dict[int, bytes]] = {}
         self._bytes_used = 0
         self._lock = Lock()
         self._closed = False
@@ -104,17 +105,25 @@ class MemoryStore:
             queue = self._queues.get(queue_id)
             return None if queue is None else queue.values.get(sequence)
 
+    def piece(self, blob: int, index: int) -> bytes | None:
+        """See `EntryReader.piece`."""
+        self._check()
+        with self._lock:
+            return self._blobs.get(blob, {}).get(index)
+
     def commit(self, batch: Batch) -> None:
         """See `Store.commit`."""
         self._check()
         check_rows(batch)
         check_entries([(queue_id, sequence) for queue_id, sequence, _ in batch.appends])
         check_entries(batch.retires)
+        check_pieces(batch)
         with self._lock:
             # A batch that adds nothing is never refused, however full the store is.
-            if self._bytes_max is not None and batch.appends:
+            if self._bytes_max is not None and (batch.appends or batch.pieces):
                 adds = sum(len(value) + ENTRY_OVERHEAD_BYTES for _, _, value in batch.appends)
                 adds += sum(len(key) + len(value) for (_, key), value in batch.puts.items())
+                adds += sum(len(data) + ENTRY_OVERHEAD_BYTES for _, _, data in batch.pieces)
                 if self._bytes_used + adds > self._bytes_max:
                     raise StorageFull(
                         f"the store in memory is full: {self._bytes_used} bytes of {self._bytes_max} "
@@ -140,6 +149,8 @@ class MemoryStore:
                     used -= len(gone) + ENTRY_OVERHEAD_BYTES
                     if not queue.values:
                         del self._queues[queue_id]
+        for blob, first, end in batch.drops:
+            used -= self._drop(blob, first, end)
         for queue_id, sequence, value in batch.appends:
             queue = self._queues.get(queue_id)
             if queue is None:
@@ -147,7 +158,20 @@ class MemoryStore:
             old = queue.values.get(sequence)
             used += len(value) - len(old) if old is not None else len(value) + ENTRY_OVERHEAD_BYTES
             queue.put(sequence, bytes(value))
+        for blob, index, data in batch.pieces:
+            pieces = self._blobs.setdefault(blob, {})
+            old = pieces.get(index)
+            used += len(data) - len(old) if old is not None else len(data) + ENTRY_OVERHEAD_BYTES
+            pieces[index] = bytes(data)
         self._bytes_used = used
+
+    def _drop(self, blob: int, first: int, end: int) -> int:
+        """Takes pieces away; returns the bytes that they counted."""
+        pieces = self._blobs.get(blob, {})
+        gone = [pieces.pop(index) for index in sorted(pieces) if first <= index < end]
+        if not pieces:
+            self._blobs.pop(blob, None)
+        return sum(len(data) + ENTRY_OVERHEAD_BYTES for data in gone)
 
     def room_bytes(self) -> int:
         """See `Store.room_bytes`."""
@@ -168,6 +192,7 @@ class MemoryStore:
             self._closed = True
             self._queues.clear()
             self._tables.clear()
+            self._blobs.clear()
 
     def _check(self) -> None:
         if self._closed:

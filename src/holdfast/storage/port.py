@@ -1,4 +1,4 @@
-"""The store's contract: an ordered map of entries, a few small tables, one transaction with one sync a batch.
+"""The store's contract: entries in order, blobs in pieces, small tables, one transaction with one sync a batch.
 
 Rules of this file: types only. `lmdb.py` and `memory.py` implement it; `tests/contract/test_store.py` holds
 both to it. `Batch` and `EntryReader` are the broker's own (`broker/port.py`).
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Protocol
 from uuid import UUID
 
-from holdfast.broker.port import TABLES, Batch, EntryReader
+from holdfast.broker.port import PIECE_BYTES, TABLES, Batch, EntryReader
 
-__all__ = ["TABLES", "Batch", "EntryReader", "Store"]
+__all__ = ["PIECE_BYTES", "TABLES", "Batch", "EntryReader", "Store"]
 
 
 class Store(EntryReader, Protocol):

@@ -5,6 +5,7 @@ and not touched. Whoever changes how anything lies in the store raises SCHEMA, a
 layout before is brought to this one.
 
 1: an entry a record; `entries`, `chunks`, `tables`. 2: consecutive entries share a record, `gaps` says which have left.
+3: `blobs`, and the table of that name.
 """
 
 from pathlib import Path
@@ -14,6 +15,7 @@ from uuid import UUID
 import lmdb
 
 from holdfast.errors import StorageError
+from holdfast.storage.blobs import DATABASES as BLOB_DATABASES
 from holdfast.storage.entries import DATABASES as ENTRY_DATABASES
 
 __all__ = [
@@ -29,7 +31,7 @@ __all__ = [
     "read_identity",
 ]
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 OLDEST: Final = 1
 """The oldest that is brought up to date."""
 
@@ -38,7 +40,7 @@ UUID_KEY: Final = b"holdfast.uuid"
 BACKUP_KEY: Final = b"holdfast.backup"
 """In a backup alone: when it was made (ISO 8601). No node opens such a store; `restore` makes one of it."""
 
-DATABASES: Final = (*ENTRY_DATABASES, b"tables")
+DATABASES: Final = (*ENTRY_DATABASES, *BLOB_DATABASES, b"tables")
 DATABASES_MAX: Final = 16
 """Room for the databases of other layouts."""
 

@@ -18,6 +18,7 @@ import lmdb
 from holdfast.errors import StorageError
 from holdfast.storage.copying import check_space, open_quiet
 from holdfast.storage.directory import ASIDE, DATA, check_length, exclude_backups, make_aside, refusal, sync_file
+from holdfast.storage.entries import DATABASES as ENTRY_DATABASES
 from holdfast.storage.entries import Entries, pack
 from holdfast.storage.pages import read_root
 from holdfast.storage.schema import DATABASES_MAX, OLDEST, SCHEMA, SCHEMA_KEY, databases, read_identity
@@ -63,7 +64,12 @@ def _entries_of_1(env: lmdb.Environment, txn: "lmdb.Transaction[bytes]") -> Iter
             yield int.from_bytes(key[:4], "big"), int.from_bytes(key[4:], "big"), value
 
 
-UPGRADES: Final[dict[int, InPlace | Rewrite]] = {1: Rewrite(_entries_of_1)}
+def _blobs(env: lmdb.Environment, txn: "lmdb.Transaction[bytes]") -> None:
+    """There are none yet: their database is all that lacks."""
+    env.open_db(b"blobs", txn=txn)
+
+
+UPGRADES: Final[dict[int, InPlace | Rewrite]] = {1: Rewrite(_entries_of_1), 2: InPlace(_blobs)}
 """By the version that it starts from. A rewriting leads to the present one at once, a change in place to the next."""
 
 assert all(version in UPGRADES for version in range(OLDEST, SCHEMA))
@@ -142,7 +148,7 @@ def _fill(old: lmdb.Environment, txn: "lmdb.Transaction[bytes]", new: lmdb.Envir
         with txn.cursor(db=tables) as cursor:
             for key, value in cursor:
                 writing.put(key, value, db=handles[-1], append=True)
-    entries = Entries(handles[:-1])
+    entries = Entries(handles[: len(ENTRY_DATABASES)])
     batch: list[tuple[int, int, bytes]] = []
     size = 0
     for item in step.entries(old, txn):

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from holdfast.broker.port import Batch
 from holdfast.errors import HoldfastError
-from holdfast.harness.powerloss.workload import State, open_store, read_state
+from holdfast.harness.powerloss.workload import BLOBS, PIECES_MAX, State, open_store, read_state
 from holdfast.storage.lmdb import LmdbStore
 
 PROBE: Final = tuple((1, 10**8 + place, bytes([place]) * size) for place, size in enumerate((10, 3_000, 90_000, 2)))
@@ -57,7 +57,7 @@ def _probe(store: LmdbStore, state: State) -> None:
     size = store.path.joinpath("data.mdb").stat().st_size
     if (room := store.room_bytes()) > size:
         raise AssertionError(f"says that {room} bytes fit a file of {size}")
-    store.commit(Batch(retires=list(state.entries)))
+    store.commit(Batch(retires=list(state.entries), drops=[(blob, 0, PIECES_MAX) for blob in BLOBS]))
     store.commit(Batch(appends=list(PROBE)))
 
 

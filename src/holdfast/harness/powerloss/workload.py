@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from holdfast.broker.port import TABLES, Batch
+from holdfast.broker.port import PIECE_BYTES, TABLES, Batch
 from holdfast.errors import StorageFull
 from holdfast.harness.powerloss.calls import mark_bytes
 from holdfast.storage.compaction import compact
@@ -41,6 +41,8 @@ TIDE: Final = 30
 
 SIZES: Final = (0, 40, 200, 1_000, 1_400, 4_070, 9_000, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 150_000)
 WEIGHTS: Final = (1, 4, 4, 6, 4, 3, 3, 1, 1, 1, 2)
+BLOBS: Final = (1, 2, 2**40)
+PIECES_MAX: Final = 8
 ROW: Final = ("node", b"step")
 """Holds the number of the last batch."""
 
@@ -52,25 +54,31 @@ class State:
     entries: dict[tuple[int, int], bytes] = field(default_factory=dict)
     tables: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
     uuid: str = ""
+    pieces: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
     def after(self, batch: Batch) -> "State":
         """A new state: this one with `batch`, in the order that `Batch` promises."""
-        entries, tables = dict(self.entries), dict(self.tables)
+        entries, tables, pieces = dict(self.entries), dict(self.tables), dict(self.pieces)
         for row in batch.deletes:
             tables.pop(row, None)
         tables.update(batch.puts)
         for place in batch.retires:
             entries.pop(place, None)
+        for blob, first, end in batch.drops:
+            pieces = {place: data for place, data in pieces.items() if place[0] != blob or not first <= place[1] < end}
         entries.update({(queue, sequence): value for queue, sequence, value in batch.appends})
-        return State(entries, tables, self.uuid)
+        pieces.update({(blob, index): data for blob, index, data in batch.pieces})
+        return State(entries, tables, self.uuid, pieces)
 
     def digest(self) -> str:
-        """Of entries and tables; not of the UUID, which nobody can foretell."""
+        """Of entries, tables and blobs; not of the UUID, which nobody can foretell."""
         found = hashlib.blake2b(digest_size=16)
         for (queue, sequence), value in sorted(self.entries.items()):
             found.update(b"e%d %d %d " % (queue, sequence, len(value)) + value)
         for (table, key), value in sorted(self.tables.items()):
             found.update(b"t%s %d %d " % (table.encode(), len(key), len(value)) + key + value)
+        for (blob, index), data in sorted(self.pieces.items()):
+            found.update(b"p%d %d %d " % (blob, index, len(data)) + data)
         return found.hexdigest()
 
     @property
@@ -86,7 +94,13 @@ def read_state(store: Store) -> State:
         for sequence, value in store.read(queue, 0, count_max=1_000_000, bytes_max=1 << 40)
     }
     tables = {(table, key): value for table in TABLES for key, value in store.table(table)}
-    return State(entries, tables, store.uuid.hex)
+    pieces = {
+        (blob, index): data
+        for blob in BLOBS
+        for index in range(PIECES_MAX)
+        if (data := store.piece(blob, index)) is not None
+    }
+    return State(entries, tables, store.uuid.hex, pieces)
 
 
 def is_mint(number: int) -> bool:
@@ -116,6 +130,12 @@ def draw_batch(seed: int, number: int, state: State) -> Batch:
         row = (random.choice(TABLES), b"row %d" % random.randrange(20))
         batch.puts[row] = random.randbytes(random.choice((0, 10, 100, 3_000)))
     batch.deletes = [(random.choice(TABLES), b"row %d" % random.randrange(20)) for _ in range(random.randint(0, 2))]
+    for _ in range(random.randint(0, 4 if flood else 1)):
+        size = random.choice((1, 3_000, PIECE_BYTES, PIECE_BYTES))
+        batch.pieces.append((random.choice(BLOBS), random.randrange(PIECES_MAX), random.randbytes(size)))
+    for _ in range(random.randint(0, 1 if flood else 4)):
+        first = random.randrange(PIECES_MAX)
+        batch.drops.append((random.choice(BLOBS), first, first + random.randint(0, 4)))
     return batch
 
 

@@ -68,6 +68,8 @@ class SimNode:
         self.keep_records: tuple[str, ...] = ("session", "loss", "node")
         self._inbox: list[events.Event] = []
         self._ends: dict[int, End] = {}
+        self._unread: dict[int, list[events.Event]] = {}
+        """What came on connections that are not read from, as in a kernel's buffer."""
         self._number = 0
         self._turn: Timer | None = None
         self._timer: Timer | None = None
@@ -125,6 +127,7 @@ class SimNode:
     def _end(self) -> None:
         self.core = None
         self._inbox.clear()
+        self._unread.clear()
         for end in self._ends.values():
             self.observer.gone(self, end)
         self._ends.clear()
@@ -213,14 +216,17 @@ class SimNode:
                 if end is not None:
                     self.observer.gone(self, end)
                     end.close(abort=command.abort)
+            elif isinstance(command, events.PauseReading):
+                self._unread[command.connection] = []
+            elif isinstance(command, events.ResumeReading):
+                for event in self._unread.pop(command.connection, ()):
+                    self.post(event)
             elif isinstance(command, events.Connect):
                 self._dial(command.neighbour)
             elif isinstance(command, events.Log):
                 self.on_log(command.text)
                 loud = command.level in ("WARNING", "ERROR")
                 (self.world.note if loud else self.world.remark)(self.name, "log", f"{command.level} {command.text}")
-            elif isinstance(command, (events.PauseReading, events.ResumeReading)):
-                continue  # the engine keeps what comes meanwhile; no simulated client sends without end
             else:
                 self.world.note(self.name, "stopped")
                 self._end()
@@ -281,13 +287,21 @@ class SimNode:
             self.observer.heard(self, end, chunks)
         else:
             chunks = self.liar.heard(end, chunks)
+        event: events.Event
         if end.decoded:
-            self.post(events.FramesReceived(connection=end.number, frames=chunks))
+            event = events.FramesReceived(connection=end.number, frames=chunks)
         else:
-            self.post(events.BytesReceived(connection=end.number, data=b"".join(chunks)))
+            event = events.BytesReceived(connection=end.number, data=b"".join(chunks))
+        unread = self._unread.get(end.number)
+        if unread is None:
+            self.post(event)
+        else:
+            unread.append(event)
 
     def lost(self, end: End, reason: str) -> None:
         if self._ends.pop(end.number, None) is not None:
+            for event in self._unread.pop(end.number, ()):
+                self.post(event)
             self.observer.gone(self, end)
             self.post(events.ConnectionLost(connection=end.number, reason=reason))
 

@@ -72,11 +72,11 @@ class SimStore(MemoryStore):
             self._under_way = ready[0], self.world.after(0.0, self._finish, *ready)
 
     def _finish(self, batch: Batch, done: Callable[[Exception | None], None]) -> None:
-        if self.held and batch.appends:
+        if self.held and (batch.appends or batch.pieces):
             self._ready = batch, done
             return
         self._under_way = None
-        if self.refuse_appends and batch.appends:
+        if self.refuse_appends and (batch.appends or batch.pieces):
             self.refuse_appends -= 1
             done(StorageFull("the simulated disk has no space for this commit"))
             return
@@ -129,7 +129,8 @@ class SimStore(MemoryStore):
         """A backup of what is on disk now."""
         with self._lock:
             queues = {number: dict(queue.values) for number, queue in self._queues.items()}
-            return Snapshot(self.uuid, queues, dict(self._tables))
+            blobs = {number: dict(pieces) for number, pieces in self._blobs.items()}
+            return Snapshot(self.uuid, queues, dict(self._tables), blobs)
 
     def restore(self, snapshot: "Snapshot") -> None:
         """The disk becomes what it was, behind the node's back: not even the UUID is new. The node must be down."""
@@ -137,21 +138,31 @@ class SimStore(MemoryStore):
         with self._lock:
             self._queues.clear()
             self._tables.clear()
+            self._blobs.clear()
             self._bytes_used = 0
         self.uuid = snapshot.uuid
         batch = Batch()
         batch.puts.update(snapshot.tables)
         for number, values in snapshot.queues.items():
             batch.appends += [(number, sequence, values[sequence]) for sequence in sorted(values)]
+        for blob, pieces in snapshot.blobs.items():
+            batch.pieces += [(blob, index, pieces[index]) for index in sorted(pieces)]
         self.commit(batch)
 
 
 class Snapshot:
     """What `SimStore.snapshot` took."""
 
-    __slots__ = ("queues", "tables", "uuid")
+    __slots__ = ("blobs", "queues", "tables", "uuid")
 
-    def __init__(self, uuid: UUID, queues: dict[int, dict[int, bytes]], tables: dict[tuple[str, bytes], bytes]) -> None:
+    def __init__(
+        self,
+        uuid: UUID,
+        queues: dict[int, dict[int, bytes]],
+        tables: dict[tuple[str, bytes], bytes],
+        blobs: dict[int, dict[int, bytes]],
+    ) -> None:
         self.uuid = uuid
         self.queues = queues
         self.tables = tables
+        self.blobs = blobs

@@ -1,0 +1,117 @@
+"""A delivery that is sent in parts, as its bytes become known. AMQP 1.0 §2.6.14, §2.7.5.
+
+Rules of this file: a frame is written only into an open session window and never before another's backlog, so that
+nothing large is kept here: what was fed and is not sent yet. Other links' frames may come between its own.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.amqp import codec
+from holdfast.amqp.performatives import Transfer
+from holdfast.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from holdfast.amqp.sender import Sender
+
+_SERIAL: Final = 0xFFFFFFFF
+
+
+class Outgoing:
+    """Made by `Sender.begin`. `feed` what comes next while `hungry`, `flush` as often as there may be room.
+
+    `over`: its last frame was written, or the link is gone; the link is free for the next delivery.
+    """
+
+    __slots__ = ("_aborted", "_ahead", "_end", "_middle", "delivery_id", "left", "over", "sender")
+
+    def __init__(
+        self, sender: "Sender", delivery_id: int, head: bytes, length: int, settled: bool, message_format: int
+    ) -> None:
+        self.sender = sender
+        self.delivery_id = delivery_id
+        self.left = length
+        """Bytes of the delivery that were not fed yet."""
+        self.over = False
+        self._aborted = False
+        self._ahead = bytearray()
+        self._middle = codec.encode(Transfer(sender.handle, more=True))
+        self._end = codec.encode(Transfer(sender.handle))
+        self.feed(head)
+        first = Transfer(sender.handle, delivery_id, sender.tag_of(delivery_id), message_format, settled)
+        last = codec.encode(first)
+        first.more = True
+        # At once, however little it holds: ids go out in their order (§2.6.12).
+        self._write(codec.encode(first), last)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether no frame may be written now: the peer's window is shut, or others wait for it already."""
+        session = self.sender.session
+        return session.window_out <= 0 or bool(session.backlog) or not session.usable
+
+    @property
+    def hungry(self) -> bool:
+        """Whether it has less than a frame in hand and more is to come."""
+        return self.left > 0 and not self._aborted and len(self._ahead) < self.sender.session.connection.frame_size_out
+
+    def feed(self, data: bytes) -> None:
+        """The next bytes of the delivery. LocalProtocolError past the length that it began with."""
+        if len(data) > self.left:
+            raise LocalProtocolError(f"a delivery of the length given has {self.left} bytes left, not {len(data)}")
+        self.left -= len(data)
+        self._ahead += data
+
+    def flush(self, bytes_max: int) -> int:
+        """Writes full frames, and the last, while the window is open; returns the bytes of payload written.
+
+        Ends at or above `bytes_max`, at the last frame at the latest.
+        """
+        connection = self.sender.session.connection
+        written = 0
+        while not self.over and not self.blocked and written < bytes_max:
+            if self._aborted:
+                self._send(codec.encode(Transfer(self.sender.handle, aborted=True)), b"")
+                self._finish()
+            elif self.left and len(self._ahead) < connection.frame_size_out:
+                break
+            else:
+                written += self._write(self._middle, self._end)
+        return written
+
+    def abort(self) -> None:
+        """The peer is to forget what came of it (§2.6.14); told by the next `flush` that finds the window open.
+
+        For our side it is settled: no outcome of it comes any more.
+        """
+        if self.over or self._aborted:
+            return
+        sender = self.sender
+        if sender.unsettled.pop(self.delivery_id, self) is not self:
+            del sender.session.unsettled_out[self.delivery_id]
+        self._aborted = True
+        self._ahead.clear()
+        self.flush(1)
+
+    def _write(self, middle: bytes, end: bytes) -> int:
+        """One frame, the last where all that is left fits into it; returns the bytes of payload in it."""
+        size_max = self.sender.session.connection.frame_size_out - 8
+        ended = self.left == 0 and len(end) + len(self._ahead) <= size_max
+        body = end if ended else middle
+        part = bytes(self._ahead[: size_max - len(body)])
+        del self._ahead[: len(part)]
+        self._send(body, part)
+        if ended:
+            self._finish()
+        return len(part)
+
+    def _send(self, body: bytes, part: bytes) -> None:
+        session = self.sender.session
+        session.window_out -= 1
+        session.next_outgoing_id = (session.next_outgoing_id + 1) & _SERIAL
+        output: list[Any] = session.connection.output
+        output.append(session._form.with_payload(session.channel, body, part))
+
+    def _finish(self) -> None:
+        self.over = True
+        if self.sender.outgoing is self:
+            self.sender.outgoing = None

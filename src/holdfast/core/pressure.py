@@ -1,0 +1,70 @@
+"""Back-pressure: what came from the peers and is not on disk yet is bounded, whatever credit and windows allow.
+
+Rules of this file: bytes are counted as they are read, a connection's by turn, until the turn's commit is done: only
+what a commit resolves stops the reading, which therefore always goes on. What waits for something else (room in a
+queue) is bounded where it waits (ingress.py).
+"""
+
+from typing import TYPE_CHECKING
+
+from holdfast.amqp.connection import Partials
+from holdfast.core import events
+from holdfast.core.peer import UNSTORED, Peer
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+
+class Pressure:
+    """What is held in memory of what came, and which connections are not read from for now."""
+
+    def __init__(self, core: "NodeCore") -> None:
+        self.core = core
+        self.paused: dict[Peer, None] = {}
+        self.ahead_bytes = 0
+        """Of large messages, what no batch holds yet (streams.py)."""
+        self.parked_bytes = 0
+        """Of messages that wait for room in their queue (ingress.py)."""
+        self.partials = Partials(core.config.limits.unfinished_bytes_max)
+        """Of deliveries that have not come whole (amqp/receiver.py)."""
+
+    def heard(self, peer: Peer, size: int) -> None:
+        """So many bytes came from `peer` in this turn."""
+        core, turn = self.core, self.core.turn
+        turn.heard_bytes += size
+        turn.heard[peer] = turn.heard.get(peer, 0) + size
+        limits = core.config.limits
+        if self._total() > limits.unstored_bytes_max:
+            for other in core.connections.values():
+                self._pause(other)
+        elif self._of(peer) > limits.connection_unstored_bytes_max:
+            self._pause(peer)
+
+    def _total(self) -> int:
+        core = self.core
+        in_flight = core.in_flight
+        return core.turn.heard_bytes + self.ahead_bytes + (in_flight.heard_bytes if in_flight is not None else 0)
+
+    def _of(self, peer: Peer) -> int:
+        core = self.core
+        in_flight = core.in_flight
+        before = in_flight.heard.get(peer, 0) if in_flight is not None else 0
+        return core.turn.heard.get(peer, 0) + before + peer.ahead_bytes
+
+    def _pause(self, peer: Peer) -> None:
+        self.paused[peer] = None
+        if peer.pause(UNSTORED):
+            self.core.commands.append(events.PauseReading(connection=peer.number))
+
+    def relieve(self) -> None:
+        """Once a turn: reads on where what waits is down to half of both bounds."""
+        limits = self.core.config.limits
+        if not self.paused or self._total() > limits.unstored_bytes_max // 2:
+            return
+        for peer in list(self.paused):
+            if self.core.connections.get(peer.number) is not peer:
+                del self.paused[peer]
+            elif self._of(peer) <= limits.connection_unstored_bytes_max // 2:
+                del self.paused[peer]
+                if peer.go_on(UNSTORED):
+                    self.core.commands.append(events.ResumeReading(connection=peer.number))

@@ -1,0 +1,125 @@
+"""Large messages on their way out: read piece by piece, as fast as the peer takes them (ADR 0014).
+
+Rules of this file: a piece is read only when its socket takes more and its session's window is open, so that memory
+holds less than a piece and a frame of each; large deliveries of one connection take turns, a frame or so each, and what
+one turn of the loop writes of them is bounded, so that everything else comes between.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.amqp.connection import Sender
+from holdfast.broker import entry
+from holdfast.core.blobs import Blob
+from holdfast.core.peer import Peer
+from holdfast.units import KIB
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+TURN_BYTES: Final = 256 * KIB
+"""What one turn writes of large messages to one connection; to a neighbour a frame, which control waits for."""
+
+NEIGHBOUR_TURN_BYTES: Final = 32 * KIB
+
+STEP_BYTES: Final = 32 * KIB
+"""What one of several may write before it is another's turn, a frame at least."""
+
+
+def bare_length(value: bytes, parts: tuple[Any, ...]) -> int:
+    """Bytes of the delivery that tells of an entry with BLOB; the last of `parts` is the reference."""
+    return sum(len(part) for part in parts[:-1]) + entry.blob_of(value).length
+
+
+class LargeSend:
+    """One large delivery; `ended` is told once, when its last frame is written."""
+
+    __slots__ = ("blob", "context", "core", "ended", "index", "outgoing", "peer")
+
+    def __init__(
+        self,
+        core: "NodeCore",
+        peer: Peer,
+        link: Sender,
+        value: bytes,
+        parts: tuple[Any, ...],
+        *,
+        context: Any,
+        settled: bool,
+        message_format: int,
+        ended: Callable[[], None],
+    ) -> None:
+        """`parts` as they would be sent, the last of them the reference that stands for the bare message."""
+        self.core = core
+        self.peer = peer
+        self.context = context
+        self.ended = ended
+        self.index = 0
+        self.blob: Blob = core.blobs.pin(entry.blob_of(value).blob)
+        self.outgoing = link.begin(
+            b"".join(parts[:-1]),
+            bare_length(value, parts),
+            context=context,
+            settled=settled,
+            message_format=message_format,
+        )
+        peer.sends[self] = None
+        core.sending[peer] = None
+        peer.touch()
+
+    @property
+    def may_go_on(self) -> bool:
+        return self.outgoing.over or not self.outgoing.blocked
+
+    def step(self) -> int:
+        """Writes a frame or more; returns their bytes, 0 where nothing may be written now."""
+        outgoing = self.outgoing
+        written = 0
+        while not outgoing.over and not outgoing.blocked and written < STEP_BYTES:
+            if outgoing.hungry:
+                data = self.core.store.piece(self.blob.number, self.index)
+                assert data is not None, f"blob {self.blob.number} has lost its piece {self.index}"
+                self.index += 1
+                outgoing.feed(data)
+            written += outgoing.flush(STEP_BYTES - written)
+        if outgoing.over:
+            self.close()
+            self.ended()
+        return written
+
+    def stop(self) -> None:
+        """The peer wants no more of it, or is to have it from another: it is given up on the wire."""
+        self.outgoing.abort()
+
+    def close(self) -> None:
+        """It ended, or its link did. Idempotent."""
+        if self.peer.sends.pop(self, self) is self:
+            return
+        self.core.blobs.unpin(self.blob)
+        if not self.peer.sends:
+            self.core.sending.pop(self.peer, None)
+
+
+def pump(core: "NodeCore") -> None:
+    """One turn's share of every connection."""
+    for peer in list(core.sending):
+        left = TURN_BYTES if peer.neighbour is None else NEIGHBOUR_TURN_BYTES
+        while left > 0 and peer.writable and peer.sends:
+            written = 0
+            for send in list(peer.sends):
+                step = send.step()
+                written += step
+                if step and send in peer.sends:  # the next one's turn, now and in the next turn
+                    del peer.sends[send]
+                    peer.sends[send] = None
+                left -= step
+                if left <= 0:
+                    break
+            if not written:
+                break
+            peer.touch()
+
+
+def due(core: "NodeCore") -> bool:
+    """Whether a turn could write more at once."""
+    return any(peer.writable and any(send.may_go_on for send in peer.sends) for peer in core.sending)

@@ -1,0 +1,187 @@
+"""Large messages on their way in: written as they come, an entry when they are whole (ADR 0014).
+
+Rules of this file: memory holds less than a piece of a delivery, and what waits for the next commit; what is known
+of its message's head is in `sections`. A delivery that cannot be stored is read to its end and thrown away: only
+then does AMQP let it be answered (§2.6.14).
+"""
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from holdfast.amqp import conditions
+from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver
+from holdfast.amqp.message import split
+from holdfast.broker import entry
+from holdfast.broker.port import PIECE_BYTES
+from holdfast.core.blobs import Blob
+from holdfast.core.peer import Peer
+from holdfast.errors import RemoteProtocolError
+from holdfast.units import KIB, MIB
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+COMMIT_BYTES: Final = 4 * MIB
+"""What a batch may hold before the pieces of large messages wait for the next."""
+
+LEFT_BYTES: Final = 4 * MIB
+"""What large messages leave of the store's room to all others."""
+
+PIECE_OVERHEAD: Final = 64
+"""Bytes that a piece may cost beside its own."""
+
+HEAD_BYTES_MAX: Final = 256 * KIB
+"""Header and annotations of a large message together."""
+
+
+class Bringer(Protocol):
+    """The link that a large message comes on."""
+
+    peer: Peer
+    link: Receiver
+
+    def refusal(self, condition: str, description: str) -> object:
+        """The outcome that says so."""
+
+    def begins(self, stream: "Stream", head: bytes) -> None:
+        """The message begins with these bytes; RemoteProtocolError where more of it must be known."""
+
+    def stream_waits(self) -> None:
+        """It is to be asked to go on when the commit that is being gathered or made is done."""
+
+
+class Stream:
+    """One delivery. `outcome`: why it is thrown away, None while it is not."""
+
+    __slots__ = (
+        "_split_at", "ahead", "blob", "bringer", "core", "counted", "first", "outcome", "sections", "settled", "whole",
+    )  # fmt: skip
+
+    def __init__(self, core: "NodeCore", bringer: Bringer, part: DeliveryPart, blob: Blob) -> None:
+        self.core = core
+        self.bringer = bringer
+        self.first = part._replace(payload=b"")
+        self.blob = blob
+        self.settled = False
+        self.whole = False
+        self.outcome: object | None = None
+        self.sections: bytes | None = None
+        """Header and annotations as they came; None while it is not known where they end."""
+        self._split_at = 1
+        """Bytes with which that is tried next: twice as many each time, however small the parts."""
+        self.ahead = bytearray()
+        """What came and is in no batch yet."""
+        self.counted = 0
+        """Bytes of it that wait for a commit, as the connection counts them."""
+
+    def add(self, part: DeliveryPart) -> None:
+        """The next part of it."""
+        if part.last:
+            self.settled = part.settled
+            self.whole = True
+        if self.outcome is None:
+            self.ahead += part.payload
+            if self.sections is None and (self.whole or len(self.ahead) >= self._split_at):
+                self._split()
+        self.advance()
+
+    def _split(self) -> None:
+        """Takes the head of the message off, if all of it is here."""
+        head = bytes(self.ahead[: HEAD_BYTES_MAX + 1])
+        cut_off = len(head) <= HEAD_BYTES_MAX and not self.whole
+        self._split_at = 2 * len(head)
+        try:
+            bare = split(head).bare
+            if bare < len(head):
+                self.bringer.begins(self, head)
+        except RemoteProtocolError as error:
+            if not cut_off:
+                self.fail(error.condition, error.description)
+            return
+        if self.outcome is not None:
+            return
+        if bare < len(head):
+            self.sections = head[:bare]
+            del self.ahead[:bare]
+        elif not cut_off:
+            text = f"header and annotations of a large message: accepted are {HEAD_BYTES_MAX} bytes, and a body"
+            self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+
+    def advance(self) -> None:
+        """Hands pieces to the turn's batch, as far as there is room; what is left waits for the next."""
+        if self.sections is None:
+            return
+        if self.outcome is None and self.ahead:
+            at = self._advanced()
+            del self.ahead[:at]
+        waiting = len(self.ahead) if self.whole else len(self.ahead) // PIECE_BYTES * PIECE_BYTES
+        self._count(waiting)
+        if waiting:
+            self.bringer.stream_waits()
+
+    def _advanced(self) -> int:
+        core, blob, ahead = self.core, self.blob, self.ahead
+        batch = core.work.batch
+        at = 0
+        while size := min(PIECE_BYTES, len(ahead) - at):
+            if size < PIECE_BYTES and not self.whole:
+                break
+            if batch.bytes_appended >= COMMIT_BYTES:
+                break
+            if not core.has_room(size + PIECE_OVERHEAD + LEFT_BYTES):
+                if core.room_is_known:
+                    self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, "the node's disk has no room for the message")
+                break
+            core.turn.streams[self] = None
+            batch.pieces.append((blob.number, blob.end, bytes(memoryview(ahead)[at : at + size])))
+            batch.bytes_appended += size + PIECE_OVERHEAD
+            blob.end += 1
+            blob.length += size
+            at += size
+        return at
+
+    @property
+    def ready(self) -> bool:
+        """Whether all of it is on disk or in the turn's batch, and its entry may follow."""
+        return self.whole and not self.ahead and self.outcome is None
+
+    def delivery(self) -> Delivery:
+        """As if it had come with a reference in the place of its bare message."""
+        assert self.sections is not None
+        payload = self.sections + entry.reference(self.blob.number, self.blob.length)
+        link, number = self.first.link, self.first.delivery_id
+        return Delivery(link, number, b"", self.first.message_format, self.settled, payload, None, None)
+
+    def fail(self, condition: str, description: str) -> None:
+        """It cannot be taken; its bringer answers so when it is whole."""
+        if self.outcome is None:
+            self.outcome = self.bringer.refusal(condition, description)
+            self.close()
+
+    def close(self) -> None:
+        """It has its entry, or never will."""
+        self.core.streams.pop(self, None)
+        self.core.blobs.close(self.blob)
+        self.ahead.clear()
+        self._count(0)
+
+    def _count(self, size: int) -> None:
+        self.bringer.peer.ahead_bytes += size - self.counted
+        self.core.pressure.ahead_bytes += size - self.counted
+        self.counted = size
+
+
+def begin(core: "NodeCore", bringer: Bringer, part: DeliveryPart) -> Stream:
+    """The stream that begins with that part, which is still to be added."""
+    stream = Stream(core, bringer, part, core.blobs.new())
+    if len(core.streams) >= core.config.limits.streams_max:
+        text = f"{len(core.streams)} large messages are under way here, no more are taken"
+        stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+    else:
+        core.streams[stream] = None
+    return stream
+
+
+def refused(streams: dict[Stream, None]) -> None:
+    """The batch with pieces of theirs found no space."""
+    for stream in streams:
+        stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, "the node's disk is full")

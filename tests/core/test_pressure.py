@@ -1,0 +1,184 @@
+"""What came and is not on disk yet is bounded, whatever credit and windows allow (core/pressure.py, ingress.py)."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.performatives import Accepted, Rejected, Released
+from holdfast.core.config import Limits, QueueConfig
+from holdfast.units import KIB, MIB
+from support.rig import Client, Node, Rig
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def paused(node: Node) -> int:
+    return sum(end.paused for end in node.ends.values())
+
+
+def sending(rig: Rig, node: Node, address: str = "work", **settings: Any) -> tuple[Client, Any]:
+    client = rig.client(node, **settings)
+    link = client.sender(address)
+    rig.settle()
+    return client, link
+
+
+def payload(size: int) -> bytes:
+    """A message that is `size` bytes long."""
+    return b"\x00\x53\x75\xb0" + (size - 8).to_bytes(4, "big") + bytes(size - 8)
+
+
+def test_a_connection_is_not_read_from_past_its_bound_until_a_commit(rig: Rig) -> None:
+    node = rig.node("hub", limits=Limits(connection_unstored_bytes_max=MIB))
+    client, link = sending(rig, node)
+    other, beside = sending(rig, node)
+    node.hold_commits = True
+    for number in range(40):
+        link.send(payload(50 * KIB), context=number)
+    client.flush()
+    assert client.end is not None
+    wire = client.end.wire
+    for end in wire.ends:  # as a socket reads: 64 KiB at a time
+        while end.alive and end.inbox and not end.paused and end.node is not None:
+            before = len(end.inbox)
+            rig._deliver(end, 64 * KIB)
+            assert len(end.inbox) < before
+            node.end_turn()
+    heard = 40 * 50 * KIB - sum(len(end.inbox) for end in wire.ends)
+    assert paused(node) == 1
+    assert MIB < heard <= MIB + 70 * KIB
+    beside.send(payload(1000), context="other")
+    rig.settle()
+    node.hold_commits = False
+    rig.settle()
+    assert paused(node) == 0
+    assert len(client.outcomes) == 40 and len(other.outcomes) == 1
+
+
+def test_below_its_bound_it_is_read_on(rig: Rig) -> None:
+    node = rig.node("hub", limits=Limits(connection_unstored_bytes_max=MIB))
+    client, link = sending(rig, node)
+    node.hold_commits = True
+    for number in range(20):
+        link.send(payload(50 * KIB), context=number)
+    rig.settle()
+    assert paused(node) == 0
+    node.hold_commits = False
+    rig.settle()
+    assert len(client.outcomes) == 20
+
+
+def test_past_the_nodes_bound_no_connection_is_read_from(rig: Rig) -> None:
+    node = rig.node("hub", limits=Limits(unstored_bytes_max=MIB))
+    pairs = [sending(rig, node) for _ in range(4)]
+    node.hold_commits = True
+    for _, link in pairs[:3]:
+        for number in range(7):
+            link.send(payload(60 * KIB), context=number)
+    rig.settle()
+    assert paused(node) == 4
+    node.hold_commits = False
+    rig.settle()
+    assert paused(node) == 0
+    assert [len(client.outcomes) for client, _ in pairs] == [7, 7, 7, 0]
+
+
+def test_a_pause_longer_than_the_hold_time_costs_no_session(rig: Rig) -> None:
+    _, hub = rig.pair(limits=Limits(unstored_bytes_max=100 * KIB))
+    rig.run(3)
+    client, link = sending(rig, hub)
+    hub.hold_commits = True
+    link.send(payload(200 * KIB), context=1)
+    rig.settle()
+    assert paused(hub) == len(hub.ends) == 2
+    assert hub.core is not None
+    rig.run(20)
+    assert paused(hub) == 2
+    assert hub.core.neighbours["jfk"].established and not hub.core.neighbours["jfk"].flaps
+    hub.hold_commits = False
+    rig.run(3)
+    assert paused(hub) == 0
+    assert len(client.outcomes) == 1
+
+
+@pytest.mark.parametrize("streams", [2, 3])
+def test_at_streams_max_one_more_large_message_is_rejected(rig: Rig, streams: int) -> None:
+    node = rig.node("hub", limits=Limits(stream_bytes=100 * KIB, streams_max=2))
+    client = rig.client(node)
+    links = [client.sender(f"q{number}") for number in range(streams)]
+    rig.settle()
+    begun = [link.begin(payload(MIB)[: 200 * KIB], MIB, context=number) for number, link in enumerate(links)]
+    for outgoing in begun:
+        outgoing.flush(MIB)
+    rig.settle()
+    for outgoing in begun:
+        outgoing.feed(payload(MIB)[200 * KIB :])
+        outgoing.flush(MIB)
+    rig.run(1)
+    assert [type(state) for _, state in sorted(client.outcomes, key=lambda item: item[0])] == [
+        Accepted, Accepted, Rejected
+    ][:streams]  # fmt: skip
+    assert node.core is not None and not node.core.streams
+    sender = client.sender("again")
+    rig.settle()
+    sender.send(payload(MIB), context="again")
+    rig.settle()
+    assert isinstance(dict(client.outcomes)["again"], Accepted)
+
+
+def test_parked_bytes_are_bounded_and_one_more_is_released(rig: Rig) -> None:
+    queues = (QueueConfig(name="work", messages_max=1),)
+    node = rig.node("hub", limits=Limits(parked_bytes_max=100 * KIB), queues=queues)
+    senders = [sending(rig, node) for _ in range(4)]
+    for client, link in senders:
+        link.send(payload(50 * KIB), context=client)
+    rig.settle()
+    outcomes = [[type(state) for _, state in client.outcomes] for client, _ in senders]
+    assert outcomes == [[Accepted], [], [], [Released]]
+    assert node.core is not None and node.core.pressure.parked_bytes == 100 * KIB
+    senders[1][0].close_transport()
+    rig.settle()
+    assert node.core.pressure.parked_bytes == 50 * KIB
+    consumer = rig.client(node)
+    consumer.receiver("work")
+    rig.settle()
+    for _ in range(3):
+        for item in consumer.deliveries:
+            item.link.settle(item.delivery_id, item.delivery_id, Accepted())
+        consumer.deliveries.clear()
+        rig.run(1)
+    assert node.core.pressure.parked_bytes == 0
+    assert [type(state) for _, state in senders[2][0].outcomes] == [Accepted]
+
+
+def test_unfinished_deliveries_are_bounded_and_written_early(rig: Rig) -> None:
+    node = rig.node("hub", limits=Limits(unfinished_bytes_max=100 * KIB))
+    assert node.core is not None
+    client = rig.client(node)
+    links = [client.sender(f"q{number}") for number in range(5)]
+    rig.settle()
+    whole = payload(300 * KIB)
+    begun = [link.begin(whole[: 50 * KIB], len(whole), context=number) for number, link in enumerate(links)]
+    rig.settle()
+    assert node.core.pressure.partials.held <= 150 * KIB
+    assert len(node.core.streams) == 3  # the first two came below the bound
+    for outgoing in begun:
+        outgoing.feed(whole[50 * KIB :])
+        outgoing.flush(MIB)
+    rig.run(1)
+    assert [type(state) for _, state in client.outcomes] == [Accepted] * 5
+    assert node.core.pressure.partials.held == 0
+
+
+def test_what_is_for_the_node_itself_is_never_large(rig: Rig) -> None:
+    node = rig.node("hub")
+    client, link = sending(rig, node, "$management")
+    assert link.message_bytes_max == 64 * KIB
+    link.remote_attach.max_message_size = None
+    link.send(payload(64 * KIB + 1), context=1)
+    rig.settle()
+    (gone,) = client.detached
+    assert gone.error is not None and str(gone.error.condition) == "amqp:link:message-size-exceeded"
