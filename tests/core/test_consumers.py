@@ -492,6 +492,31 @@ def test_a_browser_is_shown_nothing_that_has_expired() -> None:
     assert client.bodies(link) == ["brief", "lasting"]
 
 
+@pytest.mark.parametrize("size", [1_000, 60_000])
+def test_one_turn_hands_out_so_many_bytes_and_no_more(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Whether the socket takes it is known only behind the turn; the rest comes in the next ones."""
+    monkeypatch.setattr(cursor, "PUMP_BYTES", 100_000)
+    handed: list[int] = []
+    pump = cursor.Cursor.pump
+
+    def counted(self: cursor.Cursor, limit: int) -> int:
+        given = pump(self, limit)
+        handed.append(given * size)
+        return given
+
+    rig, _, client = world()
+    sender = client.sender("work")
+    rig.settle()
+    for number in range(600 if size == 1_000 else 10):
+        client.send(sender, f"{number:0{size}}")
+    rig.settle()
+    monkeypatch.setattr(cursor.Cursor, "pump", counted)
+    client.receiver("work")
+    rig.settle()
+    assert [int(body[-6:]) for body in client.bodies()] == list(range(600 if size == 1_000 else 10))
+    assert max(handed) <= 100_000 + max(size, 256 * 1_000)
+
+
 def test_a_drain_is_answered_while_a_cursor_holds_too_many_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cursor, "FINISHED_MAX", 2)
     rig, _, client = world()

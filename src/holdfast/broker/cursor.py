@@ -27,6 +27,9 @@ RETIRES_MAX: Final = 8_000
 FINISHED_MAX: Final = 16_384
 """Ranges kept above the floor; at the bound nothing new is offered until what lies below is done."""
 
+PUMP_BYTES: Final = 4 * 1024 * 1024
+"""What a pump hands out at most, and one run more: whether a socket takes it is known only when the turn ends."""
+
 RUN_COUNT: Final = 256
 """Entries handed out between two questions whether more are wanted."""
 
@@ -128,14 +131,19 @@ class Cursor:
     # ------------------------------------------------------------------------------------------------ offering
 
     def pump(self, limit: int) -> int:
-        """Hands out up to `limit` entries to takers in turn; returns how many were handed out."""
+        """Hands out up to `limit` entries, and PUMP_BYTES, to takers in turn; returns how many were handed out."""
         takers = [taker for taker in self.takers if taker.wants() > 0]
         given = 0
+        room_bytes = PUMP_BYTES
         aside: list[int] = []
         while takers and given < limit:
+            if room_bytes <= 0:
+                self.queue.touch()
+                break
             if len(takers) == 1 and self._is_plain(takers[0]):
-                ran = self._run(takers[0], min(limit - given, RUN_COUNT))
+                ran, ran_bytes = self._run(takers[0], min(limit - given, RUN_COUNT))
                 given += ran
+                room_bytes -= ran_bytes
                 if ran:
                     if takers[0] not in self.takers or takers[0].wants() <= 0:
                         break
@@ -151,6 +159,7 @@ class Cursor:
                 aside.append(sequence)
                 continue
             self.shown[sequence] = Shown(taker, entry.size_of(value))
+            room_bytes -= len(value)
             taker.take(sequence, value, self.failures(sequence))
             given += 1
             if taker not in self.takers:  # it could not have this one, and was sent away
@@ -182,8 +191,8 @@ class Cursor:
             or not self.queue.config.durable
         )
 
-    def _run(self, taker: Taker, limit: int) -> int:
-        """The hot path of `pump`: hands out what lies ahead, many at once; returns how many.
+    def _run(self, taker: Taker, limit: int) -> tuple[int, int]:
+        """The hot path of `pump`: hands out what lies ahead, many at once; returns how many, and their bytes.
 
         Ends before what may expire. `wants` is asked once: a link whose session's window ends within the run queues
         the rest itself.
@@ -192,14 +201,14 @@ class Cursor:
         first = self.position
         end = min(first + min(limit, taker.wants()), queue.visible, self.mark_stored)
         if first >= end:
-            return 0
+            return 0, 0
         sequences: Sequence[int]
         found: list[tuple[int, bytes]] = []
         value = queue.cache.get(first)
         cached = value is not None
         if value is not None:
             if len(value) > taker.run_bytes_max:
-                return 0
+                return 0, 0
             values = _in_memory(queue.cache, first, end)
             sequences = range(first, first + len(values))
         else:
@@ -214,7 +223,7 @@ class Cursor:
         taken = taker.take_all(sequences, values) if values else 0
         if not taken:
             self.prefetched = found[::-1]
-            return 0
+            return 0, 0
         sequences, values = sequences[:taken], values[:taken]
         sizes = list(map(entry.size_of, values))
         if sizes.count(sizes[0]) == taken:
@@ -226,7 +235,7 @@ class Cursor:
                 del queue.cache[sequence]
             queue.budget.free(sum(map(len, values)))
         self.position = sequences[-1] + 1
-        return taken
+        return taken, sum(sizes)
 
     def failures(self, sequence: int) -> int | None:
         """Failed deliveries so far of an entry that was shown before; None for one that never was."""
@@ -424,12 +433,14 @@ class Cursor:
 
 
 def _in_memory(cache: dict[int, bytes], first: int, end: int) -> list[bytes]:
-    """The entries from `first` on that are in `cache`, up to the first that is not."""
+    """The entries from `first` on that are in `cache`, up to the first that is not, or to READ_BYTES."""
     values: list[bytes] = []
+    room_bytes = READ_BYTES
     for sequence in range(first, end):
         value = cache.get(sequence)
-        if value is None:
+        if value is None or room_bytes <= 0:
             break
+        room_bytes -= len(value)
         values.append(value)
     return values
 
