@@ -523,6 +523,19 @@ def test_unsettled_max(browse: bool) -> None:
     assert client.bodies(consumer) == ["1", "2", "3"]
 
 
+def test_unsettled_max_is_none_for_a_reader_that_leaves_nothing_unsettled() -> None:
+    rig, node = world(unsettled_max=3)
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    for number in range(8):
+        client.send(link, str(number))
+    rig.settle()
+    reader = client.reader("work", 1, 9)
+    rig.settle()
+    assert client.bodies(reader) == [str(number) for number in range(8)] and reader.detached
+
+
 def test_ranges_max() -> None:
     rig, node = world(ranges_max=2)
     client = rig.client(node)

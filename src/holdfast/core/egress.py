@@ -227,7 +227,9 @@ class ReaderLink(Egress):
         if self.large is not None:
             return
         given = 0
-        limit = min(BROWSE_LIMIT, self.core.config.limits.unsettled_max - len(link.unsettled))
+        limit = BROWSE_LIMIT
+        if not self.presettled:
+            limit = min(limit, self.core.config.limits.unsettled_max - len(link.unsettled))
         while given < limit and not link.detached and not self._over():
             if not self.peer.writable or not link.sendable or not link.credit:
                 self.ahead.clear()  # it may be a megabyte, and there may be thousands of such links
