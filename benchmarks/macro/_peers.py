@@ -221,6 +221,7 @@ class RabbitMq(Peer):
         with (directory / "log").open("w") as log:
             self.process = subprocess.Popen(
                 [*strace_command(trace), str(scripts[-1] / "rabbitmq-server")],
+                cwd=directory,  # where a crash of it leaves its dump
                 env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True,
             )  # fmt: skip
         deadline = time.monotonic() + START_S_MAX * (1 if trace is None else 5)
