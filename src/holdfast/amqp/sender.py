@@ -131,13 +131,8 @@ class Sender(Link):
         if size > self._payload_max and self.message_bytes_max is not None and size > self.message_bytes_max:
             raise LocalProtocolError(f"link {self.name!r} takes {self.message_bytes_max} bytes, not {size}")
         self.credit = credit - 1
-        self._delivery_count = (self._delivery_count + 1) & _SERIAL
         session = self.session
-        delivery_id = session.next_delivery_id
-        session.next_delivery_id = (delivery_id + 1) & _SERIAL
-        if not settled:
-            self.unsettled[delivery_id] = context
-            session.unsettled_out[delivery_id] = self
+        delivery_id = self._number(context, settled)
         if (
             size <= self._payload_max
             and session.window_out > 0
@@ -224,6 +219,13 @@ class Sender(Link):
         if self.message_bytes_max is not None and length > self.message_bytes_max:
             raise LocalProtocolError(f"link {self.name!r} takes {self.message_bytes_max} bytes, not {length}")
         self.credit -= 1
+        delivery_id = self._number(context, settled)
+        outgoing = Outgoing(self, delivery_id, head, length, settled, message_format)
+        self.outgoing = None if outgoing.over else outgoing
+        return outgoing
+
+    def _number(self, context: Any, settled: bool) -> int:
+        """The delivery-id of one more delivery, which comes back with `context` unless it is settled."""
         self._delivery_count = (self._delivery_count + 1) & _SERIAL
         session = self.session
         delivery_id = session.next_delivery_id
@@ -231,9 +233,7 @@ class Sender(Link):
         if not settled:
             self.unsettled[delivery_id] = context
             session.unsettled_out[delivery_id] = self
-        outgoing = Outgoing(self, delivery_id, head, length, settled, message_format)
-        self.outgoing = None if outgoing.over else outgoing
-        return outgoing
+        return delivery_id
 
     def _not_now(self) -> LocalProtocolError:
         if self.outgoing is not None:
@@ -282,16 +282,10 @@ class Sender(Link):
             self.resume_credit -= 1
         else:
             raise LocalProtocolError(f"link {self.name!r} has no credit")
-        self._delivery_count = (self._delivery_count + 1) & _SERIAL
-        session = self.session
-        delivery_id = session.next_delivery_id
-        session.next_delivery_id = (delivery_id + 1) & _SERIAL
+        delivery_id = self._number(context, settled or aborted)
         self._resumed[delivery_id] = tag
-        if not settled and not aborted:
-            self.unsettled[delivery_id] = context
-            session.unsettled_out[delivery_id] = self
         payload = parts if isinstance(parts, bytes) else b"".join(parts)
-        session.send_later(
+        self.session.send_later(
             Pending(self, delivery_id, payload, settled, message_format, state, resume=True, aborted=aborted)
         )
         return delivery_id
