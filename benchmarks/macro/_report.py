@@ -1,16 +1,18 @@
 """What every benchmark's JSON carries: the machine, the commit, the command, medians with their spread."""
 
+import argparse
 import json
 import os
 import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from _peers import REPOSITORY, file_system
+from _peers import REPOSITORY, file_system, require_real_disk
 
 
 def progress(text: str) -> None:
@@ -57,6 +59,15 @@ def spread(values: Sequence[float], digits: int = 1) -> dict[str, object]:
         "n": len(values),
         "runs": [round(value, digits) for value in values],
     }
+
+
+def begin(benchmark: str, options: argparse.Namespace) -> tuple[Path, dict[str, object]]:
+    """The directory on a disk that `--data` names (made, or the system's temporary one), and the report's `frame`."""
+    base: Path = (options.data or Path(tempfile.gettempdir())).resolve()
+    base.mkdir(parents=True, exist_ok=True)
+    require_real_disk(base)
+    settings = {key: value for key, value in vars(options).items() if key not in ("data", "json_out")}
+    return base, frame(benchmark, base, settings)
 
 
 def frame(benchmark: str, data: Path, settings: dict[str, object]) -> dict[str, object]:

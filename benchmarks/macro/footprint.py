@@ -15,8 +15,8 @@ from pathlib import Path
 
 import _process as process
 from _load_run import Load, LoadFailed
-from _peers import Peer, PeerMissing, make_peers, require_real_disk
-from _report import emit, frame, progress, spread
+from _peers import Peer, PeerMissing, make_peers
+from _report import begin, emit, progress, spread
 
 FIGURE = "holdfast"
 GOALS = {"idle_mb": 45.0, "after_burst_mb": 50.0, "paced_mb": 60.0, "paced_cpu_percent": 3.0}
@@ -86,12 +86,8 @@ def measure(peer: Peer, options: argparse.Namespace, directory: Path) -> dict[st
 
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
-    base = (options.data or Path(tempfile.gettempdir())).resolve()
-    base.mkdir(parents=True, exist_ok=True)
-    require_real_disk(base)
+    base, report = begin("footprint", options)
     names = options.peers.split(",")
-    settings = {key: value for key, value in vars(options).items() if key not in ("data", "json_out")}
-    report = frame("footprint", base, settings)
     runs: dict[str, list[dict[str, float]]] = {}
     about: dict[str, dict[str, object]] = {}
     absent: dict[str, str] = {}

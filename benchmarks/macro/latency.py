@@ -16,8 +16,8 @@ import _process as process
 from _commit import file_commits, store_commits
 from _load_run import LoadFailed, PacedLoad
 from _paced import QUANTILES, quantiles
-from _peers import Peer, make_peers, require_real_disk, start_all
-from _report import emit, frame, progress, spread
+from _peers import Peer, make_peers, start_all
+from _report import begin, emit, progress, spread
 
 FIGURE = "holdfast"
 COMMIT, STORE_COMMIT = "file_commit", "store_commit"
@@ -110,11 +110,7 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError as wrong:
         print(wrong, file=sys.stderr)
         return 2
-    base = (options.data or Path(tempfile.gettempdir())).resolve()
-    base.mkdir(parents=True, exist_ok=True)
-    require_real_disk(base)
-    settings = {key: value for key, value in vars(options).items() if key not in ("data", "json_out")}
-    report = frame("latency", base, settings)
+    base, report = begin("latency", options)
     absent: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=base, ignore_cleanup_errors=True) as made:
         directory = Path(made)

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import _process as process
 from _load_run import Load, LoadFailed, PacedLoad
-from _peers import Holdfast, Peer, PeerMissing, make_peers, require_real_disk, start_all
+from _peers import Holdfast, Peer, PeerMissing, make_peers, start_all
 from _queues import make_queues, status
-from _report import emit, frame, progress, spread
+from _report import begin, emit, progress, spread
 
 FIGURE = "holdfast"
 MB = 1_000_000
@@ -301,11 +301,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"--parts {unknown[0]}: {', '.join(PARTS)} are accepted", file=sys.stderr)
         return 2
     allow_files(options.connections + FILES_SPARE)
-    base = (options.data or Path(tempfile.gettempdir())).resolve()
-    base.mkdir(parents=True, exist_ok=True)
-    require_real_disk(base)
-    settings = {key: value for key, value in vars(options).items() if key not in ("data", "json_out")}
-    report = frame("many", base, settings)
+    base, report = begin("many", options)
     report["goals"] = GOALS
     parts: dict[str, object] = {}
     absent: dict[str, str] = {}

@@ -19,8 +19,8 @@ from pathlib import Path
 import _process as process
 from _connection import CONNECTIONS_MAX
 from _load_run import Load, LoadFailed
-from _peers import Peer, PeerMissing, make_peers, require_real_disk, start_all
-from _report import emit, frame, progress, spread
+from _peers import Peer, PeerMissing, make_peers, start_all
+from _report import begin, emit, progress, spread
 from _syncs import count_syncs
 from _wire import BODY_BYTES_LEAST, BODY_BYTES_MAX
 
@@ -230,11 +230,7 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError as wrong:
         print(wrong, file=sys.stderr)
         return 2
-    base = (options.data or Path(tempfile.gettempdir())).resolve()
-    base.mkdir(parents=True, exist_ok=True)
-    require_real_disk(base)
-    settings = {key: value for key, value in vars(options).items() if key not in ("data", "json_out")}
-    report = frame("throughput", base, settings)
+    base, report = begin("throughput", options)
     absent: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=base, ignore_cleanup_errors=True) as made:
         directory = Path(made)
