@@ -10,7 +10,7 @@ import holdfast
 
 PACKAGE = Path(holdfast.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
-CORES = ("amqp", "broker", "core", "telemetry")
+CORES = ("amqp", "broker", "core", "routing", "telemetry")
 COMMAND_LINE = ("cli.py", "command.py", "commands.py")
 LINES_MAX = 600
 

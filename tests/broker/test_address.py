@@ -2,9 +2,10 @@
 
 import pytest
 
-from holdfast.broker.address import NAME_BYTES_MAX, Address, parse, without_alias
+from holdfast.broker.address import Address, parse, without_alias
 from holdfast.core.config import QueueConfig
 from holdfast.errors import ConfigError
+from holdfast.names import NAME_BYTES_MAX
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from typing import Any
 
 from holdfast.core.config import Limits, NeighbourConfig, NodeConfig
 from holdfast.core.events import Command, Event, Stopped, Stopping, TurnEnded
-from holdfast.node.config import HostPort, NodeSettings
+from holdfast.names import HostPort
+from holdfast.node.config import NodeSettings
 from holdfast.node.memory import ResidentMemory
 from holdfast.node.points import Points
 from holdfast.node.runtime import NodeRuntime

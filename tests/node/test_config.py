@@ -7,14 +7,13 @@ import pytest
 
 from holdfast.core.config import Limits, NeighbourConfig, QueueConfig
 from holdfast.errors import ConfigError
+from holdfast.names import HostPort, parse_host_port
 from holdfast.node.config import (
     PASSWORD_BYTES_MAX,
     STORE_BYTES_MAX,
     STORE_BYTES_MIN,
-    HostPort,
     is_loopback,
     load_settings,
-    parse_host_port,
 )
 
 WHOLE = """

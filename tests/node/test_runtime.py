@@ -35,8 +35,8 @@ from holdfast.core.events import (
     WritingResumed,
 )
 from holdfast.errors import HoldfastError, LocalProtocolError, StorageError, StorageFull
+from holdfast.names import HostPort
 from holdfast.node import runtime as runtime_module
-from holdfast.node.config import HostPort
 from holdfast.node.points import Points
 from holdfast.node.telemetry import TelemetryFile
 from node import fakes

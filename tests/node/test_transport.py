@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigError
+from holdfast.names import HostPort
 from holdfast.node import transport
-from holdfast.node.config import HostPort
 from holdfast.node.transport import dial, listen
 
 

@@ -9,15 +9,10 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from holdfast.errors import ConfigError
-
-NAME_BYTES_MAX: Final = 200
-"""A queue's or node's name in UTF-8; the store's keys end at 511 bytes and hold two names."""
+from holdfast.names import check_name
 
 QUEUES_PREFIX: Final = "/queues/"
 URL_SCHEMES: Final = ("amqp://", "amqps://")
-
-_PRINTABLE: Final = re.compile(r"[^\x00-\x1f\x7f@]+")
-
 
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -30,21 +25,6 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return self.queue if self.node is None else f"{self.queue}@{self.node}"
-
-
-def check_name(name: str) -> str:
-    """`name` if it can name a queue or node; else ConfigError that says what is accepted."""
-    if (
-        not name
-        or len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX
-        or not _PRINTABLE.fullmatch(name)
-        or name.startswith("$")
-    ):
-        raise ConfigError(
-            f"name {name[:60]!r}: accepted is 1 to {NAME_BYTES_MAX} bytes without control characters and '@', "
-            "not beginning with '$'"
-        )
-    return name
 
 
 def parse(text: str, *, own_name: str) -> Address:

@@ -12,7 +12,6 @@ from holdfast.amqp import conditions
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.performatives import Source, Target
 from holdfast.amqp.types import Described, Symbol, Ulong
-from holdfast.broker.address import check_name
 from holdfast.broker.producers import NAME_BYTES_MAX
 from holdfast.broker.queue import Queue
 from holdfast.core import hops, sessions
@@ -26,6 +25,7 @@ from holdfast.core.relay import RelayLink
 from holdfast.core.requests import ReplyLink, RequestLink
 from holdfast.core.temporaries import TemporaryQueue
 from holdfast.errors import ConfigError
+from holdfast.names import check_name
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore

@@ -13,9 +13,9 @@ from holdfast.amqp.codec import encode
 from holdfast.amqp.message import SECTION_BYTES_MAX, Sections, split
 from holdfast.amqp.types import Array, Symbol
 from holdfast.broker import entry
-from holdfast.broker.address import NAME_BYTES_MAX
 from holdfast.core import annotate
 from holdfast.errors import RemoteProtocolError
+from holdfast.names import NAME_BYTES_MAX
 
 NUMBER: Final = Symbol("x-opt-holdfast-number")
 ORIGIN: Final = Symbol("x-opt-holdfast-origin")

@@ -9,7 +9,6 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from holdfast.broker import records
-from holdfast.broker.address import check_name
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.custody import Origin
 from holdfast.broker.port import EntryReader
@@ -17,6 +16,7 @@ from holdfast.broker.producers import Producer
 from holdfast.broker.queue import COUNTERS, Budget, Clock, Queue, Work
 from holdfast.core.config import NodeConfig, QueueConfig
 from holdfast.errors import ConfigError
+from holdfast.names import check_name
 
 DEAD_LETTERS: Final = "$dead-letters"
 WAITING: Final = "$waiting"

@@ -7,13 +7,14 @@ key, what was found and what is accepted.
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.broker.address import QUEUES_PREFIX, check_name, without_alias
+from holdfast.broker.address import QUEUES_PREFIX, without_alias
 from holdfast.errors import ConfigError
+from holdfast.names import check_name
+from holdfast.routing.topology import ROLES
 from holdfast.units import MIB
 
 WHEN_FULL: Final = ("block", "refuse")
 ORDERS: Final = ("strict", "bounded", "none")
-ROLES: Final = ("client", "root", "super")
 
 
 def _one_of(key: str, value: str, accepted: tuple[str, ...]) -> None:

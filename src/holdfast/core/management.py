@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.amqp.types import Ulong
-from holdfast.broker.address import check_name
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.core.catalog import DEAD_LETTERS, WAITING
 from holdfast.core.config import QueueConfig
 from holdfast.core.report import QUEUES_A_PAGE, page_of_queues, queue_map, status
 from holdfast.errors import ConfigError
+from holdfast.names import check_name
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore

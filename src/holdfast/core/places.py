@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.amqp import conditions
 from holdfast.amqp.effort import ATTACH
-from holdfast.broker.address import Address, check_name, parse, without_alias
+from holdfast.broker.address import Address, parse, without_alias
 from holdfast.broker.queue import Queue
 from holdfast.core.catalog import DEAD_LETTERS, TooManyQueues
 from holdfast.core.temporaries import PREFIX
 from holdfast.errors import ConfigError
+from holdfast.names import check_name
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore

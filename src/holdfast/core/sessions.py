@@ -15,13 +15,13 @@ from holdfast.amqp.connection import Delivery, Receiver, Sender
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Source, Target
 from holdfast.amqp.types import Symbol, Ulong
-from holdfast.broker.address import NAME_BYTES_MAX
 from holdfast.core.config import NeighbourConfig
 from holdfast.core.egress import Egress
 from holdfast.core.hops import CustodySender
 from holdfast.core.ingress import Ingress
 from holdfast.core.peer import Peer
 from holdfast.errors import RemoteProtocolError
+from holdfast.names import NAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore

@@ -5,32 +5,23 @@ the file, the key, what was found and what is accepted. Paths are taken from the
 in. Passwords are read from files, once, and never shown.
 """
 
-import math
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from holdfast.core.config import Limits, NeighbourConfig, NodeConfig, QueueConfig, UserConfig
 from holdfast.errors import ConfigError
+from holdfast.names import HostPort, parse_host_port
+from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, check_document
 from holdfast.units import MIB
 
 LISTEN_DEFAULT: Final = "127.0.0.1:5672"
 STORE_BYTES_MAX: Final = 16 * 1024 * MIB
 STORE_BYTES_MIN: Final = 4 * MIB
 PASSWORD_BYTES_MAX: Final = 1024
-
-
-class HostPort(NamedTuple):
-    """Where to listen or dial; `host` without brackets."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,20 +74,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def parse_host_port(key: str, text: str, *, port_min: int) -> HostPort:
-    """`HOST:PORT` or `[IPV6]:PORT`; ConfigError that names `key`."""
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        colon = ""
-    if not (colon and host and host.isprintable() and " " not in host and port.isascii() and port.isdigit()):
-        raise ConfigError(f"{key}: found {text!r}, accepted is HOST:PORT or [IPV6]:PORT")
-    if not port_min <= int(port) <= 65_535:
-        raise ConfigError(f"{key}: found port {port}, accepted is {port_min} to 65535")
-    return HostPort(host, int(port))
-
-
 def load_settings(
     path: Path | None,
     *,
@@ -119,99 +96,35 @@ def load_settings(
 # ----------------------------------------------------------------------------------------------- the schema
 
 
-class _Kind(NamedTuple):
-    """What a key accepts: in words, and as a test of the value that TOML gave."""
-
-    accepted: str
-    fits: Callable[[Any], bool]
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return (_is_whole(value) or isinstance(value, float)) and math.isfinite(value)  # type: ignore[arg-type]  # tested just before
-
-
-_TEXT = _Kind("text in quotes, not empty", lambda value: isinstance(value, str) and value != "")
-_TEXTS = _Kind(
-    "a list of texts in quotes",
-    lambda value: isinstance(value, list) and all(isinstance(entry, str) for entry in value),
-)
-_FLAG = _Kind("true or false", lambda value: isinstance(value, bool))
-_COUNT = _Kind("a whole number above 0", lambda value: _is_whole(value) and 0 < value < 2**63)
-_NUMBER = _Kind("a number", _is_number)
-_SECONDS = _Kind("a number of seconds above 0", lambda value: _is_number(value) and value > 0)
-
-_TABLES: Final[Mapping[str, Mapping[str, _Kind]]] = {
-    "node": {"name": _TEXT, "data": _TEXT, "listen": _TEXTS, "roles": _TEXTS, "create_queues": _FLAG},
-    "store": {"bytes_max": _COUNT},
-    "telemetry": {"file": _TEXT, "messages": _FLAG, "interval_s": _SECONDS},
-    "limits": {field.name: _SECONDS if field.type is float else _COUNT for field in fields(Limits)},
+_TABLES: Final[Mapping[str, Keys]] = {
+    "node": {"name": TEXT, "data": TEXT, "listen": TEXTS, "roles": TEXTS, "create_queues": FLAG},
+    "store": {"bytes_max": COUNT},
+    "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
+    "limits": {field.name: SECONDS if field.type is float else COUNT for field in fields(Limits)},
 }
-_LISTS: Final[Mapping[str, Mapping[str, _Kind]]] = {
+_LISTS: Final[Mapping[str, Keys]] = {
     "neighbour": {
-        "name": _TEXT,
-        "remote": _TEXT,
-        "keepalive_s": _SECONDS,
-        "hold_time_s": _SECONDS,
-        "user": _TEXT,
-        "password_file": _TEXT,
+        "name": TEXT,
+        "remote": TEXT,
+        "keepalive_s": SECONDS,
+        "hold_time_s": SECONDS,
+        "user": TEXT,
+        "password_file": TEXT,
     },
     "queue": {
-        "name": _TEXT,
-        "bytes_max": _COUNT,
-        "messages_max": _COUNT,
-        "when_full": _TEXT,
-        "order": _TEXT,
-        "order_wait_s": _NUMBER,
-        "durable": _FLAG,
+        "name": TEXT,
+        "bytes_max": COUNT,
+        "messages_max": COUNT,
+        "when_full": TEXT,
+        "order": TEXT,
+        "order_wait_s": NUMBER,
+        "durable": FLAG,
     },
-    "user": {"name": _TEXT, "password_file": _TEXT},
-    "route": {"destination": _TEXT, "via": _TEXT},
+    "user": {"name": TEXT, "password_file": TEXT},
+    "route": {"destination": TEXT, "via": TEXT},
 }
 _NAMED_BY: Final[Mapping[str, str]] = {"route": "destination"}
 """The key by which an entry of a list is told from the others; `name` in all lists but these."""
-
-
-def _found(value: object) -> str:
-    """`value` as TOML would write it, cut to what fits a line."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _check_keys(where: str, table: Mapping[str, Any], kinds: Mapping[str, _Kind]) -> None:
-    for key, value in table.items():
-        kind = kinds.get(key)
-        if kind is None:
-            raise ConfigError(f"{where} {key}: unknown key, accepted are {', '.join(kinds)}")
-        if not kind.fits(value):
-            raise ConfigError(f"{where} {key}: found {_found(value)}, accepted is {kind.accepted}")
-
-
-def _check_tables(document: Mapping[str, Any]) -> None:
-    """Unknown keys and wrong types of the whole document; ConfigError at the first."""
-    for name, value in document.items():
-        if name in _TABLES:
-            if not isinstance(value, dict):
-                raise ConfigError(f"{name}: found {_found(value)}, accepted is a table, [{name}]")
-            _check_keys(name, value, _TABLES[name])
-        elif name in _LISTS:
-            if not (isinstance(value, list) and all(isinstance(entry, dict) for entry in value)):
-                raise ConfigError(f"{name}: found {_found(value)}, accepted is a list of tables, [[{name}]]")
-            for number, entry in enumerate(value, 1):
-                key = _NAMED_BY.get(name, "name")
-                given = entry.get(key)
-                where = f"{name} {given!r}" if isinstance(given, str) else f"{name} number {number}"
-                _check_keys(where, entry, _LISTS[name])
-                if given is None:
-                    raise ConfigError(f"{where} {key}: missing, accepted is {_TEXT.accepted}")
-        else:
-            accepted = [f"[{table}]" for table in _TABLES] + [f"[[{table}]]" for table in _LISTS]
-            raise ConfigError(f"{name}: unknown key, accepted are {', '.join(accepted)}")
 
 
 # ------------------------------------------------------------------------------------ from TOML to settings
@@ -293,7 +206,7 @@ def _settings(
     listen: Sequence[str] | None,
     data: Path | None,
 ) -> NodeSettings:
-    _check_tables(document)
+    check_document(document, tables=_TABLES, lists=_LISTS, named_by=_NAMED_BY)
     node = document.get("node", {})
     telemetry = document.get("telemetry", {})
     name = name if name is not None else node.get("name", socket.gethostname())

@@ -39,7 +39,8 @@ from holdfast.core.events import (
     WritingResumed,
 )
 from holdfast.errors import LocalProtocolError, StorageFull
-from holdfast.node.config import NodeSettings, parse_host_port
+from holdfast.names import parse_host_port
+from holdfast.node.config import NodeSettings
 from holdfast.node.memory import ResidentMemory
 from holdfast.node.points import Points
 from holdfast.node.telemetry import TelemetryFile

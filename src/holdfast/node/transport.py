@@ -13,7 +13,8 @@ from enum import Enum
 from typing import Any, Final, Protocol, cast
 
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.node.config import HostPort, is_loopback
+from holdfast.names import HostPort
+from holdfast.node.config import is_loopback
 
 BACKLOG: Final = 1024
 WRITE_HIGH_BYTES: Final = 256 * 1024

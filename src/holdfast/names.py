@@ -1,0 +1,53 @@
+"""What nodes, queues and listeners are called, wherever a name is written.
+
+Rules of this file: pure; a name that cannot be is a ConfigError of one line.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from holdfast.errors import ConfigError
+
+NAME_BYTES_MAX: Final = 200
+"""A queue's or node's name in UTF-8; the store's keys end at 511 bytes and hold two names."""
+
+_PRINTABLE: Final = re.compile(r"[^\x00-\x1f\x7f@]+")
+
+
+class HostPort(NamedTuple):
+    """Where to listen or dial; `host` without brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def check_name(name: str) -> str:
+    """`name` if it can name a queue or node; else ConfigError that says what is accepted."""
+    if (
+        not name
+        or len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX
+        or not _PRINTABLE.fullmatch(name)
+        or name.startswith("$")
+    ):
+        raise ConfigError(
+            f"name {name[:60]!r}: accepted is 1 to {NAME_BYTES_MAX} bytes without control characters and '@', "
+            "not beginning with '$'"
+        )
+    return name
+
+
+def parse_host_port(key: str, text: str, *, port_min: int) -> HostPort:
+    """`HOST:PORT` or `[IPV6]:PORT`; ConfigError that names `key`."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    if not (colon and host and host.isprintable() and " " not in host and port.isascii() and port.isdigit()):
+        raise ConfigError(f"{key}: found {text!r}, accepted is HOST:PORT or [IPV6]:PORT")
+    if len(port) > 9 or not port_min <= int(port) <= 65_535:
+        raise ConfigError(f"{key}: found port {port[:20]}, accepted is {port_min} to 65535")
+    return HostPort(host, int(port))

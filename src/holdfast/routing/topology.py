@@ -1,0 +1,300 @@
+"""The configured topology: nodes, links, and what a link costs. esb-dynamic-routing §4.1 (docs/topology.md).
+
+Rules of this file: data, built from what TOML gave; every mistake is a ConfigError of one line. Costs are whole
+millionths, so that sums are exact and a tie is a tie on every node.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from holdfast.errors import ConfigError
+from holdfast.names import HostPort, check_name, parse_host_port
+from holdfast.schema import COUNT, TEXT, Keys, Kind, check_keys, found, is_number, one_of, whole_within
+
+NODES_MAX: Final = 10_000
+LINKS_MAX: Final = 100_000
+NUMBER_MAX: Final = 2**32 - 1
+"""A node's number travels as an AMQP uint (esb-dynamic-routing §4.4: the trace holds numbers)."""
+
+ROLES: Final = ("client", "root", "super")
+SUPER: Final = "super"
+DIRECTIONS: Final = ("both", "one")
+BANDWIDTH_BPS_DEFAULT: Final[Mapping[str, int]] = {"tcp": 100_000_000, "tls": 100_000_000, "serial": 115_200}
+"""By kind of link, in bits a second."""
+KINDS: Final = tuple(BANDWIDTH_BPS_DEFAULT)
+
+MICRO: Final = 1_000_000
+COST_MAX: Final = 1_000_000_000
+"""So that the longest path of the largest topology, in millionths, is still an AMQP ulong."""
+DISTANCE_KM_MAX: Final = 1_000_000_000
+
+HOP_MS: Final = 1
+"""The commit of each hop."""
+MESSAGE_BITS: Final = 8_192
+"""1 KiB: the message whose time a cost is."""
+KM_PER_MS: Final = 200
+"""Light in fibre and copper: two thirds of its speed in empty space."""
+
+NAMED_MAX: Final = 10
+"""Names that one warning spells out."""
+
+Edges = dict[str, dict[str, int]]
+"""From node, to node: the cost of that direction, in millionths."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyNode:
+    """`address` is where its neighbours dial it; None: only its [[neighbour]] entries say. `roles` empty: not said
+    here, so what the node's own configuration says counts.
+    """
+
+    name: str
+    number: int
+    address: HostPort | None = None
+    roles: tuple[str, ...] = ()
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the node and the key."""
+        check_name(self.name)
+        where = f"node {self.name!r}"
+        if not 0 <= self.number <= NUMBER_MAX:
+            raise ConfigError(f"{where} number: found {self.number}, accepted is 0 to {NUMBER_MAX}")
+        for role in self.roles:
+            if role not in ROLES:
+                raise ConfigError(f"{where} roles: found {found(role)}, accepted is one of {', '.join(ROLES)}")
+        if len(set(self.roles)) != len(self.roles):
+            raise ConfigError(f"{where} roles: found one twice, accepted is each once")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyLink:
+    """A link that messages may take from `from_` to `to`, and back too where `direction` is "both".
+
+    `bandwidth_bps` in bits a second (None: as its kind has it), `distance_km` in kilometres. `cost` as given; None: by
+    the formula. Custody needs answers, so a session runs both ways whatever the direction.
+    """
+
+    from_: str
+    to: str
+    kind: str = "tcp"
+    direction: str = "both"
+    bandwidth_bps: int | None = None
+    distance_km: float = 0.0
+    cost: float | None = None
+
+    def __str__(self) -> str:
+        return f"link {self.from_!r} to {self.to!r}"
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        return self.from_, self.to
+
+    @property
+    def cost_micro(self) -> int:
+        """In millionths: the cost given, else `1 + 8,192,000 / bandwidth_bps + distance_km / 200`, which is the
+        milliseconds that 1 KiB takes over the link, the hop's commit included.
+        """
+        if self.cost is not None:
+            return round(self.cost * MICRO)
+        bandwidth_bps = self.bandwidth_bps or BANDWIDTH_BPS_DEFAULT[self.kind]
+        return HOP_MS * MICRO + round(
+            MESSAGE_BITS * 1_000 * MICRO / bandwidth_bps + self.distance_km * MICRO / KM_PER_MS
+        )
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the link and the key; that its ends exist is the topology's to say."""
+        if self.from_ == self.to:
+            raise ConfigError(f"{self} to: found the same node, accepted is another")
+        for key, value, accepted in (
+            ("kind", self.kind, KINDS),
+            ("direction", self.direction, DIRECTIONS),
+        ):
+            if value not in accepted:
+                raise ConfigError(f"{self} {key}: found {found(value)}, accepted is one of {', '.join(accepted)}")
+        if self.bandwidth_bps is not None and not COUNT.fits(self.bandwidth_bps):
+            raise ConfigError(f"{self} bandwidth_bps: found {found(self.bandwidth_bps)}, accepted is {COUNT.accepted}")
+        if not _DISTANCE.fits(self.distance_km):
+            raise ConfigError(f"{self} distance_km: found {found(self.distance_km)}, accepted is {_DISTANCE.accepted}")
+        if self.cost is not None and not _COST.fits(self.cost):
+            raise ConfigError(f"{self} cost: found {found(self.cost)}, accepted is {_COST.accepted}")
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Nodes and links in the order of the file. Valid once `validate` has passed, as from `topology_of`."""
+
+    nodes: tuple[TopologyNode, ...]
+    links: tuple[TopologyLink, ...]
+
+    def validate(self) -> None:
+        """Raises ConfigError at the first node or link that is wrong."""
+        for what, count, most in (("node", len(self.nodes), NODES_MAX), ("link", len(self.links), LINKS_MAX)):
+            if count > most:
+                raise ConfigError(f"{what}: found {count} of them, accepted is at most {most}")
+        if not self.nodes:
+            raise ConfigError("node: found none, accepted is at least one [[node]]")
+        named: dict[str, TopologyNode] = {}
+        numbered: dict[int, TopologyNode] = {}
+        for node in self.nodes:
+            node.validate()
+            if node.name in named:
+                raise ConfigError(f"node {node.name!r}: found twice, accepted is once")
+            if node.number in numbered:
+                other = numbered[node.number].name
+                raise ConfigError(
+                    f"node {node.name!r} number: found {node.number}, which node {other!r} has, accepted is each once "
+                    "(without a number a node has its place in the file)"
+                )
+            named[node.name] = numbered[node.number] = node
+        taken: dict[tuple[str, str], TopologyLink] = {}
+        for link in self.links:
+            for key, name in (("from", link.from_), ("to", link.to)):
+                if name not in named:
+                    raise ConfigError(f"{link} {key}: found {found(name)}, accepted is the name of a [[node]]")
+            link.validate()
+            for edge in _edges(link):
+                if edge in taken:
+                    other = "" if taken[edge].ends == link.ends else f' (as the way back of {taken[edge]}, "both")'
+                    raise ConfigError(f"{link}: found twice{other}, accepted is once in each direction")
+                taken[edge] = link
+
+    def node(self, name: str) -> TopologyNode | None:
+        """The node of that name, or None."""
+        return next((node for node in self.nodes if node.name == name), None)
+
+    def edges(self) -> Edges:
+        """What each node can send over, and at which cost; a node without links has an empty table."""
+        edges: Edges = {node.name: {} for node in self.nodes}
+        for link in self.links:
+            for start, end in _edges(link):
+                edges[start][end] = link.cost_micro
+        return edges
+
+    def links_of(self, name: str) -> list[TopologyLink]:
+        """Those that begin or end at that node, in the order of the file."""
+        return [link for link in self.links if name in link.ends]
+
+    def supers(self) -> list[TopologyNode]:
+        """The super nodes, by number: the order in which they act (docs/adr/0015-routing.md)."""
+        return sorted((node for node in self.nodes if SUPER in node.roles), key=lambda node: (node.number, node.name))
+
+
+def _edges(link: TopologyLink) -> list[tuple[str, str]]:
+    return [(link.from_, link.to), (link.to, link.from_)] if link.direction == "both" else [(link.from_, link.to)]
+
+
+# --------------------------------------------------------------------------------------- from what TOML gave
+
+_DISTANCE: Final = Kind(
+    f"a number of kilometres, 0 to {DISTANCE_KM_MAX:,}",
+    lambda value: is_number(value) and 0 <= value <= DISTANCE_KM_MAX,
+)
+_COST: Final = Kind(
+    f"a number, 0.000001 to {COST_MAX:,}", lambda value: is_number(value) and 1 / MICRO <= value <= COST_MAX
+)
+_ROLES: Final = Kind(
+    f"a list of {', '.join(ROLES)}, at least one",
+    lambda value: isinstance(value, list) and value != [] and all(one_of(*ROLES).fits(role) for role in value),
+)
+_NODE: Final[Keys] = {"name": TEXT, "number": whole_within(0, NUMBER_MAX), "address": TEXT, "roles": _ROLES}
+_LINK: Final[Keys] = {
+    "from": TEXT,
+    "to": TEXT,
+    "cost": _COST,
+    "kind": one_of(*KINDS),
+    "bandwidth_bps": COUNT,
+    "distance_km": _DISTANCE,
+    "direction": one_of(*DIRECTIONS),
+}
+
+
+def topology_of(document: Mapping[str, Any]) -> Topology:
+    """The topology that a TOML document of `[[node]]` and `[[link]]` writes. Raises ConfigError.
+
+    A node without a number has its place in the file, from 1.
+    """
+    for key in document:
+        if key not in ("node", "link"):
+            raise ConfigError(f"{found(key)}: unknown key, accepted are [[node]], [[link]]")
+    topology = Topology(
+        tuple(_node(place, table) for place, table in enumerate(_tables(document, "node", NODES_MAX), 1)),
+        tuple(_link(place, table) for place, table in enumerate(_tables(document, "link", LINKS_MAX), 1)),
+    )
+    topology.validate()
+    return topology
+
+
+def _tables(document: Mapping[str, Any], name: str, most: int) -> Sequence[Mapping[str, Any]]:
+    value = document.get(name, [])
+    if not (isinstance(value, list) and all(isinstance(entry, dict) for entry in value)):
+        raise ConfigError(f"{name}: found {found(value)}, accepted is a list of tables, [[{name}]]")
+    if len(value) > most:
+        raise ConfigError(f"{name}: found {len(value)} of them, accepted is at most {most}")
+    return value
+
+
+def _node(place: int, table: Mapping[str, Any]) -> TopologyNode:
+    name = table.get("name")
+    where = f"node {found(name)}" if isinstance(name, str) and name else f"node number {place}"
+    check_keys(where, table, _NODE)
+    if name is None:
+        raise ConfigError(f"{where} name: missing, accepted is {TEXT.accepted}")
+    address = table.get("address")
+    return TopologyNode(
+        name=name,
+        number=table.get("number", place),
+        address=None if address is None else parse_host_port(f"{where} address", address, port_min=1),
+        roles=tuple(table.get("roles", ())),
+    )
+
+
+def _link(place: int, table: Mapping[str, Any]) -> TopologyLink:
+    ends = table.get("from"), table.get("to")
+    told = all(isinstance(end, str) and end for end in ends)
+    where = f"link {found(ends[0])} to {found(ends[1])}" if told else f"link number {place}"
+    check_keys(where, table, _LINK)
+    for key in ("from", "to"):
+        if key not in table:
+            raise ConfigError(f"{where} {key}: missing, accepted is the name of a [[node]]")
+    given = dict(table)
+    return TopologyLink(from_=given.pop("from"), to=given.pop("to"), **given)
+
+
+# ------------------------------------------------------------------------------------------------- warnings
+
+
+def warnings(topology: Topology) -> list[str]:
+    """What is accepted and hardly meant, a line each: nodes cut off from the rest, no super node.
+
+    Reach is judged from the first super node, else the first node: whoever reaches it and is reached from it is joined
+    with all the others that do.
+    """
+    told = []
+    supers = topology.supers()
+    if not supers:
+        told.append('roles: there is no node with the role "super"; nobody watches the nodes')
+    centre = (supers or topology.nodes)[0].name
+    there = topology.edges()
+    back: Edges = {name: {} for name in there}
+    for start, ends in there.items():
+        for end, cost in ends.items():
+            back[end][start] = cost
+    for edges, what in ((there, f"cannot be reached from {centre!r}"), (back, f"cannot reach {centre!r}")):
+        reached = _reached(edges, centre)
+        missed = [node.name for node in topology.nodes if node.name not in reached]
+        if missed:
+            more = f" and {len(missed) - NAMED_MAX} more" if len(missed) > NAMED_MAX else ""
+            told.append(f"node {', '.join(map(repr, missed[:NAMED_MAX]))}{more}: {what}")
+    return told
+
+
+def _reached(edges: Edges, start: str) -> set[str]:
+    reached = {start}
+    waiting = [start]
+    while waiting:
+        for end in edges[waiting.pop()]:
+            if end not in reached:
+                reached.add(end)
+                waiting.append(end)
+    return reached

@@ -1,0 +1,106 @@
+"""Which keys a table of a TOML document has and what each accepts; every mistake is a ConfigError of one line.
+
+Rules of this file: pure; it sees what TOML gave (text, whole number, float, bool, list, dict) and says the key, what
+was found and what is accepted. What values mean to each other is their owner's business.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from holdfast.errors import ConfigError
+
+
+class Kind(NamedTuple):
+    """What a key accepts: in words, and as a test of the value that TOML gave."""
+
+    accepted: str
+    fits: Callable[[Any], bool]
+
+
+Keys = Mapping[str, Kind]
+WHOLE_MAX: Final = 2**63 - 1
+FOUND_MAX: Final = 60
+"""Characters of a wrong value that are shown."""
+
+
+def is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Finite, and not beyond what a float holds: TOML's whole numbers have no end here."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) <= WHOLE_MAX
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def whole_within(low: int, high: int) -> Kind:
+    return Kind(f"a whole number, {low:,} to {high:,}", lambda value: is_whole(value) and low <= value <= high)
+
+
+def one_of(*accepted: str) -> Kind:
+    return Kind(f"one of {', '.join(accepted)}", lambda value: isinstance(value, str) and value in accepted)
+
+
+TEXT: Final = Kind("text in quotes, not empty", lambda value: isinstance(value, str) and value != "")
+TEXTS: Final = Kind(
+    "a list of texts in quotes",
+    lambda value: isinstance(value, list) and all(isinstance(entry, str) for entry in value),
+)
+FLAG: Final = Kind("true or false", lambda value: isinstance(value, bool))
+COUNT: Final = Kind("a whole number above 0", lambda value: is_whole(value) and 0 < value <= WHOLE_MAX)
+NUMBER: Final = Kind("a number", is_number)
+SECONDS: Final = Kind("a number of seconds above 0", lambda value: is_number(value) and value > 0)
+
+
+def found(value: object) -> str:
+    """`value` as TOML would write it, cut to what fits a line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and abs(value) > WHOLE_MAX:
+        return f"a whole number of {value.bit_length()} bits"  # Python refuses to write out the largest
+    text = repr(value)
+    return text if len(text) <= FOUND_MAX else text[: FOUND_MAX - 3] + "..."
+
+
+def check_keys(where: str, table: Mapping[str, Any], kinds: Keys) -> None:
+    """Raises ConfigError at the first unknown key or wrong type in one table."""
+    for key, value in table.items():
+        kind = kinds.get(key)
+        if kind is None:
+            raise ConfigError(f"{where} {key}: unknown key, accepted are {', '.join(kinds)}")
+        if not kind.fits(value):
+            raise ConfigError(f"{where} {key}: found {found(value)}, accepted is {kind.accepted}")
+
+
+def check_document(
+    document: Mapping[str, Any],
+    *,
+    tables: Mapping[str, Keys],
+    lists: Mapping[str, Keys],
+    named_by: Mapping[str, str],
+) -> None:
+    """Unknown keys and wrong types of a whole document of `[tables]` and `[[lists]]`; ConfigError at the first.
+
+    `named_by`: the key by which an entry of a list is told from the others, and which it must have; `name` where a
+    list has none there.
+    """
+    for name, value in document.items():
+        if name in tables:
+            if not isinstance(value, dict):
+                raise ConfigError(f"{name}: found {found(value)}, accepted is a table, [{name}]")
+            check_keys(name, value, tables[name])
+        elif name in lists:
+            if not (isinstance(value, list) and all(isinstance(entry, dict) for entry in value)):
+                raise ConfigError(f"{name}: found {found(value)}, accepted is a list of tables, [[{name}]]")
+            for number, entry in enumerate(value, 1):
+                key = named_by.get(name, "name")
+                given = entry.get(key)
+                where = f"{name} {found(given)}" if isinstance(given, str) else f"{name} number {number}"
+                check_keys(where, entry, lists[name])
+                if given is None:
+                    raise ConfigError(f"{where} {key}: missing, accepted is {TEXT.accepted}")
+        else:
+            accepted = [f"[{table}]" for table in tables] + [f"[[{table}]]" for table in lists]
+            raise ConfigError(f"{name}: unknown key, accepted are {', '.join(accepted)}")
