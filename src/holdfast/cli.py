@@ -484,31 +484,31 @@ def _run_node(args: argparse.Namespace) -> int:
 
 
 def _run_send(args: argparse.Namespace) -> int:
-    from holdfast.client.commands import send
+    from holdfast.client.verbs.send import send
 
     return send(args)
 
 
 def _run_receive(args: argparse.Namespace) -> int:
-    from holdfast.client.commands import receive
+    from holdfast.client.verbs.receive import receive
 
     return receive(args)
 
 
 def _run_status(args: argparse.Namespace) -> int:
-    from holdfast.client.commands import status
+    from holdfast.client.verbs.manage import status
 
     return status(args)
 
 
 def _run_queue(args: argparse.Namespace) -> int:
-    from holdfast.client.commands import queue
+    from holdfast.client.verbs.manage import queue
 
     return queue(args)
 
 
 def _run_subscription(args: argparse.Namespace) -> int:
-    from holdfast.client.commands import subscription
+    from holdfast.client.verbs.manage import subscription
 
     return subscription(args)
 

@@ -5,7 +5,8 @@ Rules of this room: asyncio, on `holdfast.amqp` alone; `blocking` is the same fo
 
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Header, Properties
-from holdfast.client.connection import Connection, connect
+from holdfast.client.connection import Connection
+from holdfast.client.delivery import Delivery
 from holdfast.client.errors import (
     AuthenticationFailed,
     ClientError,
@@ -17,8 +18,9 @@ from holdfast.client.errors import (
     ManagementError,
     ProducerConflict,
 )
+from holdfast.client.opening import connect
 from holdfast.client.outcomes import Accepted, Modified, Outcome, Rejected, Released, Spooled
-from holdfast.client.receiver import Delivery, Lease, Receiver
+from holdfast.client.receiver import Lease, Receiver
 from holdfast.client.sender import Sender
 from holdfast.client.spool import Spool
 from holdfast.client.url import Url, parse_url

@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from holdfast.amqp.message import Message
-from holdfast.client.connection import MANAGE_LIMIT_S, RETRY_S, Connection, connect
+from holdfast.client.connection import MANAGE_LIMIT_S, Connection
+from holdfast.client.opening import RETRY_S, connect
 from holdfast.client.outcomes import Outcome
 from holdfast.client.receiver import Lease
 from holdfast.client.sender import Sender

@@ -8,19 +8,17 @@ never uses a sequence twice, and a queue made anew has other times. Sources: AMQ
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Generator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from holdfast.amqp import events, performatives
+from holdfast.amqp import events
 from holdfast.amqp.link import Link as EngineLink
-from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Error, Source, Target
+from holdfast.amqp.performatives import Source, Target
 from holdfast.amqp.receiver import Receiver as EngineReceiver
 from holdfast.amqp.session import Session
 from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.client.delivery import ACCEPTED, RELEASED, Delivery
 from holdfast.client.link import CLOSE_LIMIT_S, ClientLink
 from holdfast.client.payload import placed
-from holdfast.client.reading import read_message
 from holdfast.client.resume import ReceivingState, timeout_s
 from holdfast.errors import LocalProtocolError
 
@@ -34,9 +32,6 @@ START: Final = Symbol("holdfast:start-sequence:ulong")
 END: Final = Symbol("holdfast:end-sequence:ulong")
 LEASE: Final = Symbol("holdfast:subscription:list")
 
-_ACCEPTED: Final = performatives.Accepted()
-_RELEASED: Final = performatives.Released()
-
 
 class Lease(NamedTuple):
     """Who reads a taken subscription: its name, the queue's UUID as text, and the epoch that OPEN answered."""
@@ -44,83 +39,6 @@ class Lease(NamedTuple):
     subscription: str
     queue_uuid: str
     lease_epoch: int
-
-
-class _Noted:
-    """What accept() and its like return: done at once, awaited for the sake of reading well."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        return
-        yield
-
-
-_NOTED: Final = _Noted()
-
-
-class Delivery:
-    """A message that came. `sequence` in the queue and `enqueued_ms` (since the epoch) are 0 where not told.
-
-    Settled once, by accept, reject, release or modify; a second time does nothing. They return at once and are
-    written at the end of the loop's turn: there is no need to await them.
-    """
-
-    __slots__ = (
-        "_message", "_receiver", "delivery_id", "enqueued_ms", "link", "payload", "sequence", "settled", "tag",
-    )  # fmt: skip
-
-    def __init__(self, receiver: "Receiver", event: events.Delivery, sequence: int, enqueued_ms: int) -> None:
-        self._receiver = receiver
-        self.link = event.link
-        self.delivery_id = event.delivery_id
-        self.tag = event.tag
-        self.payload = event.payload
-        self.sequence = sequence
-        self.enqueued_ms = enqueued_ms
-        self.settled = event.settled
-        self._message: Message | None = None
-
-    def __repr__(self) -> str:
-        return f"<Delivery sequence {self.sequence}, {len(self.payload)} bytes>"
-
-    @property
-    def message(self) -> Message:
-        """The message, decoded when first asked for; RemoteProtocolError if it is none."""
-        message = self._message
-        if message is None:
-            message = self._message = read_message(self.payload)
-        return message
-
-    def accept(self) -> Awaitable[None]:
-        """Done with: the queue may forget it."""
-        if not self.settled:
-            self._receiver.settle(self, _ACCEPTED)
-        return _NOTED
-
-    def reject(self, condition: str | None = None, description: str | None = None) -> Awaitable[None]:
-        """Cannot be dealt with by anyone; `condition` is an AMQP error condition, such as amqp:decode-error."""
-        error = None if condition is None else Error(Symbol(condition), description)
-        if not self.settled:
-            self._receiver.settle(self, performatives.Rejected(error))
-        return _NOTED
-
-    def release(self) -> Awaitable[None]:
-        """Back to its old place in the queue, as if it had not been offered."""
-        if not self.settled:
-            self._receiver.settle(self, _RELEASED)
-        return _NOTED
-
-    def modify(
-        self,
-        *,
-        delivery_failed: bool = True,
-        undeliverable_here: bool = False,
-        annotations: dict[str, Any] | None = None,
-    ) -> Awaitable[None]:
-        """Back to the queue, counted as an attempt if `delivery_failed`, with `annotations` merged in."""
-        if not self.settled:
-            told = None if annotations is None else {Symbol(key): value for key, value in annotations.items()}
-            self._receiver.settle(self, performatives.Modified(delivery_failed, undeliverable_here, told))
-        return _NOTED
 
 
 class Receiver(ClientLink):
@@ -225,7 +143,7 @@ class Receiver(ClientLink):
                 pass
         for delivery in self._buffer:
             if not delivery.settled and delivery.link is self._link:
-                self._settle_later(delivery.delivery_id, _RELEASED)
+                self._settle_later(delivery.delivery_id, RELEASED)
         self._buffer.clear()
         self._closing = True
         link = self._link
@@ -374,7 +292,7 @@ class Receiver(ClientLink):
             held = self._held.pop(sequence, None)
             if held is not None and held is not delivery:
                 self._held[sequence] = held
-            if outcome is _ACCEPTED:
+            if outcome is ACCEPTED:
                 self._remember(sequence, delivery.enqueued_ms)
         if self._resume is not None:
             self._resume.settled(delivery.tag, outcome)
@@ -451,7 +369,7 @@ class Receiver(ClientLink):
 
     def _suppress(self, delivery_id: int) -> None:
         self.duplicates_suppressed += 1
-        self._settle_later(delivery_id, _ACCEPTED)
+        self._settle_later(delivery_id, ACCEPTED)
 
     def _settle_later(self, delivery_id: int, outcome: Any) -> None:
         entry = self._settlements.get(id(outcome))

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from holdfast.amqp.message import Message
 from holdfast.amqp.types import MISSING, Described, Timestamp
-from holdfast.client.receiver import Delivery
+from holdfast.client.delivery import Delivery
 from holdfast.units import KIB, iso8601
 
 

@@ -1,0 +1,96 @@
+"""A message that came, and what its holder says of it. AMQP 1.0 §3.4.
+
+Rules of this file: no loop, no link: an outcome is noted with the receiver, which writes it when the turn ends.
+"""
+
+from collections.abc import Awaitable, Generator
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.amqp import events, performatives
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.types import Symbol
+from holdfast.client.reading import read_message
+
+if TYPE_CHECKING:
+    from holdfast.client.receiver import Receiver
+
+ACCEPTED: Final = performatives.Accepted()
+RELEASED: Final = performatives.Released()
+
+
+class _Noted:
+    """What accept() and its like return: done at once, awaited for the sake of reading well."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+_NOTED: Final = _Noted()
+
+
+class Delivery:
+    """A message that came. `sequence` in the queue and `enqueued_ms` (since the epoch) are 0 where not told.
+
+    Settled once, by accept, reject, release or modify; a second time does nothing. They return at once and are
+    written at the end of the loop's turn: there is no need to await them.
+    """
+
+    __slots__ = (
+        "_message", "_receiver", "delivery_id", "enqueued_ms", "link", "payload", "sequence", "settled", "tag",
+    )  # fmt: skip
+
+    def __init__(self, receiver: "Receiver", event: events.Delivery, sequence: int, enqueued_ms: int) -> None:
+        self._receiver = receiver
+        self.link = event.link
+        self.delivery_id = event.delivery_id
+        self.tag = event.tag
+        self.payload = event.payload
+        self.sequence = sequence
+        self.enqueued_ms = enqueued_ms
+        self.settled = event.settled
+        self._message: Message | None = None
+
+    def __repr__(self) -> str:
+        return f"<Delivery sequence {self.sequence}, {len(self.payload)} bytes>"
+
+    @property
+    def message(self) -> Message:
+        """The message, decoded when first asked for; RemoteProtocolError if it is none."""
+        message = self._message
+        if message is None:
+            message = self._message = read_message(self.payload)
+        return message
+
+    def accept(self) -> Awaitable[None]:
+        """Done with: the queue may forget it."""
+        if not self.settled:
+            self._receiver.settle(self, ACCEPTED)
+        return _NOTED
+
+    def reject(self, condition: str | None = None, description: str | None = None) -> Awaitable[None]:
+        """Cannot be dealt with by anyone; `condition` is an AMQP error condition, such as amqp:decode-error."""
+        error = None if condition is None else Error(Symbol(condition), description)
+        if not self.settled:
+            self._receiver.settle(self, performatives.Rejected(error))
+        return _NOTED
+
+    def release(self) -> Awaitable[None]:
+        """Back to its old place in the queue, as if it had not been offered."""
+        if not self.settled:
+            self._receiver.settle(self, RELEASED)
+        return _NOTED
+
+    def modify(
+        self,
+        *,
+        delivery_failed: bool = True,
+        undeliverable_here: bool = False,
+        annotations: dict[str, Any] | None = None,
+    ) -> Awaitable[None]:
+        """Back to the queue, counted as an attempt if `delivery_failed`, with `annotations` merged in."""
+        if not self.settled:
+            told = None if annotations is None else {Symbol(key): value for key, value in annotations.items()}
+            self._receiver.settle(self, performatives.Modified(delivery_failed, undeliverable_here, told))
+        return _NOTED

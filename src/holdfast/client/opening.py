@@ -1,0 +1,66 @@
+"""How a program gets a connection: its arguments checked, whom TLS trusts, the first attempt waited for.
+
+Rules of this file: nothing lives here; the connection does the rest.
+"""
+
+import socket
+import uuid
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from holdfast.client.connection import Connection
+from holdfast.client.url import Url, parse_url
+from holdfast.client.wire import describe
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    import ssl
+
+RETRY_S: Final = 60.0
+IDLE_TIME_OUT_S: Final = 10.0
+
+
+async def connect(
+    url: str | Url,
+    *,
+    retry_s: float = RETRY_S,
+    container_id: str | None = None,
+    idle_time_out_s: float = IDLE_TIME_OUT_S,
+    ca_file: str | Path | None = None,
+    wait: bool = True,
+    rng: Random | None = None,
+) -> "Connection":
+    """A connection to the node at `url` (amqp:// or amqps://), open when this returns unless `wait` is False.
+
+    `retry_s`: seconds without a connection, at the start or later, after which it gives up; 0 tries once,
+    `inf` for ever. `idle_time_out_s`: silence that means loss. `ca_file`: who may have signed the node's
+    certificate, else whom this machine trusts. Raises ConfigError, AuthenticationFailed, ConnectionFailed.
+    """
+    place = parse_url(url) if isinstance(url, str) else url
+    if not retry_s >= 0:
+        raise ConfigError(f"retry_s: found {retry_s}, accepted is at least 0")
+    connection = Connection(
+        place,
+        retry_s=retry_s,
+        container_id=container_id or f"holdfast-{socket.gethostname()}-{uuid.uuid4().hex[:12]}",
+        idle_time_out_s=idle_time_out_s,
+        tls=_tls_context(ca_file) if place.tls else None,
+        rng=rng or Random(),
+    )
+    if wait:
+        try:
+            await connection.opened()
+        except BaseException:
+            await connection.abort()
+            raise
+    return connection
+
+
+def _tls_context(ca_file: str | Path | None) -> "ssl.SSLContext":
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"ca_file {ca_file}: {describe(error)}, accepted is a PEM file") from None

@@ -1,0 +1,145 @@
+"""`holdfast status`, `queue` and `subscription`: requests to the node's `$management`.
+
+Rules of this file: a table for a person, one line of JSON for a program; what comes in pages is asked for to its end.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from holdfast.client.connection import Connection
+from holdfast.client.errors import ManagementError
+from holdfast.client.render import plain, size, table
+from holdfast.client.verbs.running import connect_as, place_of, run
+from holdfast.errors import ConfigError
+
+
+def status(args: argparse.Namespace) -> int:
+    """`holdfast status`."""
+    return run(partial(_asked, args, _status))
+
+
+def queue(args: argparse.Namespace) -> int:
+    """`holdfast queue ACTION`."""
+    return run(partial(_asked, args, _queue))
+
+
+def subscription(args: argparse.Namespace) -> int:
+    """`holdfast subscription ACTION`."""
+    return run(partial(_asked, args, _subscription))
+
+
+async def _asked(
+    args: argparse.Namespace, ask: Callable[[Connection, argparse.Namespace], Coroutine[Any, Any, None]]
+) -> int:
+    async with await connect_as(args, place_of(args)) as connection:
+        await ask(connection, args)
+    return 0
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(plain(value), ensure_ascii=False))
+
+
+async def _status(connection: Connection, args: argparse.Namespace) -> None:
+    answer = await connection.manage("STATUS", "holdfast:node")
+    if answer.pop("queues_more", False):
+        answer["queues"] += await _queues(connection, answer["queues"][-1]["name"])
+    if args.json:
+        _print_json(answer)
+        return
+    told = plain(answer)
+    resident = size(told.get("resident_bytes"))
+    print(f"node {told.get('node')}, up {told.get('uptime_s', 0):.0f} s, {resident} resident")
+    for name in ("queues", "sessions", "links", "routes"):
+        rows = told.get(name)
+        if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
+            columns = [key for key, value in rows[0].items() if not isinstance(value, dict | list)]
+            print(f"\n{name}\n" + table(columns, [[row.get(key) for key in columns] for row in rows]))
+
+
+async def _queue(connection: Connection, args: argparse.Namespace) -> None:
+    kind = "holdfast:queue"
+    if args.action == "list":
+        queues = await _queues(connection)
+        if args.json:
+            _print_json(queues)
+            return
+        columns = ("name", "messages", "bytes", "oldest_s", "next_sequence")
+        if queues:
+            print(table(columns, [[plain(queue.get(key)) for key in columns] for queue in queues]))
+        return
+    arguments: dict[str, Any] = {}
+    if args.action == "create":
+        given = {
+            "bytes_max": args.bytes_max,
+            "messages_max": args.messages_max,
+            "when_full": args.when_full,
+            "order": args.order,
+            "order_wait_s": args.order_wait,
+            "durable": False if args.memory else None,
+        }
+        arguments = {key: value for key, value in given.items() if value is not None}
+    elif args.action == "skip" and args.origin is not None:
+        arguments = {"origin": args.origin}
+    answer = await connection.manage(args.action.upper(), kind, args.name, arguments)
+    if args.json:
+        _print_json(answer)
+    elif args.action == "create":
+        print(f"{args.name} created")
+    elif args.action == "skip":
+        lost = answer.get("lost") or []
+        for gap in lost:
+            print(f"lost {gap['first']} to {gap['last']} of {plain(gap['origin'])}")
+        if not lost:
+            print(f"{args.name}: nothing is missing")
+    else:
+        print(f"{args.name}: {answer.get('purged', 0)} messages dropped")
+
+
+async def _subscription(connection: Connection, args: argparse.Namespace) -> None:
+    found = await _subscriptions(connection, args.queue)
+    if args.action == "list":
+        if args.json:
+            _print_json(found)
+        elif found:
+            columns = list(dict.fromkeys(("queue", "name", *found[0])))
+            print(table(columns, [[plain(row.get(key)) for key in columns] for row in found]))
+        return
+    queues = [row["queue"] for row in found if row.get("name") == args.name]
+    if not queues:
+        raise ManagementError(f"DELETE holdfast:subscription {args.name!r}", 404, "no such subscription")
+    if len(queues) > 1:
+        raise ConfigError(f"subscription {args.name!r}: found on {', '.join(queues)}, accepted is one with --queue")
+    answer = await connection.manage("DELETE", "holdfast:subscription", args.name, {"queue": queues[0]})
+    if args.json:
+        _print_json(answer)
+    else:
+        print(f"{args.name} on {queues[0]} deleted")
+
+
+async def _subscriptions(connection: Connection, queue: str | None) -> list[dict[str, Any]]:
+    """Every subscription of the queue, or of all queues, as the node tells them, with the queue's name."""
+    arguments = {} if queue is None else {"queue": queue}
+    found: list[dict[str, Any]] = []
+    while True:
+        answer = await connection.manage("QUERY", "holdfast:subscription", None, arguments)
+        rows = answer.get("subscriptions") or []
+        found += rows
+        if not rows or not answer.get("more"):
+            return found
+        arguments = {"after": str(rows[-1]["queue"])}
+
+
+async def _queues(connection: Connection, after: str = "") -> list[dict[str, Any]]:
+    """Every queue whose name comes after that, page by page."""
+    found: list[dict[str, Any]] = []
+    while True:
+        answer = await connection.manage("QUERY", "holdfast:queue", None, {"after": after} if after else {})
+        rows = answer.get("queues") or []
+        found += rows
+        if not rows or not answer.get("more"):
+            return found
+        after = str(rows[-1]["name"])

@@ -1,0 +1,120 @@
+"""`holdfast receive`: bodies, or whole messages as JSON, to standard output.
+
+Rules of this file: a batch is with the operating system before it is accepted: what is printed and not accepted comes
+twice, what is accepted was printed.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from functools import partial
+from typing import Final
+
+from holdfast.client.connection import Connection
+from holdfast.client.delivery import Delivery
+from holdfast.client.receiver import Receiver
+from holdfast.client.render import as_json, body_bytes
+from holdfast.client.verbs.running import HEAR_OUT_S, complain, connect_as, in_thread, place_of, run
+from holdfast.errors import ConfigError, HoldfastError
+
+CREDIT: Final = 2_000
+BATCH_MAX: Final = 500
+"""Messages of `receive` between a write and its accepts."""
+
+
+def receive(args: argparse.Namespace) -> int:
+    """`holdfast receive`: 1 if `--count` was not reached."""
+    return run(partial(_Receive(args).run))
+
+
+class _Receive:
+    """One `holdfast receive`."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._received = 0
+        self._started = time.monotonic()
+
+    async def run(self) -> int:
+        place = place_of(self._args)
+        receiver: Receiver | None = None
+        code = 0
+        self._started = time.monotonic()
+        try:
+            connection = await connect_as(self._args, place)
+            try:
+                receiver = await self._receiver(connection)
+                await self._print_all(receiver)
+            finally:
+                # Politely also after Ctrl-C: what was accepted is told, what was not printed goes back at once.
+                await connection.close()
+        except ConfigError:
+            raise
+        except HoldfastError as error:
+            complain(self._args, error)
+            code = 1
+        finally:
+            self._summary(receiver)
+        if self._args.count is not None and self._received < self._args.count:
+            code = 1
+        return code
+
+    async def _receiver(self, connection: Connection) -> Receiver:
+        args = self._args
+        return await connection.receiver(
+            args.address,
+            credit=CREDIT,
+            count_max=args.count,
+            browse=args.browse,
+            start_sequence=args.from_sequence,
+            subscription=args.subscription,
+        )
+
+    async def _print_all(self, receiver: Receiver) -> None:
+        form = self._as_json if self._args.json else self._as_body
+        while True:
+            batch = await receiver.batch(count_max=BATCH_MAX, timeout_s=self._args.idle_timeout)
+            if not batch:
+                return
+            lines = b"".join([form(delivery) for delivery in batch])
+            write = asyncio.ensure_future(in_thread(write_out, lines))
+            try:
+                await asyncio.shield(write)
+            except asyncio.CancelledError:
+                await asyncio.wait([write], timeout=HEAR_OUT_S)  # printed but not accepted comes twice
+                if not write.done() or write.exception() is not None:
+                    raise
+                self._accept(batch)
+                raise
+            self._accept(batch)
+
+    def _accept(self, batch: list[Delivery]) -> None:
+        for delivery in batch:
+            delivery.accept()
+        self._received += len(batch)
+
+    @staticmethod
+    def _as_json(delivery: Delivery) -> bytes:
+        return as_json(delivery).encode() + b"\n"
+
+    @staticmethod
+    def _as_body(delivery: Delivery) -> bytes:
+        return body_bytes(delivery.message) + b"\n"
+
+    def _summary(self, receiver: Receiver | None) -> None:
+        told = {
+            "received": self._received,
+            "duplicates_suppressed": 0 if receiver is None else receiver.duplicates_suppressed,
+            "seconds": round(time.monotonic() - self._started, 3),
+        }
+        print(json.dumps(told), file=sys.stderr)
+
+
+def write_out(data: bytes) -> None:
+    """All of `data` to standard output; past this the operating system has it."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view) :]

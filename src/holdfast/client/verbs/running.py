@@ -1,0 +1,134 @@
+"""What the client's verbs have in common: the loop, signals, threads, where to connect, a line of progress.
+
+Rules of this file: it knows no verb.
+"""
+
+import argparse
+import asyncio
+import getpass
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from holdfast.client.connection import Connection
+from holdfast.client.opening import connect
+from holdfast.client.url import Url, parse_url
+from holdfast.errors import ConfigError, HoldfastError
+
+T = TypeVar("T")
+
+HEAR_OUT_S: Final = 2.0
+"""How long a verb that is stopped waits for what is under way: answers, or a write."""
+PROGRESS_S: Final = 0.2
+
+STOP_SIGNALS: Final = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    try:
+        import uvloop
+    except ImportError:
+        loop_factory = None
+    else:
+        loop_factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(_stoppable(main))
+
+
+async def _stoppable(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Runs `main`; a signal cancels it, so that it can end its connection properly."""
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(main())
+    stopped: list[int] = []
+
+    def stop(code: int) -> None:
+        stopped.append(code)
+        task.cancel()
+
+    for number, code in STOP_SIGNALS.items():
+        loop.add_signal_handler(number, stop, code)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if stopped:
+            return stopped[0]
+        raise
+
+
+async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """`function` in a thread that does not hold up the process's end, as one that waits for a pipe would."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def finish(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]  # None is a T where the function returns None
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = function(*arguments)
+        except BaseException as caught:
+            error = caught
+        try:
+            loop.call_soon_threadsafe(finish, result, error)
+        except RuntimeError:
+            pass  # the loop is closed: nobody waits any more
+
+    threading.Thread(target=work, daemon=True).start()
+    return await future
+
+
+def place_of(args: argparse.Namespace) -> Url:
+    """Where to connect, with the password from the file or, on a terminal, from the prompt."""
+    place = parse_url(args.url)
+    if args.password_file is not None:
+        if place.user is None:
+            raise ConfigError("--password-file: found without a user in --url, accepted is amqp://user@host")
+        try:
+            text = Path(args.password_file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+            raise ConfigError(f"{args.password_file}: {reason}, accepted is a file with the password") from None
+        return place.with_password(text.split("\n", 1)[0].rstrip("\r"))
+    if place.user is not None and place.password is None:
+        if not sys.stdin.isatty():
+            raise ConfigError(f"{place}: found a user without a password, accepted is one in --url or --password-file")
+        return place.with_password(getpass.getpass(f"password of {place.user} at {place}: "))
+    return place
+
+
+async def connect_as(args: argparse.Namespace, place: Url) -> Connection:
+    return await connect(place, retry_s=args.retry, ca_file=args.ca_file)
+
+
+def complain(args: argparse.Namespace, error: HoldfastError) -> None:
+    print(f"holdfast {args.verb}: {error}", file=sys.stderr)
+
+
+class Progress:
+    """One line on a terminal, redrawn a few times a second; nothing in a pipe."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+        self._next = 0.0
+
+    def show(self, text: Callable[[], str]) -> None:
+        now = time.monotonic()
+        if self._shown and now >= self._next:
+            self._next = now + PROGRESS_S
+            print(f"\r\x1b[K{text()}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._shown and self._next:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

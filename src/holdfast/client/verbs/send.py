@@ -1,0 +1,189 @@
+"""`holdfast send`: a message for each line, row or generated body.
+
+Rules of this file: the source is read in a thread; what the node releases is offered again as long as `--retry` says.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+import uuid
+from collections import deque
+from functools import partial
+from typing import Any, Final
+
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Header, Properties
+from holdfast.client.outcomes import Outcome, Rejected
+from holdfast.client.rows import Generated, Row, Source
+from holdfast.client.sender import Sender
+from holdfast.client.verbs.running import HEAR_OUT_S, Progress, complain, connect_as, in_thread, place_of, run
+from holdfast.errors import ConfigError, HoldfastError
+
+IN_DOUBT_MAX: Final = 8_192
+"""Messages of `send` under way at once: what a node commits in some tens of milliseconds."""
+AGAIN_S: Final = 0.2
+"""How long after the node released a message it is offered again."""
+REASONS_MAX: Final = 5
+"""Rejections that are shown; all are counted."""
+
+
+def send(args: argparse.Namespace) -> int:
+    """`holdfast send`: 0 if every message was accepted."""
+    source: Source | Generated
+    if args.count is not None:
+        source = Generated(args.count, 1024 if args.size is None else args.size)
+    else:
+        source = Source(args.file or "-", args.format, args.subject_from)
+    return run(partial(_Send(args, source).run))
+
+
+class _Send:
+    """One `holdfast send`."""
+
+    def __init__(self, args: argparse.Namespace, source: Source | Generated) -> None:
+        self._args = args
+        self._source = source
+        self._sent = 0
+        self._skipped = 0
+        self._place = 0
+        self._run_id = uuid.uuid4().hex[:12]
+        self._ttl_ms = None if args.ttl is None else max(1, round(args.ttl * 1000))
+        self._priority = 4 if args.priority is None else args.priority
+        self._properties: dict[str, Any] = dict(args.property)
+        self._again: deque[tuple[int | None, Message, float]] = deque()
+        self._offered: dict[int, float] = {}
+        self._reasons = 0
+        self._refused = 0
+        self._progress = Progress()
+        self._started = time.monotonic()
+
+    async def run(self) -> int:
+        place = place_of(self._args)
+        sender: Sender | None = None
+        code = 0
+        self._started = time.monotonic()
+        try:
+            connection = await connect_as(self._args, place)
+            async with connection:
+                sender = await connection.sender(
+                    self._args.address, producer=self._args.producer, in_doubt_max=IN_DOUBT_MAX
+                )
+                try:
+                    await self._send_all(sender)
+                except (asyncio.CancelledError, ConfigError):
+                    await self._hear_out(sender)  # a signal, or a row that is none: what went before is sent
+                    raise
+        except HoldfastError as error:
+            self._progress.clear()
+            complain(self._args, error)
+            code = 2 if isinstance(error, ConfigError) else 1
+        except asyncio.CancelledError:
+            self._summary(sender)
+            raise
+        unaccepted = self._summary(sender)
+        return code or (1 if unaccepted else 0)
+
+    @staticmethod
+    async def _hear_out(sender: Sender) -> None:
+        try:
+            async with asyncio.timeout(HEAR_OUT_S):
+                await sender.drain()
+        except (TimeoutError, HoldfastError):
+            pass  # the summary tells how many were accepted
+
+    async def _send_all(self, sender: Sender) -> None:
+        while (rows := await self._batch()) is not None:
+            await self._offer_again(sender, wait=False)
+            await self._send_rows(sender, rows)
+            self._progress.show(partial(self._line, sender))
+        await sender.drain()
+        while self._again:
+            await self._offer_again(sender, wait=True)
+            await sender.drain()
+
+    async def _batch(self) -> list[Row] | None:
+        if isinstance(self._source, Generated):
+            return self._source.batch()
+        return await in_thread(self._source.batch)
+
+    async def _send_rows(self, sender: Sender, rows: list[Row]) -> None:
+        rate, resume = self._args.rate, self._args.resume
+        created = int(time.time() * 1000)
+        header = Header(durable=True, priority=self._priority, ttl=self._ttl_ms)
+        for row in rows:
+            self._place += 1
+            number = None
+            if resume:
+                number = self._place
+                if number <= sender.last_number and number not in sender.missing:
+                    self._skipped += 1
+                    continue
+            if rate is not None:
+                wait_s = self._started + self._sent / rate - time.monotonic()
+                if wait_s > 0:
+                    self._progress.show(partial(self._line, sender))
+                    await asyncio.sleep(wait_s)
+                    created = int(time.time() * 1000)
+            message = self._message(row, header, created, number)
+            self._sent += 1
+            await sender.post(message, number=number, on_outcome=partial(self._not_accepted, message, 0.0))
+
+    def _message(self, row: Row, header: Header, created_ms: int, number: int | None) -> Message:
+        told = self._properties if not row.properties else {**row.properties, **self._properties}
+        message_id = f"{self._run_id}-{self._place}" if number is None else f"{self._args.producer}-{number}"
+        return Message(
+            header=header,
+            properties=Properties(
+                message_id=message_id,
+                subject=row.subject if row.subject is not None else self._args.subject,
+                content_type=row.content_type,
+                creation_time=created_ms,
+            ),
+            application_properties=told or None,
+            data=[row.body],
+        )
+
+    def _not_accepted(self, message: Message, since: float, number: int | None, outcome: Outcome) -> None:
+        now = time.monotonic()
+        since = since or now
+        if not isinstance(outcome, Rejected) and now - since < self._args.retry:
+            self._again.append((number, message, since))
+            return
+        self._refused += 1
+        self._reasons += 1
+        if self._reasons <= REASONS_MAX:
+            self._progress.clear()
+            reason = f"{outcome.condition} {outcome.description}" if isinstance(outcome, Rejected) else "not taken"
+            print(f"holdfast send: rejected: {reason.rstrip()}", file=sys.stderr)
+
+    async def _offer_again(self, sender: Sender, *, wait: bool) -> None:
+        if not self._again:
+            return
+        if wait:
+            await asyncio.sleep(AGAIN_S)
+        for _ in range(len(self._again)):
+            number, message, since = self._again.popleft()
+            number = number if self._args.producer is not None else None
+            await sender.post(message, number=number, on_outcome=partial(self._not_accepted, message, since))
+
+    def _line(self, sender: Sender) -> str:
+        seconds = time.monotonic() - self._started
+        done = f"{100 * self._source.bytes_read // self._source.size:3d} %  " if self._source.size else ""
+        return f"{done}{self._sent} sent, {sender.accepted} accepted, {sender.accepted / max(seconds, 1e-3):.0f}/s"
+
+    def _summary(self, sender: Sender | None) -> int:
+        """Prints the summary; the messages that the node did not accept."""
+        self._source.close()
+        self._progress.clear()
+        told: dict[str, Any] = {
+            "sent": self._sent,
+            "accepted": 0 if sender is None else sender.accepted,
+            "rejected": self._refused,
+            "seconds": round(time.monotonic() - self._started, 3),
+        }
+        if self._args.resume:
+            told["skipped"] = self._skipped
+        print(json.dumps(told), file=sys.stderr)
+        return self._sent - int(told["accepted"])
