@@ -9,7 +9,7 @@ path: `post`/`submit` → `_pump` → `outcomes`; one small object for each mess
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from holdfast.amqp import conditions, performatives
@@ -23,12 +23,14 @@ from holdfast.amqp.session import Session
 from holdfast.amqp.types import Symbol, Uint
 from holdfast.broker.ranges import RangeSet
 from holdfast.client import payload
+from holdfast.client.doubt import Doubt, OnOutcome, number_of
 from holdfast.client.errors import ClientFull, ProducerConflict
 from holdfast.client.link import ClientLink
 from holdfast.client.outcomes import ACCEPTED, Accepted, Outcome, Rejected, Spooled, from_state
 from holdfast.client.resume import TAG_OFFSET, SendingState, timeout_s
 from holdfast.client.spool import Spool, SpoolFile
-from holdfast.errors import ConfigError, HoldfastError, StorageError
+from holdfast.client.syncing import Syncing
+from holdfast.errors import ConfigError, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.client.connection import Connection
@@ -39,31 +41,6 @@ WHEN_FULL: Final = ("wait", "raise")
 PRODUCER: Final = Symbol("holdfast:producer")
 LAST_NUMBER: Final = Symbol("holdfast:last-number")
 MISSING: Final = Symbol("holdfast:missing")
-
-OnOutcome = Callable[[int | None, Outcome], None]
-"""Told the producer's number (None without a name) and how the message ended."""
-
-
-class _Doubt:
-    """One message of which we do not know whether the node has it."""
-
-    __slots__ = ("cut", "future", "key", "local", "number", "on_outcome", "size")
-
-    def __init__(
-        self,
-        key: int,
-        cut: payload.Cut,
-        number: int | None,
-        future: "asyncio.Future[Outcome] | None",
-        on_outcome: OnOutcome | None,
-    ) -> None:
-        self.key = key
-        self.cut = cut
-        self.number = number
-        self.future = future
-        self.on_outcome = on_outcome
-        self.local = 0
-        self.size = 0
 
 
 class Sender(ClientLink):
@@ -96,26 +73,23 @@ class Sender(ClientLink):
         self._link: EngineSender | None = None
         self._may_send = False
         self._size_max: int | None = None
-        self._doubt: dict[int, _Doubt] = {}
-        self._unsent: deque[_Doubt] = deque()
+        self._doubt: dict[int, Doubt] = {}
+        self._unsent: deque[Doubt] = deque()
         self._next_key = 0
         self._given_out = 0
         self._was_attached = False
-        self._resume: SendingState[_Doubt] | None = None
+        self._resume: SendingState[Doubt] | None = None
         if producer is None and connection.retry_s > 0:
             self._resume = SendingState()
         self._abandoned = False
         self._room_waiters: deque[asyncio.Future[None]] = deque()
         self._drain_waiters: list[asyncio.Future[None]] = []
         self._spool: SpoolFile | None = None
-        self._fsync_interval_s = 0.0
-        self._sync_timer: asyncio.TimerHandle | None = None
-        self._sync_task: asyncio.Task[None] | None = None
-        self._background: asyncio.Task[None] | None = None
+        self._syncing: Syncing | None = None
         if isinstance(when_full, Spool):
             assert producer is not None, "the connection lets no spool without a name through"
             self._spool = SpoolFile(when_full, producer=producer, address=address)
-            self._fsync_interval_s = when_full.fsync_interval_s
+            self._syncing = Syncing(self, self._spool, when_full.fsync_interval_s, self._loop)
 
     # ------------------------------------------------------------------------------------------ for users
 
@@ -148,8 +122,8 @@ class Sender(ClientLink):
             await self._room()
         future: asyncio.Future[Outcome] = self._loop.create_future()
         self._take(message, number, future, None)
-        if self._spool is not None and not self._fsync_interval_s:
-            await self._synced()
+        if self._syncing is not None and not self._syncing.interval_s:
+            await self._syncing.done()
         return future
 
     async def post(
@@ -159,8 +133,8 @@ class Sender(ClientLink):
         if self.failure is not None or len(self._doubt) >= self._in_doubt_max:
             await self._room()
         self._take(message, number, None, on_outcome)
-        if self._spool is not None and not self._fsync_interval_s:
-            await self._synced()
+        if self._syncing is not None and not self._syncing.interval_s:
+            await self._syncing.done()
 
     async def drain(self) -> None:
         """Returns once nothing is in doubt (nor in the spool); raises what ended the link before."""
@@ -216,7 +190,7 @@ class Sender(ClientLink):
                     self._decided([entry], from_state(state))
             unsent = self._not_resumed()
             if self.producer is not None:
-                unsent.sort(key=_number_of)
+                unsent.sort(key=number_of)
             self._unsent = deque(unsent)
             self._load()
         except HoldfastError as error:
@@ -291,19 +265,17 @@ class Sender(ClientLink):
                 waiter.set_result(None)  # each looks at `failure` next
         self._room_waiters.clear()
         self._drain_waiters.clear()
-        if self._sync_timer is not None:
-            self._sync_timer.cancel()
-        if self._spool is not None and not self._spool.syncing:
-            self._spool.close()
+        if self._syncing is not None:
+            self._syncing.stop()
 
     # ---------------------------------------------------------------------------------------- internals
 
-    def _not_resumed(self) -> list[_Doubt]:
+    def _not_resumed(self) -> list[Doubt]:
         """What is in doubt and goes as new: all that no resumed link accounts for."""
         kept = {entry.key for entry in self._resume.kept()} if self._resume is not None else ()
         return [entry for key, entry in self._doubt.items() if key not in kept]
 
-    def _go_on(self, link: EngineSender, resume: "SendingState[_Doubt]") -> None:
+    def _go_on(self, link: EngineSender, resume: "SendingState[Doubt]") -> None:
         """Transfers that resume, before anything new; another round where a map was incomplete."""
         while resume.steps and (link.credit or link.resume_credit):
             step, entry = resume.steps.popleft()
@@ -339,9 +311,9 @@ class Sender(ClientLink):
                 if future is not None:
                     future.set_result(ACCEPTED)
                 return
-        self._enter(_Doubt(self._next_key, cut, number, future, on_outcome))
+        self._enter(Doubt(self._next_key, cut, number, future, on_outcome))
 
-    def _enter(self, entry: _Doubt) -> None:
+    def _enter(self, entry: Doubt) -> None:
         self._next_key = entry.key + 1
         self._doubt[entry.key] = entry
         if self._may_send:
@@ -358,12 +330,12 @@ class Sender(ClientLink):
     def _take_to_spool(
         self, cut: payload.Cut, future: "asyncio.Future[Outcome] | None", on_outcome: OnOutcome | None
     ) -> None:
-        spool = self._spool
-        assert spool is not None
+        spool, syncing = self._spool, self._syncing
+        assert spool is not None and syncing is not None
         behind = not spool.is_drained() or len(self._doubt) >= self._in_doubt_max
         encoded = b"".join(cut.parts(None))
         local = spool.append(encoded)
-        self._sync_later()
+        syncing.later()
         if behind:
             if future is not None:
                 future.set_result(Spooled(local + (spool.base or 0)))
@@ -382,7 +354,7 @@ class Sender(ClientLink):
         spool = self._spool
         assert spool is not None
         number = None if spool.base is None else spool.base + local
-        entry = _Doubt(self._next_key, cut, number, future, on_outcome)
+        entry = Doubt(self._next_key, cut, number, future, on_outcome)
         entry.local, entry.size = local, size
         self._enter(entry)
 
@@ -401,7 +373,7 @@ class Sender(ClientLink):
                 self.accepted += 1
                 self.touch()
                 continue
-            entry = _Doubt(self._next_key, payload.cut_payload(encoded), number, None, None)
+            entry = Doubt(self._next_key, payload.cut_payload(encoded), number, None, None)
             entry.local, entry.size = local, len(encoded)
             self._next_key += 1
             self._doubt[entry.key] = entry
@@ -428,7 +400,7 @@ class Sender(ClientLink):
         if link.drain and not unsent:
             link.drained()
 
-    def _decided(self, entries: Iterable[_Doubt], outcome: Outcome) -> None:
+    def _decided(self, entries: Iterable[Doubt], outcome: Outcome) -> None:
         doubt, spool, count = self._doubt, self._spool, 0
         for entry in entries:
             if doubt.pop(entry.key, None) is None:
@@ -512,41 +484,3 @@ class Sender(ClientLink):
                 if not waiter.done():
                     waiter.set_result(None)
             self._drain_waiters.clear()
-
-    # ------------------------------------------------------------------------------------ the spool's disk
-
-    def _sync_later(self) -> None:
-        if self._fsync_interval_s and self._sync_timer is None:
-            self._sync_timer = self._loop.call_later(self._fsync_interval_s, self._start_sync)
-
-    def _start_sync(self) -> None:
-        self._sync_timer = None
-        self._background = self._loop.create_task(self._sync_quietly())
-
-    async def _sync_quietly(self) -> None:
-        try:
-            await self._synced()
-        except StorageError:
-            pass  # the sender has failed with it: whoever uses it is told
-
-    async def _synced(self) -> None:
-        """The spool is on the disk; callers at the same time share one call. Raises StorageError."""
-        spool = self._spool
-        assert spool is not None
-        while spool.syncing and self._sync_task is not None:
-            await asyncio.shield(self._sync_task)
-        if not spool.dirty or self.failure is not None:
-            return
-        spool.syncing = True
-        self._sync_task = self._loop.create_task(asyncio.to_thread(spool.sync))
-        try:
-            await asyncio.shield(self._sync_task)
-        except StorageError as error:
-            self.fail(error)
-            raise
-        if self.is_over():
-            spool.close()
-
-
-def _number_of(entry: _Doubt) -> int:
-    return entry.number or 0
