@@ -12,107 +12,34 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from holdfast import __version__
+from holdfast.arguments import (
+    BYTES,
+    COUNT,
+    SECONDS,
+    SEED,
+    SEQUENCE,
+    SIZE,
+    Verbs,
+    add_client_options,
+    add_json_option,
+    add_verb,
+    host_and_port,
+    key_and_value,
+    messages_a_second,
+    number_of,
+    positive_seconds,
+)
 from holdfast.errors import ConfigError, HoldfastError
 
-DEFAULT_URL: Final = "amqp://127.0.0.1:5672"
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
-
-Verbs = argparse._SubParsersAction  # the type that add_subparsers returns has no public name
-
-
-def _number(low: float, high: float, what: str, kind: type = int) -> Callable[[str], float]:
-    """An argparse type: a number within [low, high], in the unit that `what` names."""
-
-    def parse(text: str) -> float:
-        try:
-            value = kind(text)
-        except ValueError:
-            value = None
-        if value is None or not low <= value <= high:
-            least = f"at least {low:g}" if high > 1e15 else f"{low:g} to {high:g}"
-            raise argparse.ArgumentTypeError(f"found {text!r}, accepted is {what}, {least}")
-        return float(value) if kind is float else int(value)
-
-    return parse
-
-
-_COUNT: Final = _number(1, 1 << 62, "a whole number")
-_SEQUENCE: Final = _number(1, (1 << 64) - 1, "a sequence")
-_BYTES: Final = _number(1, 1 << 62, "a number of bytes")
-_SEED: Final = _number(0, (1 << 63) - 1, "a seed")
-_SECONDS: Final = _number(0, 1e9, "seconds", float)
-_SIZE: Final = _number(0, 64 * 1024 * 1024, "a number of bytes")
-
-
-def _positive_seconds(text: str) -> float:
-    value = _SECONDS(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is seconds, above 0")
-    return value
-
-
-def _rate(text: str) -> float:
-    value = _number(0, 1e9, "messages a second, above 0", float)(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is messages a second, above 0")
-    return value
-
-
-def _property(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is KEY=VALUE")
-    return key, value
-
-
-def _listen(text: str) -> str:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is HOST:PORT, port 0 to 65535")
-    return text
-
-
-def _verb(verbs: "Verbs[argparse.ArgumentParser]", name: str, does: str, example: str) -> argparse.ArgumentParser:
-    return verbs.add_parser(
-        name,
-        help=does,
-        description=does[0].upper() + does[1:] + ".",
-        epilog="example:\n" + "\n".join(f"  {line}" for line in example.splitlines()),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-
-
-def _client_options(parser: argparse.ArgumentParser, *, retry_s: float) -> None:
-    parser.add_argument(
-        "--url",
-        default=DEFAULT_URL,
-        metavar="URL",
-        help="the node, amqp://user:password@host:port or amqps://… (default %(default)s); a user without "
-        "a password is asked for it",
-    )
-    parser.add_argument("--password-file", metavar="FILE", help="the password is this file's first line")
-    parser.add_argument("--ca-file", metavar="FILE", help="amqps: who may have signed the node's certificate (PEM)")
-    parser.add_argument(
-        "--retry",
-        type=_SECONDS,
-        default=retry_s,
-        metavar="S",
-        help="seconds without a connection until it gives up (default %(default)g)",
-    )
-
-
-def _json_option(parser: argparse.ArgumentParser, what: str = "the answer as JSON") -> None:
-    parser.add_argument("--json", action="store_true", help=what)
-
 
 # ------------------------------------------------------------------------------------------------------ verbs
 
 
 def _add_node(verbs: "Verbs[argparse.ArgumentParser]") -> None:
-    parser = _verb(
+    parser = add_verb(
         verbs,
         "node",
         "runs a node in the foreground",
@@ -125,7 +52,9 @@ def _add_node(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         help="configuration; without one any address that a client names becomes a durable queue",
     )
     parser.add_argument("--name", metavar="N", help="the node's name (default: the host's)")
-    parser.add_argument("--listen", type=_listen, metavar="HOST:PORT", help="default 127.0.0.1:5672; port 0 picks one")
+    parser.add_argument(
+        "--listen", type=host_and_port, metavar="HOST:PORT", help="default 127.0.0.1:5672; port 0 picks one"
+    )
     parser.add_argument("--data", metavar="DIR", help="where messages are stored (default ./NAME.holdfast)")
     # For the kill tests alone: ends the process at the COUNT-th passing of a named moment; counts passings.
     parser.add_argument("--crash-point", metavar="NAME:COUNT", help=argparse.SUPPRESS)
@@ -134,36 +63,49 @@ def _add_node(verbs: "Verbs[argparse.ArgumentParser]") -> None:
 
 
 def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
-    parser = _verb(
+    parser = add_verb(
         verbs,
         "send",
         "sends a message for each line, row or JSON line of a file, or generated ones",
         "holdfast send flights flights.csv --format csv --subject-from origin --url amqp://127.0.0.1:5672\n"
-        "holdfast send flights --count 100000 --size 1024",
+        "holdfast send flights --count 100000 --size 1024\n"
+        "holdfast send pictures --file ./map.tiff --producer jfk",
     )
     parser.add_argument("address", metavar="ADDRESS", help="queue, or queue@node")
     parser.add_argument("file", nargs="?", metavar="FILE", help="what to send; standard input if - or left out")
+    parser.add_argument(
+        "--file",
+        dest="files",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="send this file as one message, however large; may be repeated",
+    )
     parser.add_argument(
         "--format",
         choices=("lines", "csv", "json"),
         default="lines",
         help="a message for each line (default), CSV row or JSON line",
     )
-    parser.add_argument("--count", type=_COUNT, metavar="N", help="send N generated messages instead of a file")
-    parser.add_argument("--size", type=_SIZE, metavar="BYTES", help="body of each generated message (default 1024)")
-    parser.add_argument("--rate", type=_rate, metavar="PER_SECOND", help="at most this many messages a second")
+    parser.add_argument("--count", type=COUNT, metavar="N", help="send N generated messages instead of a file")
+    parser.add_argument("--size", type=SIZE, metavar="BYTES", help="body of each generated message (default 1024)")
+    parser.add_argument(
+        "--rate", type=messages_a_second, metavar="PER_SECOND", help="at most this many messages a second"
+    )
     parser.add_argument("--subject", metavar="S", help="subject of every message")
     parser.add_argument("--subject-from", metavar="COLUMN", help="take the subject from this column or JSON key")
     parser.add_argument(
         "--property",
-        type=_property,
+        type=key_and_value,
         action="append",
         default=[],
         metavar="K=V",
         help="application property of every message; may be repeated",
     )
-    parser.add_argument("--ttl", type=_positive_seconds, metavar="S", help="messages expire after S seconds")
-    parser.add_argument("--priority", type=_number(0, 255, "a priority"), metavar="P", help="0 to 255, 4 if not given")
+    parser.add_argument("--ttl", type=positive_seconds, metavar="S", help="messages expire after S seconds")
+    parser.add_argument(
+        "--priority", type=number_of(0, 255, "a priority"), metavar="P", help="0 to 255, 4 if not given"
+    )
     parser.add_argument(
         "--producer",
         metavar="NAME",
@@ -175,11 +117,22 @@ def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         help="with --producer: the place in FILE is the number, so "
         "what an earlier run of the same FILE stored is skipped",
     )
-    _client_options(parser, retry_s=60.0)
+    add_client_options(parser, retry_s=60.0)
     parser.set_defaults(run=_run_send, check=_check_send)
 
 
 def _check_send(args: argparse.Namespace) -> str | None:
+    if args.files:
+        taken = {
+            "FILE": args.file is not None,
+            "--count": args.count is not None,
+            "--format": args.format != "lines",
+            "--rate": args.rate is not None,
+            "--subject-from": args.subject_from is not None,
+        }
+        for option, is_given in taken.items():
+            if is_given:
+                return f"{option} and --file: found both, accepted is one"
     if args.count is not None and args.file is not None:
         return "FILE and --count: found both, accepted is one"
     if args.size is not None and args.count is None:
@@ -196,30 +149,36 @@ def _check_send(args: argparse.Namespace) -> str | None:
 
 
 def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
-    parser = _verb(
+    parser = add_verb(
         verbs,
         "receive",
         "prints the bodies of messages and takes them off the queue",
         "holdfast receive flights --url amqp://127.0.0.1:5672 --count 10 --json\n"
-        "holdfast receive flights --browse --from-sequence 1 --idle-timeout 1",
+        "holdfast receive flights --browse --from-sequence 1 --idle-timeout 1\n"
+        "holdfast receive pictures --to ./pictures --count 1",
     )
     parser.add_argument("address", metavar="ADDRESS", help="the queue")
-    parser.add_argument("--count", type=_COUNT, metavar="N", help="end after N messages")
+    parser.add_argument("--count", type=COUNT, metavar="N", help="end after N messages")
     parser.add_argument(
         "--idle-timeout",
-        type=_positive_seconds,
+        type=positive_seconds,
         metavar="S",
         help="end when nothing came for S seconds; with --count that is a failure",
     )
     parser.add_argument("--browse", action="store_true", help="look only: the messages stay")
-    parser.add_argument("--from-sequence", type=_SEQUENCE, metavar="N", help="start at this sequence; only looks")
+    parser.add_argument("--from-sequence", type=SEQUENCE, metavar="N", help="start at this sequence; only looks")
     parser.add_argument(
         "--subscription",
         metavar="NAME",
         help="read through this durable subscription, which has a cursor of its own",
     )
-    _json_option(parser, "the whole message as one JSON line")
-    _client_options(parser, retry_s=60.0)
+    parser.add_argument(
+        "--to",
+        metavar="DIRECTORY",
+        help="write each body to a file SEQUENCE-NAME there, however large, and print its path",
+    )
+    add_json_option(parser, "the whole message as one JSON line; with --to all but the body, and the file")
+    add_client_options(parser, retry_s=60.0)
     parser.set_defaults(run=_run_receive, check=_check_receive)
 
 
@@ -230,19 +189,19 @@ def _check_receive(args: argparse.Namespace) -> str | None:
 
 
 def _add_status(verbs: "Verbs[argparse.ArgumentParser]") -> None:
-    parser = _verb(
+    parser = add_verb(
         verbs,
         "status",
         "shows a node's queues, links, sessions and memory",
         "holdfast status --url amqp://127.0.0.1:5672 --json",
     )
-    _json_option(parser)
-    _client_options(parser, retry_s=0.0)
+    add_json_option(parser)
+    add_client_options(parser, retry_s=0.0)
     parser.set_defaults(run=_run_status)
 
 
 def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
-    group = _verb(
+    group = add_verb(
         verbs,
         "queue",
         "lists, makes, deletes and empties queues",
@@ -264,29 +223,29 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             "holdfast queue skip flights",
         ),
     ):
-        parser = _verb(actions, name, does, example)
+        parser = add_verb(actions, name, does, example)
         if name != "list":
             parser.add_argument("name", metavar="QUEUE")
         if name == "create":
-            parser.add_argument("--bytes-max", type=_BYTES, metavar="BYTES", help="bound of the bodies' bytes")
-            parser.add_argument("--messages-max", type=_COUNT, metavar="N", help="bound of the messages")
+            parser.add_argument("--bytes-max", type=BYTES, metavar="BYTES", help="bound of the bodies' bytes")
+            parser.add_argument("--messages-max", type=COUNT, metavar="N", help="bound of the messages")
             parser.add_argument("--when-full", choices=("block", "refuse"), help="withhold credit (default) or reject")
             parser.add_argument(
                 "--order",
                 choices=("strict", "bounded", "none"),
                 help="of what comes from other nodes (default bounded)",
             )
-            parser.add_argument("--order-wait", type=_SECONDS, metavar="S", help="how long bounded waits (default 30)")
+            parser.add_argument("--order-wait", type=SECONDS, metavar="S", help="how long bounded waits (default 30)")
             parser.add_argument("--memory", action="store_true", help="keep messages in memory alone")
         if name == "skip":
             parser.add_argument("--origin", metavar="UUID", help="of this origin alone (default: all)")
-        _json_option(parser)
-        _client_options(parser, retry_s=0.0)
+        add_json_option(parser)
+        add_client_options(parser, retry_s=0.0)
         parser.set_defaults(run=_run_queue)
 
 
 def _add_subscription(verbs: "Verbs[argparse.ArgumentParser]") -> None:
-    group = _verb(
+    group = add_verb(
         verbs, "subscription", "lists and deletes subscriptions", "holdfast subscription list --queue flights"
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -298,24 +257,24 @@ def _add_subscription(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         ),
         ("delete", "deletes a subscription; what it kept may leave", "holdfast subscription delete audit"),
     ):
-        parser = _verb(actions, name, does, example)
+        parser = add_verb(actions, name, does, example)
         if name == "delete":
             parser.add_argument("name", metavar="NAME")
         parser.add_argument("--queue", metavar="QUEUE", help="of this queue (default: wherever it is)")
-        _json_option(parser)
-        _client_options(parser, retry_s=0.0)
+        add_json_option(parser)
+        add_client_options(parser, retry_s=0.0)
         parser.set_defaults(run=_run_subscription)
 
 
 def _add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
-    group = _verb(
+    group = add_verb(
         verbs,
         "store",
         "checks, compacts, backs up and restores a node's store",
         "holdfast store backup /var/lib/holdfast /backup/monday\nholdfast store check /backup/monday",
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
-    parser = _verb(
+    parser = add_verb(
         actions,
         "check",
         "reads everything in a stopped node's store, or in a backup, and says what is wrong",
@@ -323,7 +282,7 @@ def _add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("data", metavar="DIR", help="the store's directory")
     _store_options(parser)
-    parser = _verb(
+    parser = add_verb(
         actions,
         "compact",
         "writes a stopped node's store anew, so that the disk gets back what is free in it",
@@ -331,7 +290,7 @@ def _add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("data", metavar="DIR", help="the store's directory")
     _store_options(parser)
-    parser = _verb(
+    parser = add_verb(
         actions,
         "backup",
         "copies a store as it is at this moment, while the node runs or not",
@@ -340,7 +299,7 @@ def _add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument("data", metavar="DIR", help="the store's directory")
     parser.add_argument("to", metavar="TO", help="the backup: a directory that is not there yet")
     _store_options(parser)
-    parser = _verb(
+    parser = add_verb(
         actions,
         "restore",
         "makes a store of a backup; it is a new one, with a UUID of its own",
@@ -352,19 +311,19 @@ def _add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
 
 
 def _store_options(parser: argparse.ArgumentParser) -> None:
-    _json_option(parser)
+    add_json_option(parser)
     parser.set_defaults(run=_run_store)
 
 
 def _add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
-    group = _verb(
+    group = add_verb(
         verbs,
         "pipeline",
         "runs the Spark jobs",
         "holdfast pipeline ingest flights --out ./flights.parquet --available-now",
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
-    parser = _verb(
+    parser = add_verb(
         actions,
         "ingest",
         "writes what arrives in a queue to Parquet, each message once",
@@ -376,17 +335,17 @@ def _add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument("--subscription", metavar="NAME", help="name of the subscription that reads")
     parser.add_argument("--checkpoint", metavar="DIR", help="Spark's checkpoint (default: beside the table)")
     parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
-    parser.add_argument("--max-rows", type=_COUNT, metavar="N", help="most rows of one trigger")
-    parser.add_argument("--trigger-s", type=_SECONDS, metavar="S", help="seconds between triggers")
+    parser.add_argument("--max-rows", type=COUNT, metavar="N", help="most rows of one trigger")
+    parser.add_argument("--trigger-s", type=SECONDS, metavar="S", help="seconds between triggers")
     parser.add_argument(
         "--start",
         choices=("first", "next"),
         default="first",
         help="a new subscription starts at what is there (default) or at what comes next",
     )
-    _client_options(parser, retry_s=60.0)
+    add_client_options(parser, retry_s=60.0)
     parser.set_defaults(run=_run_ingest)
-    parser = _verb(
+    parser = add_verb(
         actions,
         "swarm",
         "spreads seeds of the simulator over a Spark cluster, a row of a table each",
@@ -395,7 +354,7 @@ def _add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--scenario", default="swarm", metavar="NAME", help="of `holdfast sim list` (default %(default)s)"
     )
-    parser.add_argument("--seeds", type=_COUNT, default=100, metavar="N", help="how many (default %(default)s)")
+    parser.add_argument("--seeds", type=COUNT, default=100, metavar="N", help="how many (default %(default)s)")
     parser.add_argument("--first-seed", type=int, default=1, metavar="S", help="the first (default %(default)s)")
     parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory, new or empty")
     parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
@@ -403,47 +362,47 @@ def _add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
 
 
 def _add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
-    group = _verb(
+    group = add_verb(
         verbs,
         "sim",
         "runs whole topologies in virtual time, with faults, from a seed",
         "holdfast sim list\nholdfast sim run line-cut --seed 7 --out ./line-cut\nholdfast sim swarm --seeds 100",
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
-    parser = _verb(
+    parser = add_verb(
         actions,
         "run",
         "runs a scenario, and says whether every promise held",
         "holdfast sim run satellite --seed 3 --json\nholdfast sim run ./mine.toml --seed 1 --out ./mine",
     )
     parser.add_argument("scenario", metavar="SCENARIO", help="a name from `holdfast sim list`, or a file.toml")
-    parser.add_argument("--seed", type=_SEED, default=1, metavar="S", help="default %(default)s")
+    parser.add_argument("--seed", type=SEED, default=1, metavar="S", help="default %(default)s")
     _run_options(parser)
-    parser = _verb(
+    parser = add_verb(
         actions,
         "swarm",
         "runs many seeds, each of which draws its topology, workloads and faults",
         "holdfast sim swarm --seeds 200 --first-seed 1000 --jobs 2 --out ./failures",
     )
-    parser.add_argument("--seeds", type=_COUNT, default=100, metavar="N", help="how many (default %(default)s)")
-    parser.add_argument("--first-seed", type=_SEED, default=1, metavar="S", help="default %(default)s")
-    parser.add_argument("--jobs", type=_number(1, 1_024, "a number of processes"), metavar="J", help="at once")
+    parser.add_argument("--seeds", type=COUNT, default=100, metavar="N", help="how many (default %(default)s)")
+    parser.add_argument("--first-seed", type=SEED, default=1, metavar="S", help="default %(default)s")
+    parser.add_argument("--jobs", type=number_of(1, 1_024, "a number of processes"), metavar="J", help="at once")
     parser.add_argument("--out", metavar="DIR", help="report; plan, events and picture of each seed that failed")
     parser.add_argument("--shrink", action="store_true", help="also look for a smaller plan that fails alike")
     parser.add_argument("--canary", metavar="NAME", help=argparse.SUPPRESS)
-    _json_option(parser)
+    add_json_option(parser)
     parser.set_defaults(run=_run_sim)
-    parser = _verb(actions, "list", "lists what `sim run` knows by name", "holdfast sim list")
-    _json_option(parser)
+    parser = add_verb(actions, "list", "lists what `sim run` knows by name", "holdfast sim list")
+    add_json_option(parser)
     parser.set_defaults(run=_run_sim)
-    parser = _verb(
+    parser = add_verb(
         actions,
         "replay",
         "runs a kept plan again",
         "holdfast sim replay ./out/plan.json --seed 7",
     )
     parser.add_argument("file", metavar="FILE.json", help="plan.json of an earlier run's --out")
-    parser.add_argument("--seed", type=_SEED, metavar="S", help="default: the one in the file")
+    parser.add_argument("--seed", type=SEED, metavar="S", help="default: the one in the file")
     _run_options(parser)
 
 
@@ -456,19 +415,19 @@ def _run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="result, event log, timeline and plan go there")
     # For the tests that plant a defect on purpose, to see it found.
     parser.add_argument("--canary", metavar="NAME", help=argparse.SUPPRESS)
-    _json_option(parser)
+    add_json_option(parser)
     parser.set_defaults(run=_run_sim)
 
 
 def _add_demo(verbs: "Verbs[argparse.ArgumentParser]") -> None:
-    parser = _verb(
+    parser = add_verb(
         verbs,
         "demo",
         "shows the whole path on real data, on this machine",
         "holdfast demo --flights 20000 --out ./demo --keep",
     )
     parser.add_argument("--all", action="store_true", help="send every flight")
-    parser.add_argument("--flights", type=_COUNT, default=60_000, metavar="N", help="how many (default %(default)s)")
+    parser.add_argument("--flights", type=COUNT, default=60_000, metavar="N", help="how many (default %(default)s)")
     parser.add_argument("--out", metavar="DIR", help="where numbers and picture go")
     parser.add_argument("--keep", action="store_true", help="keep the nodes' stores and the table")
     parser.set_defaults(run=_run_demo)
@@ -484,12 +443,20 @@ def _run_node(args: argparse.Namespace) -> int:
 
 
 def _run_send(args: argparse.Namespace) -> int:
+    if args.files:
+        from holdfast.client.verbs.files import send_files
+
+        return send_files(args)
     from holdfast.client.verbs.send import send
 
     return send(args)
 
 
 def _run_receive(args: argparse.Namespace) -> int:
+    if args.to is not None:
+        from holdfast.client.verbs.files import receive_files
+
+        return receive_files(args)
     from holdfast.client.verbs.receive import receive
 
     return receive(args)

@@ -240,8 +240,11 @@ class Connection(Bounds):
             self.deadline_sooner = True
         return chunks
 
-    def begin(self) -> Session:
-        """A new session, usable at once. LocalProtocolError if the connection is over or has no channel left."""
+    def begin(self, *, incoming_window: int | None = None) -> Session:
+        """A new session, usable at once; `incoming_window` else of the settings.
+
+        LocalProtocolError if the connection is over or has no channel left.
+        """
         if not self.usable:
             raise LocalProtocolError("the connection is closed or not open yet")
         channel = 0
@@ -250,7 +253,7 @@ class Connection(Bounds):
         remote_max = 65535 if self.remote_open is None else self.remote_open.channel_max
         if channel > min(self.settings.channel_max, remote_max):
             raise LocalProtocolError(f"all {channel} channels are in use")
-        session = Session(self, channel)
+        session = Session(self, channel, incoming_window)
         self._sessions[channel] = session
         self._send_begin(session, None)
         return session
@@ -547,7 +550,7 @@ class Connection(Bounds):
         self.write(
             session.channel,
             Begin(
-                remote_channel, session.next_outgoing_id, self.settings.incoming_window, OUTGOING_WINDOW,
+                remote_channel, session.next_outgoing_id, session.window_in, OUTGOING_WINDOW,
                 self.settings.handle_max,
             ),
         )  # fmt: skip

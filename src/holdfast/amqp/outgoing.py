@@ -15,20 +15,26 @@ if TYPE_CHECKING:
 
 _SERIAL: Final = 0xFFFFFFFF
 
+UNKNOWN_BYTES: Final = 1 << 63
+"""The length of a delivery that is not known before its end: longer than any."""
+
 
 class Outgoing:
-    """Made by `Sender.begin`. `feed` what comes next while `hungry`, `flush` as often as there may be room.
+    """Made by `Sender.begin`. `feed` what comes next while `hungry`, `flush` as often as there may be room; `end` where
+    the length was not known.
 
     `over`: its last frame was written, or the link is gone; the link is free for the next delivery.
     """
 
-    __slots__ = ("_aborted", "_ahead", "_end", "_middle", "delivery_id", "left", "over", "sender")
+    __slots__ = ("_aborted", "_ahead", "_end", "_length_known", "_middle", "delivery_id", "left", "over", "sender")
 
     def __init__(
         self, sender: "Sender", delivery_id: int, head: bytes, length: int, settled: bool, message_format: int
     ) -> None:
+        """`length` UNKNOWN_BYTES: `end` tells where it ends."""
         self.sender = sender
         self.delivery_id = delivery_id
+        self._length_known = length < UNKNOWN_BYTES
         self.left = length
         """Bytes of the delivery that were not fed yet."""
         self.over = False
@@ -60,6 +66,12 @@ class Outgoing:
             raise LocalProtocolError(f"a delivery of the length given has {self.left} bytes left, not {len(data)}")
         self.left -= len(data)
         self._ahead += data
+
+    def end(self) -> None:
+        """Nothing more of it comes. LocalProtocolError before the length that it began with, if one was told."""
+        if self._length_known and self.left:
+            raise LocalProtocolError(f"a delivery of the length given has {self.left} bytes left, not 0")
+        self.left = 0
 
     def flush(self, bytes_max: int) -> int:
         """Writes full frames, and the last, while the window is open; returns the bytes of payload written.

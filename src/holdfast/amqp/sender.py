@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.amqp.events import ConnEvent, CreditChanged
 from holdfast.amqp.fast import RELEASED, TransferForm
 from holdfast.amqp.link import Link, message_size_limit
-from holdfast.amqp.outgoing import Outgoing
+from holdfast.amqp.outgoing import UNKNOWN_BYTES, Outgoing
 from holdfast.amqp.performatives import Attach, Source
 from holdfast.errors import LocalProtocolError
 
@@ -207,16 +207,19 @@ class Sender(Link):
         return contexts
 
     def begin(
-        self, head: bytes, length: int, *, context: Any, settled: bool = False, message_format: int = 0
+        self, head: bytes, length: int | None, *, context: Any, settled: bool = False, message_format: int = 0
     ) -> Outgoing:
         """Begin a delivery of `length` bytes that is sent in parts, of which `head` is the first; see Outgoing.
+        A `length` of None is told by `Outgoing.end`; then nobody looks whether the peer takes so much.
 
         Its outcome comes back with `context`, perhaps before its end. LocalProtocolError where the link is not
         `sendable`, or the peer takes no delivery of that size.
         """
         if not self.sendable:
             raise self._not_now()
-        if self.message_bytes_max is not None and length > self.message_bytes_max:
+        if length is None:
+            length = UNKNOWN_BYTES
+        elif self.message_bytes_max is not None and length > self.message_bytes_max:
             raise LocalProtocolError(f"link {self.name!r} takes {self.message_bytes_max} bytes, not {length}")
         self.credit -= 1
         delivery_id = self._number(context, settled)

@@ -51,7 +51,7 @@ Names = tuple[str, ...] | None
 class Session:
     """One session; `context` is the user's. `channel` is ours, `remote_channel` the peer's (None until its begin)."""
 
-    def __init__(self, connection: "Connection", channel: int) -> None:
+    def __init__(self, connection: "Connection", channel: int, incoming_window: int | None = None) -> None:
         settings = connection.settings
         self.connection = connection
         self._form = connection.form
@@ -72,8 +72,10 @@ class Session:
         self.window_out = 0
         """Transfer frames that the peer takes now (remote-incoming-window)."""
         self.next_incoming_id: int | None = None
-        self.window_in = self._window = settings.incoming_window
-        self._window_low = settings.incoming_window // 2
+        self._window = settings.incoming_window if incoming_window is None else incoming_window
+        self.window_in = self._window
+        self._window_low = self._window // 2
+        self._held = False
         self.run_link: Receiver | None = None
         """The link whose transfers came last, where those like them can be taken at once (runs.py)."""
         self.unsettled_out: dict[int, Sender] = {}
@@ -162,6 +164,14 @@ class Session:
             self.end_sent = True
             self.stop_links()
             self.connection.write(self.channel, End(error))
+
+    def hold_window(self, held: bool) -> None:
+        """While `held`, the peer may send what is left of our window and no more: it stands still, and nothing else
+        of the connection does. Let go, the window is open again.
+        """
+        self._held = held
+        if not held and self.window_in <= self._window_low and self.usable:
+            self._open_window()
 
     # ---------------------------------------------------------------------------------------- for its links
 
@@ -377,18 +387,16 @@ class Session:
             if link is None:
                 raise SessionFault(self, conditions.UNATTACHED_HANDLE, f"transfer for handle {parsed[0]}")
             raise SessionFault(self, conditions.NOT_ALLOWED, "a transfer came against the link's direction")
-        if window <= self._window_low:
-            self.window_in = self._window
-            self._write_session_flow()
+        if window <= self._window_low and not self._held:
+            self._open_window()
         link.on_transfer(parsed, buf, end, events)
 
     def took(self, count: int) -> None:
         """That many transfer frames came, within the window."""
         self.next_incoming_id = (self.next_incoming_id + count) & _SERIAL  # type: ignore[operator]  # set by the begin
         self.window_in -= count
-        if self.window_in <= self._window_low:
-            self.window_in = self._window
-            self._write_session_flow()
+        if self.window_in <= self._window_low and not self._held:
+            self._open_window()
 
     def on_disposition(self, parsed: fast.ParsedDisposition, events: list[ConnEvent]) -> None:
         """A disposition: of our deliveries if the peer speaks as receiver, else of its own."""
@@ -514,6 +522,10 @@ class Session:
         for link in self._live:
             link._stop()
         self.backlog.clear()
+
+    def _open_window(self) -> None:
+        self.window_in = self._window
+        self._write_session_flow()
 
     def _write_session_flow(self) -> None:
         self.write(Flow(self.next_incoming_id, self.window_in, self.next_outgoing_id, OUTGOING_WINDOW))

@@ -9,10 +9,12 @@ from holdfast.client.connection import Connection
 from holdfast.client.delivery import Delivery
 from holdfast.client.errors import (
     AuthenticationFailed,
+    BodyGone,
     ClientError,
     ClientFull,
     ConnectionEnded,
     ConnectionFailed,
+    DeliveryBroken,
     LinkError,
     LinkStolen,
     ManagementError,
@@ -20,6 +22,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.opening import connect
 from holdfast.client.outcomes import Accepted, Modified, Outcome, Rejected, Released, Spooled
+from holdfast.client.parts_receiver import DeliveryInParts, PartsReceiver
 from holdfast.client.receiver import Lease, Receiver
 from holdfast.client.sender import Sender
 from holdfast.client.spool import Spool
@@ -28,12 +31,15 @@ from holdfast.client.url import Url, parse_url
 __all__ = [
     "Accepted",
     "AuthenticationFailed",
+    "BodyGone",
     "ClientError",
     "ClientFull",
     "Connection",
     "ConnectionEnded",
     "ConnectionFailed",
     "Delivery",
+    "DeliveryBroken",
+    "DeliveryInParts",
     "Header",
     "Lease",
     "LinkError",
@@ -42,6 +48,7 @@ __all__ = [
     "Message",
     "Modified",
     "Outcome",
+    "PartsReceiver",
     "ProducerConflict",
     "Properties",
     "Receiver",

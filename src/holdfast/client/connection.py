@@ -19,6 +19,8 @@ from holdfast.amqp.events import (
     ConnEvent,
     CreditChanged,
     Delivery,
+    DeliveryAborted,
+    DeliveryPart,
     LinkAttached,
     LinkDetached,
     Opened,
@@ -34,6 +36,7 @@ from holdfast.client.backoff import Backoff
 from holdfast.client.errors import AuthenticationFailed, ConnectionEnded, ConnectionFailed
 from holdfast.client.link import ClientLink
 from holdfast.client.management import Management
+from holdfast.client.parts_receiver import OVER, PartsReceiver
 from holdfast.client.receiver import Lease, Receiver
 from holdfast.client.sender import WHEN_FULL, Sender, WhenFull
 from holdfast.client.spool import Spool
@@ -188,29 +191,61 @@ class Connection:
         the last. `lease`: read a range of a taken subscription. `resume_s`: seconds that the node keeps what this
         receiver holds for it after a break, and from everybody else. Raises as `sender` does.
         """
-        if credit < 1:
-            raise ConfigError(f"credit: found {credit}, accepted is at least 1")
         if not resume_s >= 0:
             raise ConfigError(f"resume_s: found {resume_s}, accepted is at least 0")
-        if subscription is not None and (browse or start_sequence is not None or end_sequence is not None):
-            raise ConfigError(f"subscription {subscription!r}: found with browse or a range, accepted is alone")
-        self._check()
-        receiver = Receiver(
-            self,
-            address,
-            credit=credit,
-            count_max=count_max,
-            copy=browse or start_sequence is not None or end_sequence is not None,
-            subscription=subscription,
-            start_sequence=start_sequence,
-            end_sequence=end_sequence,
-            lease=lease,
-            name=name or self._fresh_name(),
-            resume_s=resume_s,
-        )
+        terms = self._terms(credit, count_max, browse, subscription, start_sequence, end_sequence, lease, name)
+        receiver = Receiver(self, address, **terms, resume_s=resume_s)
         self._add(receiver)
         await self._ready(receiver)
         return receiver
+
+    async def parts_receiver(
+        self,
+        address: str,
+        *,
+        credit: int = 200,
+        count_max: int | None = None,
+        browse: bool = False,
+        subscription: str | None = None,
+        start_sequence: int | None = None,
+        end_sequence: int | None = None,
+        lease: Lease | None = None,
+        name: str | None = None,
+    ) -> PartsReceiver:
+        """As `receiver`, for messages of any size: each is handed out when its body begins, which is read in parts."""
+        terms = self._terms(credit, count_max, browse, subscription, start_sequence, end_sequence, lease, name)
+        receiver = PartsReceiver(self, address, **terms)
+        self._add(receiver)
+        await self._ready(receiver)
+        return receiver
+
+    def _terms(
+        self,
+        credit: int,
+        count_max: int | None,
+        browse: bool,
+        subscription: str | None,
+        start_sequence: int | None,
+        end_sequence: int | None,
+        lease: Lease | None,
+        name: str | None,
+    ) -> dict[str, Any]:
+        """What both kinds of receivers are made of, checked."""
+        if credit < 1:
+            raise ConfigError(f"credit: found {credit}, accepted is at least 1")
+        if subscription is not None and (browse or start_sequence is not None or end_sequence is not None):
+            raise ConfigError(f"subscription {subscription!r}: found with browse or a range, accepted is alone")
+        self._check()
+        return {
+            "credit": credit,
+            "count_max": count_max,
+            "copy": browse or start_sequence is not None or end_sequence is not None,
+            "subscription": subscription,
+            "start_sequence": start_sequence,
+            "end_sequence": end_sequence,
+            "lease": lease,
+            "name": name or self._fresh_name(),
+        }
 
     async def manage(
         self,
@@ -289,10 +324,14 @@ class Connection:
         for event in events:
             if isinstance(event, Delivery):
                 event.link.context.delivery(event)
+            elif isinstance(event, DeliveryPart):
+                event.link.context.delivery_part(event)
             elif isinstance(event, Outcomes):
                 event.link.context.outcomes(event)
             elif isinstance(event, CreditChanged):
                 event.link.context.credit_changed(event.link)
+            elif isinstance(event, DeliveryAborted):
+                event.link.context.delivery_aborted(event)
             elif isinstance(event, ResumeAborted):
                 event.link.context.resume_aborted(event)
             elif isinstance(event, LinkAttached):
@@ -302,6 +341,8 @@ class Connection:
             elif isinstance(event, Opened):
                 self._settings = replace(self._settings, peer_frame_size=event.open.max_frame_size)
                 self._on_opened()
+            elif isinstance(event, SessionEnded) and event.session.context is OVER:
+                pass  # a receiver's own, at its end
             elif isinstance(event, SessionEnded):
                 self._ending(event.error, "the node ended the session")
                 wire.engine.close()

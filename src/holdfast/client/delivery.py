@@ -52,6 +52,11 @@ class Delivery:
         self.settled = event.settled
         self._message: Message | None = None
 
+    @property
+    def whole(self) -> bool:
+        """All of it came."""
+        return True
+
     def __repr__(self) -> str:
         return f"<Delivery sequence {self.sequence}, {len(self.payload)} bytes>"
 

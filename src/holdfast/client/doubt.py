@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 
 from holdfast.client import payload
+from holdfast.client.bodies import Body
 from holdfast.client.outcomes import Outcome
 
 OnOutcome = Callable[[int | None, Outcome], None]
@@ -16,7 +17,7 @@ OnOutcome = Callable[[int | None, Outcome], None]
 class Doubt:
     """One message of which we do not know whether the node has it."""
 
-    __slots__ = ("cut", "future", "key", "local", "number", "on_outcome", "size")
+    __slots__ = ("body", "cut", "future", "key", "local", "number", "on_outcome", "size")
 
     def __init__(
         self,
@@ -25,12 +26,15 @@ class Doubt:
         number: int | None,
         future: "asyncio.Future[Outcome] | None",
         on_outcome: OnOutcome | None,
+        body: Body | None = None,
     ) -> None:
         self.key = key
         self.cut = cut
         self.number = number
         self.future = future
         self.on_outcome = on_outcome
+        self.body = body
+        """What follows `cut`, where the message is sent in parts."""
         self.local = 0
         self.size = 0
 

@@ -43,6 +43,14 @@ class ClientFull(ClientError):
     """As much is in doubt or spooled as was allowed."""
 
 
+class BodyGone(ClientError):
+    """A body that can be read once only was under way when the connection broke; the node does not have it."""
+
+
+class DeliveryBroken(ClientError):
+    """The connection broke in the middle of a message: the rest does not come, the node offers it anew."""
+
+
 class ManagementError(ClientError):
     """The node answered a `$management` request with a status other than 2xx: `code` and `description`."""
 

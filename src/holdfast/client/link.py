@@ -8,7 +8,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp import conditions
-from holdfast.amqp.events import Delivery, LinkDetached, Outcomes, ResumeAborted
+from holdfast.amqp.events import Delivery, DeliveryAborted, DeliveryPart, LinkDetached, Outcomes, ResumeAborted
 from holdfast.amqp.link import Link as EngineLink
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.session import Session
@@ -79,6 +79,12 @@ class ClientLink:
 
     def delivery(self, event: Delivery) -> None:
         """A message came."""
+
+    def delivery_part(self, event: DeliveryPart) -> None:
+        """A part of a message came; asked for with `stream_bytes` of the engine's link."""
+
+    def delivery_aborted(self, event: DeliveryAborted) -> None:
+        """The node gave up a message of which parts came."""
 
     def resume_aborted(self, event: ResumeAborted) -> None:
         """The node cannot go on with a delivery of an earlier link."""

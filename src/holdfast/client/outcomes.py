@@ -6,7 +6,7 @@ Rules of this file: frozen values; `from_state` is the one place that reads the 
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.amqp import performatives
+from holdfast.amqp import conditions, performatives
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,11 @@ Outcome = Accepted | Rejected | Released | Modified | Spooled
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
+
+
+def too_large(bytes_max: int) -> Rejected:
+    """What becomes of a message that is larger than the node takes: it is not sent, for it would cost the link."""
+    return Rejected(conditions.MESSAGE_SIZE_EXCEEDED, f"the node takes at most {bytes_max} bytes in a message")
 
 
 def from_state(state: object) -> Outcome:

@@ -74,6 +74,8 @@ class Receiver(ClientLink):
         self._next_sequence = start_sequence
         self._end_sequence = end_sequence
         self._lease = lease
+        self._message_bytes_max: int | None = None
+        """None: the connection's."""
         self._link: EngineReceiver | None = None
         self._again = False
         self._buffer: deque[Delivery] = deque()
@@ -142,7 +144,7 @@ class Receiver(ClientLink):
             except TimeoutError:
                 pass
         for delivery in self._buffer:
-            if not delivery.settled and delivery.link is self._link:
+            if not delivery.settled and delivery.link is self._link and delivery.whole:
                 self._settle_later(delivery.delivery_id, RELEASED)
         self._buffer.clear()
         self._closing = True
@@ -168,6 +170,7 @@ class Receiver(ClientLink):
             self._source(),
             Target(address=self._name),
             snd_settle_mode=1 if self._copy else 0,
+            max_message_size=self._message_bytes_max,
             unsettled=None if self._resume is None else self._resume.map(_payload_of),
         )
         link.context = self
@@ -353,7 +356,7 @@ class Receiver(ClientLink):
                 self._resume.granting(link)
             link.grant(credit)
 
-    def _known(self, event: events.Delivery, sequence: int, enqueued_ms: int) -> bool:
+    def _known(self, event: "events.Delivery | Delivery", sequence: int, enqueued_ms: int) -> bool:
         """Whether the user has seen this one over an earlier connection; deals with it if so."""
         held = self._held.get(sequence)
         if held is not None and held.enqueued_ms == enqueued_ms:

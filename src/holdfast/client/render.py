@@ -37,9 +37,15 @@ def plain(value: Any) -> Any:
 def as_json(delivery: Delivery) -> str:
     """One line: the whole message (the operator's contract, `receive --json`)."""
     message = delivery.message
+    told = {**fields(delivery, message), **_body(message)}
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def fields(delivery: Delivery, message: Message) -> dict[str, Any]:
+    """What is told of a message beside its body."""
     properties = message.properties
     annotations = message.message_annotations or {}
-    told: dict[str, Any] = {
+    return {
         "sequence": delivery.sequence or None,
         "message_id": plain(properties.message_id) if properties else None,
         "to": plain(properties.to) if properties else None,
@@ -51,8 +57,6 @@ def as_json(delivery: Delivery) -> str:
         "properties": plain(message.application_properties or {}),
         "annotations": {str(key): plain(value) for key, value in annotations.items()},
     }
-    told.update(_body(message))
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 def body_bytes(message: Message) -> bytes:

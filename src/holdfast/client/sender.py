@@ -12,21 +12,24 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from holdfast.amqp import conditions, performatives
+from holdfast.amqp import performatives
 from holdfast.amqp.events import Outcomes
 from holdfast.amqp.link import Link as EngineLink
 from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Source, Target
+from holdfast.amqp.performatives import Header, Source, Target
 from holdfast.amqp.resuming import Act, content
 from holdfast.amqp.sender import Sender as EngineSender
 from holdfast.amqp.session import Session
+from holdfast.amqp.types import MISSING as NO_VALUE
 from holdfast.amqp.types import Symbol, Uint
 from holdfast.broker.ranges import RangeSet
 from holdfast.client import payload
+from holdfast.client.bodies import Body, Parts
 from holdfast.client.doubt import Doubt, OnOutcome, number_of
 from holdfast.client.errors import ClientFull, ProducerConflict
 from holdfast.client.link import ClientLink
-from holdfast.client.outcomes import ACCEPTED, Accepted, Outcome, Rejected, Spooled, from_state
+from holdfast.client.outcomes import ACCEPTED, Accepted, Outcome, Rejected, Spooled, from_state, too_large
+from holdfast.client.outflow import Outflow
 from holdfast.client.resume import TAG_OFFSET, SendingState, timeout_s
 from holdfast.client.spool import Spool, SpoolFile
 from holdfast.client.syncing import Syncing
@@ -84,6 +87,8 @@ class Sender(ClientLink):
         self._abandoned = False
         self._room_waiters: deque[asyncio.Future[None]] = deque()
         self._drain_waiters: list[asyncio.Future[None]] = []
+        self._outflow: Outflow | None = None
+        """The body that is being sent in parts."""
         self._spool: SpoolFile | None = None
         self._syncing: Syncing | None = None
         if isinstance(when_full, Spool):
@@ -135,6 +140,32 @@ class Sender(ClientLink):
         self._take(message, number, None, on_outcome)
         if self._syncing is not None and not self._syncing.interval_s:
             await self._syncing.done()
+
+    async def send_parts(
+        self,
+        body: Parts,
+        *,
+        message: Message | None = None,
+        size: int | None = None,
+        number: int | None = None,
+    ) -> Outcome:
+        """Sends one message whose body is read as it goes out, and waits for its outcome; memory holds a part of it.
+
+        `body`: a file's path, bytes from an iterable or asynchronous iterable, or a function that returns one of
+        these. What a path or a function gives is read anew after a break; an iterator's end is BodyGone then.
+        `message`: all but the body. `size`: the body's bytes, if they are known beforehand (a file's are): then it is
+        one data section. What reading `body` raises is raised here, and nothing is sent.
+        """
+        if self._spool is not None:
+            raise ConfigError(f"{self._what}: found a body in parts and a Spool, accepted is one of them")
+        if message is not None and (message.data, message.sequences, message.value) != (None, None, NO_VALUE):
+            raise ConfigError(f"{self._what}: found a message with a body and one in parts, accepted is one of them")
+        source = Body(body, size)
+        if self.failure is not None or len(self._doubt) >= self._in_doubt_max:
+            await self._room()
+        future: asyncio.Future[Outcome] = self._loop.create_future()
+        self._take(message or Message(header=Header(durable=True)), number, future, None, source)
+        return await future
 
     async def drain(self) -> None:
         """Returns once nothing is in doubt (nor in the spool); raises what ended the link before."""
@@ -205,8 +236,7 @@ class Sender(ClientLink):
         super().lost()
         if self._link is not None and self._resume is not None:
             self._resume.suspend(self._link)
-        self._link = None
-        self._may_send = False
+        self._unlinked()
 
     def detached(self, event: Any) -> None:
         link = self._link
@@ -217,13 +247,19 @@ class Sender(ClientLink):
             resume.suspend(link)
             if event.closed:
                 resume.forget()
-        self._link = None
-        self._may_send = False
+        self._unlinked()
         if resume is not None and resume.again and self._gone is None:
             resume.again = False
             self._connection.attach_again(self)
         else:
             super().detached(event)
+
+    def _unlinked(self) -> None:
+        self._link = None
+        self._may_send = False
+        if self._outflow is not None:
+            self._outflow.stop()
+            self._outflow = None
 
     def credit_changed(self, link: EngineLink) -> None:
         self.touch()
@@ -281,6 +317,9 @@ class Sender(ClientLink):
             step, entry = resume.steps.popleft()
             if step.act is Act.SETTLE:
                 link.resume(step.tag, context=entry, state=step.state, settled=True)
+            elif entry.body is not None:  # in parts it goes from its beginning, as a delivery of its own
+                link.resume(step.tag, context=entry, state=None, aborted=True)
+                self._unsent.appendleft(entry)
             else:
                 payload, state = content(step.state, b"".join(entry.cut.parts(None)))
                 link.resume(step.tag, payload, context=entry, state=state)
@@ -294,6 +333,7 @@ class Sender(ClientLink):
         number: int | None,
         future: "asyncio.Future[Outcome] | None",
         on_outcome: OnOutcome | None,
+        body: Body | None = None,
     ) -> None:
         if number is not None:
             self._check_number(number)
@@ -311,7 +351,7 @@ class Sender(ClientLink):
                 if future is not None:
                     future.set_result(ACCEPTED)
                 return
-        self._enter(Doubt(self._next_key, cut, number, future, on_outcome))
+        self._enter(Doubt(self._next_key, cut, number, future, on_outcome, body))
 
     def _enter(self, entry: Doubt) -> None:
         self._next_key = entry.key + 1
@@ -389,16 +429,41 @@ class Sender(ClientLink):
         if self._resume is not None and (self._resume.steps or link.resumes_only):
             self._go_on(link, self._resume)
         unsent, size_max = self._unsent, self._size_max
+        if self._outflow is not None and self._outflow.went_on():
+            self._outflow = None
         while unsent and link.sendable:
             entry = unsent.popleft()
+            if entry.body is not None:
+                self._begin(link, entry, entry.body)
+                continue
             parts = entry.cut.parts(entry.number)
             if size_max is not None and sum(map(len, parts)) > size_max:
-                text = f"the node takes at most {size_max} bytes in a message"
-                self._decided([entry], Rejected(conditions.MESSAGE_SIZE_EXCEEDED, text))
+                self._decided([entry], too_large(size_max))
                 continue
             link.send(parts, context=entry)
         if link.drain and not unsent:
             link.drained()
+
+    def _begin(self, link: EngineSender, entry: Doubt, body: Body) -> None:
+        head, size_max = b"".join(entry.cut.parts(entry.number)), self._size_max
+        length = body.length(len(head))
+        if size_max is not None and length is not None and length > size_max:
+            self._decided([entry], too_large(size_max))
+            return
+        self._outflow = Outflow(self, entry, body, link.begin(head, length, context=entry), len(head), size_max)
+
+    def is_in_doubt(self, entry: Doubt) -> bool:
+        """For an Outflow: nothing is decided about the message yet."""
+        return entry.key in self._doubt
+
+    def body_ended(self, entry: Doubt, end: Exception | Outcome) -> None:
+        """An Outflow gave the message up: what its body raised, or why it does not go on."""
+        if not isinstance(end, Exception):
+            self._decided([entry], end)
+        elif self._doubt.pop(entry.key, None) is not None:
+            if entry.future is not None and not entry.future.done():
+                entry.future.set_exception(end)
+            self._wake()
 
     def _decided(self, entries: Iterable[Doubt], outcome: Outcome) -> None:
         doubt, spool, count = self._doubt, self._spool, 0

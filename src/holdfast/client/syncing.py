@@ -13,9 +13,8 @@ from holdfast.errors import StorageError
 class Holder(Protocol):
     """Whose spool it is."""
 
-    @property
-    def failure(self) -> Exception | None:
-        """What ended it."""
+    def is_over(self) -> bool:
+        """It failed or was closed."""
 
     def fail(self, error: Exception) -> None:
         """The disk refused."""
@@ -50,7 +49,7 @@ class Syncing:
         spool = self._spool
         while spool.syncing and self._task is not None:
             await asyncio.shield(self._task)
-        if not spool.dirty or self._holder.failure is not None:
+        if not spool.dirty or self._holder.is_over():
             return
         spool.syncing = True
         self._task = self._loop.create_task(asyncio.to_thread(spool.sync))
@@ -59,7 +58,7 @@ class Syncing:
         except StorageError as error:
             self._holder.fail(error)
             raise
-        if self._holder.failure is not None:
+        if self._holder.is_over():
             spool.close()
 
     def _start(self) -> None:

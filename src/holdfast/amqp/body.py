@@ -1,0 +1,159 @@
+"""A message that is read as its bytes come: what stands before its body, then the body, piece by piece. AMQP 1.0 §3.2.
+
+Rules of this file: memory holds the head, at most HEAD_BYTES_MAX, and of the body nothing: what is fed comes out. A
+body is bytes where it is data sections, or one value that is binary or text; another kind is refused.
+"""
+
+from typing import Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.message import SECTIONS_MAX, Message
+from holdfast.errors import RemoteProtocolError
+from holdfast.units import MIB
+
+HEAD_BYTES_MAX: Final = MIB
+"""Header, annotations and properties together; a footer likewise."""
+
+_HEADER, _DATA, _VALUE, _FOOTER = 0x70, 0x75, 0x77, 0x78
+_SIZES: Final = {0x45: (0, 0), 0xC0: (1, 1), 0xC1: (1, 1), 0xD0: (4, 4), 0xD1: (4, 4)}
+_BINARY: Final = {0xA0: 1, 0xB0: 4}
+_TEXT: Final = {0xA1: 1, 0xB1: 4}
+_NAMES: Final = {
+    b"amqp:header:list": 0x70, b"amqp:delivery-annotations:map": 0x71, b"amqp:message-annotations:map": 0x72,
+    b"amqp:properties:list": 0x73, b"amqp:application-properties:map": 0x74, b"amqp:data:binary": 0x75,
+    b"amqp:amqp-sequence:list": 0x76, b"amqp:amqp-value:*": 0x77, b"amqp:footer:map": 0x78,
+}  # fmt: skip
+
+
+class _Incomplete(Exception):
+    """The next bytes will tell."""
+
+
+def _malformed(text: str) -> RemoteProtocolError:
+    return RemoteProtocolError(conditions.DECODE_ERROR, text)
+
+
+class BodyReader:
+    """One message. `feed` what comes, `end` after the last; `head` is the message without body and footer."""
+
+    def __init__(self) -> None:
+        self.head: Message | None = None
+        """None until the body begins, or the message ends."""
+        self.head_bytes = b""
+        """Those sections as they came."""
+        self._pending = bytearray()
+        self._left = 0
+        """Bytes of the body's section that are still to come."""
+        self._before = _HEADER - 1
+        self._sections = 0
+        self._at = 0
+        """In `_pending`: behind the last section of the head that is whole."""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The pieces of the body in `data`. RemoteProtocolError (decode-error, not-implemented) for what is none."""
+        if self._left >= len(data) and not self._pending:
+            self._left -= len(data)
+            return [data] if data else []
+        self._pending += data
+        pieces: list[bytes] = []
+        try:
+            while self._pending:
+                if self._left:
+                    piece = bytes(self._pending[: self._left])
+                    del self._pending[: len(piece)]
+                    self._left -= len(piece)
+                    pieces.append(piece)
+                else:
+                    self._next_section()
+        except _Incomplete:
+            if len(self._pending) > HEAD_BYTES_MAX:
+                text = f"the sections beside the body: accepted are {HEAD_BYTES_MAX} bytes"
+                raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text) from None
+        return pieces
+
+    def end(self) -> None:
+        """That was all. RemoteProtocolError in the middle of a section."""
+        if self._left or self._at < len(self._pending):
+            raise _malformed("the message ends in the middle of a section")
+        if self.head is None:
+            self._begin_body()
+
+    def _next_section(self) -> None:
+        """Takes the next section's start off `_pending`; one of the head stays, until the body begins."""
+        code, at = self._descriptor(self._at)
+        constructor = self._byte(at)
+        if self._sections >= SECTIONS_MAX:
+            raise _malformed(f"more than {SECTIONS_MAX} sections")
+        repeated = code == self._before == _DATA
+        if not (repeated or code > self._before) or (self._before == _DATA < code < _FOOTER):
+            raise _malformed("the sections of the message are out of order")
+        if code < _DATA or code == _FOOTER:
+            if constructor not in _SIZES:
+                raise _malformed("a section beside the body is neither list nor map")
+            width, _ = _SIZES[constructor]
+            end = at + 1 + width + self._size(at + 1, width)
+            if end > len(self._pending):
+                raise _Incomplete
+            if code == _FOOTER:
+                end -= self._at
+                self._begin_body()
+                del self._pending[:end]
+            else:
+                self._at = end
+        else:
+            width = _BINARY.get(constructor, 0)
+            if code == _VALUE and not width:
+                width = _TEXT.get(constructor, 0)
+            if not width:
+                if code == _DATA:
+                    raise _malformed("a data section is no binary")
+                text = "a body in parts: accepted are data sections, or a value that is binary or text"
+                raise RemoteProtocolError(conditions.NOT_IMPLEMENTED, text)
+            size = self._size(at + 1, width)
+            start = at + 1 + width - self._at
+            self._begin_body()
+            del self._pending[:start]
+            self._left = size
+        self._sections += 1
+        self._before = code
+
+    def _begin_body(self) -> None:
+        if self.head is None:
+            self.head_bytes = bytes(self._pending[: self._at])
+            self.head = Message.decode(self.head_bytes)
+            del self._pending[: self._at]
+            self._at = 0
+
+    def _descriptor(self, at: int) -> tuple[int, int]:
+        """(section code, offset of its value's constructor)."""
+        if self._byte(at) != 0:
+            raise _malformed("a section of the message begins with no descriptor")
+        form = self._byte(at + 1)
+        if form == 0x53:
+            code, end = self._byte(at + 2), at + 3
+        elif form == 0x80:
+            code, end = self._size(at + 2, 8), at + 10
+        elif form in (0xA3, 0xB3):
+            width = 1 if form == 0xA3 else 4
+            size = self._size(at + 2, width)
+            if size > 64:
+                raise _malformed("a section of the message has no descriptor of one")
+            end = at + 2 + width + size
+            if end > len(self._pending):
+                raise _Incomplete
+            code = _NAMES.get(bytes(self._pending[end - size : end]), 0)
+        else:
+            code, end = 0, 0
+        if not _HEADER <= code <= _FOOTER:
+            raise _malformed("a section of the message has no descriptor of one")
+        return code, end
+
+    def _byte(self, at: int) -> int:
+        if at >= len(self._pending):
+            raise _Incomplete
+        return self._pending[at]
+
+    def _size(self, at: int, width: int) -> int:
+        if at + width > len(self._pending):
+            raise _Incomplete
+        return int.from_bytes(self._pending[at : at + width], "big")

@@ -1,0 +1,98 @@
+"""What the verbs of the command line have in common: kinds of values, options of clients.
+
+Rules of this file: argparse alone; each kind says what it found and what is accepted. No verb is named.
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import Final
+
+DEFAULT_URL: Final = "amqp://127.0.0.1:5672"
+
+Verbs = argparse._SubParsersAction  # the type that add_subparsers returns has no public name
+
+
+def number_of(low: float, high: float, what: str, kind: type = int) -> Callable[[str], float]:
+    """An argparse type: a number within [low, high], in the unit that `what` names."""
+
+    def parse(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not low <= value <= high:
+            least = f"at least {low:g}" if high > 1e15 else f"{low:g} to {high:g}"
+            raise argparse.ArgumentTypeError(f"found {text!r}, accepted is {what}, {least}")
+        return float(value) if kind is float else int(value)
+
+    return parse
+
+
+COUNT: Final = number_of(1, 1 << 62, "a whole number")
+SEQUENCE: Final = number_of(1, (1 << 64) - 1, "a sequence")
+BYTES: Final = number_of(1, 1 << 62, "a number of bytes")
+SEED: Final = number_of(0, (1 << 63) - 1, "a seed")
+SECONDS: Final = number_of(0, 1e9, "seconds", float)
+SIZE: Final = number_of(0, 64 * 1024 * 1024, "a number of bytes")
+
+
+def positive_seconds(text: str) -> float:
+    value = SECONDS(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is seconds, above 0")
+    return value
+
+
+def messages_a_second(text: str) -> float:
+    value = number_of(0, 1e9, "messages a second, above 0", float)(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is messages a second, above 0")
+    return value
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is KEY=VALUE")
+    return key, value
+
+
+def host_and_port(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is HOST:PORT, port 0 to 65535")
+    return text
+
+
+def add_verb(verbs: "Verbs[argparse.ArgumentParser]", name: str, does: str, example: str) -> argparse.ArgumentParser:
+    return verbs.add_parser(
+        name,
+        help=does,
+        description=does[0].upper() + does[1:] + ".",
+        epilog="example:\n" + "\n".join(f"  {line}" for line in example.splitlines()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def add_client_options(parser: argparse.ArgumentParser, *, retry_s: float) -> None:
+    parser.add_argument(
+        "--url",
+        default=DEFAULT_URL,
+        metavar="URL",
+        help="the node, amqp://user:password@host:port or amqps://… (default %(default)s); a user without "
+        "a password is asked for it",
+    )
+    parser.add_argument("--password-file", metavar="FILE", help="the password is this file's first line")
+    parser.add_argument("--ca-file", metavar="FILE", help="amqps: who may have signed the node's certificate (PEM)")
+    parser.add_argument(
+        "--retry",
+        type=SECONDS,
+        default=retry_s,
+        metavar="S",
+        help="seconds without a connection until it gives up (default %(default)g)",
+    )
+
+
+def add_json_option(parser: argparse.ArgumentParser, what: str = "the answer as JSON") -> None:
+    parser.add_argument("--json", action="store_true", help=what)

@@ -1,0 +1,237 @@
+"""`holdfast send --file` and `holdfast receive --to`: a file is a message, of any size, and memory holds a part of it.
+
+Rules of this file: a file that is received is whole under its name, and on the disk, before its message is accepted;
+its name begins with the message's sequence, so that a message which comes again overwrites what it was. What a peer
+says of a name is used where it is a plain one, and never leads out of the directory.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import sys
+import time
+import uuid
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Header, Properties
+from holdfast.client.connection import Connection
+from holdfast.client.errors import DeliveryBroken
+from holdfast.client.outcomes import Accepted, Outcome, Rejected
+from holdfast.client.parts_receiver import DeliveryInParts, PartsReceiver
+from holdfast.client.render import fields
+from holdfast.client.sender import Sender
+from holdfast.client.verbs.running import Progress, complain, connect_as, in_thread, place_of, run
+from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError
+
+FILE_NAME: Final = "file-name"
+"""The application property that holds a file's name."""
+
+FILE_TYPE: Final = "application/octet-stream"
+CREDIT: Final = 20
+AGAIN_S: Final = 0.2
+"""How long after the node released a file it is offered again."""
+
+_PLAIN: Final = re.compile(r"[\w][\w.,+=@ -]{0,127}", re.ASCII)
+
+
+def send_files(args: argparse.Namespace) -> int:
+    """`holdfast send --file PATH …`: 0 if every file was accepted."""
+    for path in args.files:
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}, accepted is a file that can be read") from None
+    return run(partial(_SendFiles(args).run))
+
+
+def receive_files(args: argparse.Namespace) -> int:
+    """`holdfast receive --to DIRECTORY`: 1 if `--count` was not reached."""
+    directory = Path(args.to)
+    if not directory.is_dir():
+        raise ConfigError(f"{directory}: found no directory, accepted is one that is there")
+    return run(partial(_ReceiveFiles(args, directory).run))
+
+
+class _SendFiles:
+    """One `holdfast send --file`."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._sent = 0
+        self._rejected = 0
+        self._run_id = uuid.uuid4().hex[:12]
+        self._started = time.monotonic()
+
+    async def run(self) -> int:
+        place = place_of(self._args)
+        sender: Sender | None = None
+        code = 0
+        self._started = time.monotonic()
+        try:
+            async with await connect_as(self._args, place) as connection:
+                sender = await connection.sender(self._args.address, producer=self._args.producer)
+                for index, path in enumerate(self._args.files, 1):
+                    await self._send(sender, index, Path(path))
+        except HoldfastError as error:
+            complain(self._args, error)
+            code = 2 if isinstance(error, ConfigError) else 1
+        finally:
+            accepted = 0 if sender is None else sender.accepted
+            self._summary(accepted)
+        return code or (1 if accepted < self._sent else 0)
+
+    async def _send(self, sender: Sender, index: int, path: Path) -> None:
+        message = self._message(path, index)
+        self._sent += 1
+        since = time.monotonic()
+        number = index if self._args.resume else None
+        while True:
+            outcome: Outcome = await sender.send_parts(path, message=message, number=number)
+            if isinstance(outcome, Accepted):
+                return
+            if isinstance(outcome, Rejected) or time.monotonic() - since >= self._args.retry:
+                break
+            if number is None and self._args.producer is not None:
+                number = sender.next_number - 1  # its own, again
+            await asyncio.sleep(AGAIN_S)
+        self._rejected += 1
+        reason = f"{outcome.condition} {outcome.description}" if isinstance(outcome, Rejected) else "not taken"
+        print(f"holdfast send: rejected: {path}: {reason.rstrip()}", file=sys.stderr)
+
+    def _message(self, path: Path, index: int) -> Message:
+        args = self._args
+        return Message(
+            header=Header(
+                durable=True,
+                priority=4 if args.priority is None else args.priority,
+                ttl=None if args.ttl is None else max(1, round(args.ttl * 1000)),
+            ),
+            properties=Properties(
+                message_id=f"{self._run_id}-{index}",
+                subject=args.subject,
+                content_type=FILE_TYPE,
+                creation_time=int(time.time() * 1000),
+            ),
+            application_properties={FILE_NAME: path.name, **dict(args.property)},
+        )
+
+    def _summary(self, accepted: int) -> None:
+        told = {
+            "sent": self._sent,
+            "accepted": accepted,
+            "rejected": self._rejected,
+            "seconds": round(time.monotonic() - self._started, 3),
+        }
+        print(json.dumps(told), file=sys.stderr)
+
+
+class _ReceiveFiles:
+    """One `holdfast receive --to`."""
+
+    def __init__(self, args: argparse.Namespace, directory: Path) -> None:
+        self._args = args
+        self._directory = directory
+        self._received = 0
+        self._progress = Progress()
+        self._started = time.monotonic()
+
+    async def run(self) -> int:
+        place = place_of(self._args)
+        receiver: PartsReceiver | None = None
+        code = 0
+        self._started = time.monotonic()
+        try:
+            connection = await connect_as(self._args, place)
+            try:
+                receiver = await self._receiver(connection)
+                await self._save_all(receiver)
+            finally:
+                await connection.close()
+        except ConfigError:
+            raise
+        except HoldfastError as error:
+            complain(self._args, error)
+            code = 1
+        finally:
+            self._summary(receiver)
+        if self._args.count is not None and self._received < self._args.count:
+            code = 1
+        return code
+
+    async def _receiver(self, connection: Connection) -> PartsReceiver:
+        args = self._args
+        return await connection.parts_receiver(
+            args.address,
+            credit=CREDIT,
+            count_max=args.count,
+            browse=args.browse,
+            start_sequence=args.from_sequence,
+            subscription=args.subscription,
+        )
+
+    async def _save_all(self, receiver: PartsReceiver) -> None:
+        while batch := await receiver.batch(timeout_s=self._args.idle_timeout):
+            delivery = batch[0]
+            assert isinstance(delivery, DeliveryInParts)
+            try:
+                await self._save(delivery)
+            except DeliveryBroken:
+                continue  # it comes anew
+            except RemoteProtocolError as error:
+                delivery.release()  # it stays in the queue, for a reader that can make something of it
+                raise HoldfastError(f"message {delivery.sequence}: {error}") from None
+            self._received += 1
+            self._progress.show(lambda: f"{self._received} received")
+
+    async def _save(self, delivery: DeliveryInParts) -> None:
+        message = delivery.message
+        path = self._directory / _name(delivery.sequence, message, self._directory)
+        part = path.with_name(f".{path.name}.part")
+        try:
+            size = await delivery.save(part)
+            await in_thread(_put, part, path)
+        except OSError as error:
+            delivery.release()
+            raise HoldfastError(f"{path}: {error.strerror}: the message stays in its queue") from None
+        finally:
+            part.unlink(missing_ok=True)
+        line = json.dumps({**fields(delivery, message), "file": str(path), "bytes": size}, ensure_ascii=False)
+        print(line if self._args.json else path, flush=True)
+        delivery.accept()
+
+    def _summary(self, receiver: PartsReceiver | None) -> None:
+        self._progress.clear()
+        told = {
+            "received": self._received,
+            "duplicates_suppressed": 0 if receiver is None else receiver.duplicates_suppressed,
+            "seconds": round(time.monotonic() - self._started, 3),
+        }
+        print(json.dumps(told), file=sys.stderr)
+
+
+def _name(sequence: int, message: Message, directory: Path) -> str:
+    """`SEQUENCE-NAME`, or `SEQUENCE` where the message has no plain name; without a sequence the next free number."""
+    said: Any = (message.application_properties or {}).get(FILE_NAME)
+    tail = f"-{said}" if isinstance(said, str) and _PLAIN.fullmatch(said) else ""
+    if sequence:
+        return f"{sequence}{tail}"
+    number = 1
+    while (directory / f"{number}{tail}").exists():
+        number += 1
+    return f"{number}{tail}"
+
+
+def _put(part: Path, path: Path) -> None:
+    """Gives the file its name, for good."""
+    os.replace(part, path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
