@@ -83,7 +83,7 @@ class DeliveryInParts(Delivery):
 
         Raises DeliveryBroken where the connection broke: then the message comes anew, as another delivery.
         """
-        if self._reading or self._thrown:
+        if self._reading or (self._thrown and not isinstance(self._end, HoldfastError)):
             raise LocalProtocolError(f"{self!r}: its body was read or thrown away already")
         self._reading = True
         while True:
