@@ -10,11 +10,13 @@ from typing import Final
 from holdfast.broker.address import QUEUES_PREFIX, without_alias
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
-from holdfast.routing.topology import ROLES
+from holdfast.routing.topology import ROLES, Topology
 from holdfast.units import MIB
 
 WHEN_FULL: Final = ("block", "refuse")
 ORDERS: Final = ("strict", "bounded", "none")
+ON_UNREACHABLE_SUPER: Final = ("flood", "silence")
+COSTS: Final = ("given", "measured")
 
 
 def _one_of(key: str, value: str, accepted: tuple[str, ...]) -> None:
@@ -216,11 +218,49 @@ _LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingConfig:
+    """How a node with a topology computes its routes (docs/routing.md). All nodes of a network are to have the same
+    `heartbeat_s`: a super node expects others' as often as its own.
+    """
+
+    on_unreachable_super: str = "flood"
+    """What a node does with news that no super node can be told: `flood` passes it to every neighbour, `silence` to
+    nobody, and takes no messages for four heartbeats (esb-dynamic-routing §4.3)."""
+    heartbeat_s: float = 1.0
+    registration_s: float = 1.0
+    """How long a node that starts waits for its links' first states before it says them."""
+    cost: str = "given"
+    """`given`: as the topology file has them; `measured`: with what the links' probes find."""
+    records_max: int = 1_000
+    """Nodes that are known; the topology file's always have their place, others come by what they say themselves."""
+    neighbours_max: int = 256
+    """Links of one node's record."""
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the key."""
+        _one_of("routing on_unreachable_super", self.on_unreachable_super, ON_UNREACHABLE_SUPER)
+        _one_of("routing cost", self.cost, COSTS)
+        for key, (low, high) in _ROUTING_WITHIN.items():
+            value = getattr(self, key)
+            if not low <= value <= high:
+                raise ConfigError(f"routing {key}: found {value!r}, accepted is {low:g} to {high:g}")
+
+
+_ROUTING_WITHIN: Final[dict[str, tuple[float, float]]] = {
+    "heartbeat_s": (0.05, 3_600),
+    "registration_s": (0, 3_600),
+    "records_max": (1, 100_000),
+    "neighbours_max": (1, 4_096),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """A node. `create_queues`: any address that a client names becomes a durable queue. `telemetry`: whether
     anybody reads the periodic records.
 
     `forwarding`: (destination, neighbour that its messages go to next); a neighbour needs none to be reached itself.
+    With a `topology` the routes are computed, but for those that `forwarding` gives.
     """
 
     name: str
@@ -234,11 +274,14 @@ class NodeConfig:
     telemetry_messages: bool = False
     telemetry_interval_s: float = 1.0
     limits: Limits = Limits()
+    topology: Topology | None = None
+    routing: RoutingConfig = RoutingConfig()
 
     def validate(self) -> None:
         """Raises ConfigError at the first key that is wrong."""
         check_name(self.name)
         self.limits.validate()
+        self.routing.validate()
         for role in self.roles:
             _one_of("node roles", role, ROLES)
         _positive("telemetry interval_s", self.telemetry_interval_s)

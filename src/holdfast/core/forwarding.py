@@ -85,7 +85,9 @@ class Forwarding:
 
     def knows(self, destination: str) -> bool:
         """Whether messages for `destination` are kept here: a way is known, or once was."""
-        return self.next_hop(destination) is not None or f"@{destination}" in self.core.catalog.queues
+        if self.next_hop(destination) is not None or f"@{destination}" in self.core.catalog.queues:
+            return True
+        return self.core.routing is not None and self.core.routing.knows(destination)
 
     def change(self, table: dict[str, str]) -> None:
         """A new table: every transmission queue is pumped by its next hop's sender, and by no other."""
@@ -208,8 +210,11 @@ class Forwarding:
         return not queue.messages or queue.bytes_held + size <= share
 
     def window(self, destination: str) -> int:
-        """The credit that a custody link for `destination` may have now; 0 where the store is full."""
+        """The credit that a custody link for `destination` may have now; 0 where the store is full, or the node closed
+        its receivers (docs/routing.md, "Silence")."""
         core = self.core
+        if core.routing is not None and core.routing.closed:
+            return 0
         if destination == core.config.name:
             return core.config.limits.credit if core.has_room(ROOM_BYTES, forwarding=True) else 0
         if core.has_room(ROOM_BYTES):

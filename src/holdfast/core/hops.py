@@ -408,7 +408,10 @@ class CustodyReceiver(Intake):
         window = self.core.forwarding.window(self.destination)
         if window:
             self.top_up(window)
-        else:  # full: credit is withheld, nothing is sent back and forth
+        else:  # full, or closed: credit is withheld, nothing is sent back and forth
+            if self.link.credit and self.core.routing is not None and self.core.routing.closed:
+                self.link.grant(0)
+                self.peer.touch()
             self.core.wait_for_room(self)
 
     def gone(self) -> None:

@@ -257,6 +257,12 @@ class ProducerLink(Intake):
         self.take_parked()
         if not self.parked:
             limit = self.core.config.limits.credit
+            routing = self.core.routing
+            if self.destination is not None and routing is not None and routing.closed:
+                if self.link.attached and self.link.credit:
+                    self.link.grant(0)
+                    self.peer.touch()
+                return
             self.top_up(self.queue.room(limit) if self.queue.config.when_full == "block" else limit)
 
     def gone(self) -> None:

@@ -33,6 +33,7 @@ from holdfast.core.pressure import Pressure
 from holdfast.core.report import Meter, message_fields
 from holdfast.core.requests import ReplyLink, RequestLink, serve
 from holdfast.core.resume import Resumption
+from holdfast.core.routes import Routes
 from holdfast.core.sending import due, pump
 from holdfast.core.streams import Stream
 from holdfast.core.temporaries import Temporaries
@@ -115,13 +116,9 @@ class NodeCore:
         self.resume = Resumption(self)
         self.forwarding = Forwarding(self)
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
-        self.timed: list[Timed] = [
-            *self.neighbours.values(),
-            self.destination,
-            self.forwarding,
-            self.resume,
-            self.guard,
-        ]
+        self.routing = None if config.topology is None else Routes(self, config.topology)
+        self.timed: list[Timed] = [*self.neighbours.values(), self.destination, self.forwarding, self.resume]
+        self.timed += [self.guard] if self.routing is None else [self.guard, self.routing]
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
         self.record("node", {"event": "started", "store": str(self.store_uuid), "resident_bytes": None})
@@ -574,6 +571,8 @@ class NodeCore:
         if self.stopping:
             return
         self.stopping = True
+        if self.routing is not None:
+            self.routing.leave()
         for neighbour in self.neighbours.values():
             neighbour.dial_at = None
         for peer in list(self.connections.values()):

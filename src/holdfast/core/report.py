@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.amqp.types import Ulong
 from holdfast.broker import entry
 from holdfast.broker.queue import Queue
+from holdfast.routing.topology import MICRO
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -203,15 +204,28 @@ def status(core: "NodeCore") -> dict[str, Any]:
             }
             for neighbour in core.neighbours.values()
         ],
-        "routes": [
-            {
-                "destination": name,
-                "next_hop": hop.name if (hop := core.next_hop(name)) is not None else None,
-                "waiting": Ulong(queue.messages),
-                "held": core.forwarding.held(name),
-            }
-            for name, queue in core.catalog.transmissions()
-        ],
+        "routes": _routes(core),
+        **({} if core.routing is None else {"routing": core.routing.status()}),
         "origins": origins,
         "losses": core.losses[-100:],
     }
+
+
+def _routes(core: "NodeCore") -> list[dict[str, Any]]:
+    """A row for each destination that can be reached, nearest first, and for each that something waits for."""
+    paths = {} if core.routing is None else core.routing.paths
+    waiting = dict(core.catalog.transmissions())
+    rows = []
+    for name in dict.fromkeys([*paths, *waiting]):
+        hop, queue, path = core.next_hop(name), waiting.get(name), paths.get(name)
+        row: dict[str, Any] = {
+            "destination": name,
+            "next_hop": None if hop is None else hop.name,
+            "waiting": Ulong(0 if queue is None else queue.messages),
+            "held": core.forwarding.held(name),
+        }
+        if core.routing is not None:
+            row["cost"] = None if path is None else path.cost_micro / MICRO
+            row["path"] = None if path is None else list(path.nodes)
+        rows.append(row)
+    return rows

@@ -162,6 +162,8 @@ class Neighbour:
         self.dialling = False
         if self.state is State.CONNECT:
             self._move(Happened.LOST, reason)
+            if self.core.routing is not None:
+                self.core.routing.link_down(self, reason)
         self._dial_later()
 
     def _dial_later(self) -> None:
@@ -245,6 +247,8 @@ class Neighbour:
             self.attempts = 0
             self._move(Happened.CONTROL_UP)
             self.core.forwarding.established(self)
+            if self.core.routing is not None:
+                self.core.routing.link_up(self)
 
     def sender_to(self, destination: str) -> None:
         """Makes sure that the transmission queue for `destination` has its pump towards this neighbour."""
@@ -267,6 +271,8 @@ class Neighbour:
         self._dial_later()
 
     def _forget_links(self) -> None:
+        if self.core.routing is not None:
+            self.core.routing.link_down(self, "the connection is gone")
         self.control = None
         for sender in self.senders.values():
             sender.lost()
@@ -330,6 +336,8 @@ class Neighbour:
             if kind == "hello":
                 self.heard_hello = True
                 self._maybe_established()
+        elif self.core.routing is not None:
+            self.core.routing.hear(self, fields)
 
     def _hear_mark(self, destination: str, origin: UUID, mark: int) -> None:
         if len(destination.encode("utf-8", "replace")) <= NAME_BYTES_MAX and mark < 2**63:

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.config import Limits, QueueConfig, RoutingConfig
 from holdfast.errors import ConfigError
 from holdfast.harness.faults import KINDS as FAULT_KINDS
 from holdfast.harness.faults import Fault, FaultBudget, make_fault
@@ -49,6 +49,10 @@ def _whole(low: int, high: int, what: str) -> Check:
     return check
 
 
+def _flag(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "true or false"
+
+
 def _text(value: Any) -> str | None:
     return None if isinstance(value, str) and value else "text"
 
@@ -79,6 +83,7 @@ _TOP: Final[dict[str, Check]] = {
     "shows": _text,
     "topology": _table,
     "limits": _table,
+    "routing": _table,
     "run": _table,
     "draw": _table,
     "clocks": _table,
@@ -92,6 +97,8 @@ _TOPOLOGY: Final[dict[str, Check]] = {
     "nodes": _texts,
     "keepalive_s": _number(0.01, 3_600, "seconds"),
     "hold_time_s": _number(0.03, 3_600, "seconds"),
+    "routing": _flag,
+    "supers": _texts,
 }
 _RUN: Final[dict[str, Check]] = {
     "safety_s": _number(0, DAY_S, "seconds"),
@@ -157,7 +164,7 @@ def _checks_of(kind: type[Any]) -> tuple[dict[str, Check], tuple[str, ...]]:
         if hint == "<class 'str'>":
             found[item.name] = _text
         elif hint == "<class 'bool'>":
-            found[item.name] = lambda value: None if isinstance(value, bool) else "true or false"
+            found[item.name] = _flag
         elif "int" in hint and "float" not in hint and "[" not in hint:
             found[item.name] = _whole(0, 1 << 40, "a whole number")
         elif "float" in hint and "[" not in hint:
@@ -192,9 +199,22 @@ def _link(told: Table, where: str, nodes: tuple[str, ...]) -> Link:
     return Link(one=one, other=other, there=there, back=back)
 
 
+def _routing(told: Table, *, on: bool) -> RoutingConfig | None:
+    if told and not on:
+        raise ConfigError("[routing]: found without routing = true in [topology], accepted is with it")
+    checks, _ = _checks_of(RoutingConfig)
+    routing = RoutingConfig(**_take(told, "[routing]", checks))
+    routing.validate()
+    return routing if on else None
+
+
 def _topology(told: Table) -> Topology:
     table = _take(told["topology"], "[topology]", _TOPOLOGY, ("nodes",))
     nodes = tuple(table.pop("nodes"))
+    routing = _routing(told.get("routing", {}), on=table.pop("routing", False))
+    supers = tuple(_node(name, nodes, "[topology] supers") for name in table.pop("supers", ()))
+    if supers and routing is None:
+        raise ConfigError("[topology] supers: found without routing = true, accepted is with it")
     if len(nodes) > NODES_MAX or len(set(nodes)) != len(nodes):
         raise ConfigError(f"[topology] nodes: found {len(nodes)}, accepted are up to {NODES_MAX}, each once")
     links = tuple(_link(link, f"[[link]] {index}", nodes) for index, link in enumerate(told.get("link", ()), 1))
@@ -220,7 +240,10 @@ def _topology(told: Table) -> Topology:
         forwarding.setdefault(route["node"], {})[route["destination"]] = route["via"]
     limit_checks, _ = _checks_of(Limits)
     limits = Limits(**_take(told.get("limits", {}), "[limits]", limit_checks))
-    topology = Topology(nodes=nodes, links=links, queues=queues, forwarding=forwarding, limits=limits, **table)
+    topology = Topology(
+        nodes=nodes, links=links, queues=queues, forwarding=forwarding, limits=limits, routing=routing, supers=supers,
+        **table,
+    )  # fmt: skip
     if topology.hold_time_s < topology.keepalive_s:
         raise ConfigError(
             f"[topology] hold_time_s: found {topology.hold_time_s}, accepted is at least keepalive_s "

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from holdfast.core.config import Limits, NeighbourConfig, NodeConfig, QueueConfig
+from holdfast.core.config import Limits, NeighbourConfig, NodeConfig, QueueConfig, RoutingConfig
 from holdfast.errors import ConfigError
+from holdfast.routing.topology import KM_PER_MS, TopologyLink, TopologyNode
+from holdfast.routing.topology import Topology as Map
 
 KEEPALIVE_S: Final = 0.5
 HOLD_TIME_S: Final = 1.5
@@ -50,6 +52,10 @@ class Topology:
     limits: Limits = LIMITS
     keepalive_s: float = KEEPALIVE_S
     hold_time_s: float = HOLD_TIME_S
+    routing: RoutingConfig | None = None
+    """With it each node is given the whole topology and computes its own table; `forwarding` stands before it."""
+    supers: tuple[str, ...] = ()
+    """Nodes with the role `super`; which one acts goes by the order of `nodes`."""
 
     def validate(self) -> None:
         """Raises ConfigError where a link or a queue names no node."""
@@ -60,7 +66,7 @@ class Topology:
             for name in (link.one, link.other):
                 if name not in known:
                     raise ConfigError(f"link {link.one} to {link.other}: found {name!r}, accepted is a node's name")
-        for name in (*self.queues, *self.forwarding):
+        for name in (*self.queues, *self.forwarding, *self.supers):
             if name not in known:
                 raise ConfigError(f"topology: found {name!r}, accepted is a node's name")
 
@@ -94,13 +100,38 @@ class Topology:
             )
             for name in self.neighbours(node)
         )
+        given = self.table(node) if self.routing is None else self.forwarding.get(node, {})
         return NodeConfig(
             name=node,
             neighbours=neighbours,
             queues=self.queues.get(node, ()),
-            forwarding=tuple(sorted(self.table(node).items())),
+            forwarding=tuple(sorted(given.items())),
             create_queues=True,
             limits=self.limits,
+            topology=None if self.routing is None else self.map(),
+            routing=self.routing or RoutingConfig(),
+        )
+
+    def map(self) -> Map:
+        """The topology as its file would have it: a link's cost is by its slower direction's rate and longer delay."""
+        links: dict[tuple[str, str], TopologyLink] = {}
+        for link in self.links:
+            ways = (link.there, link.back or link.there)
+            rates = [way.rate for way in ways if way.rate is not None]
+            made = TopologyLink(
+                from_=link.one,
+                to=link.other,
+                bandwidth_bps=max(1, int(min(rates) * 8)) if rates else None,
+                distance_km=max(way.delay_s for way in ways) * 1_000 * KM_PER_MS,
+            )
+            if (link.other, link.one) not in links:  # where both dial, it is still one link
+                links.setdefault((link.one, link.other), made)
+        return Map(
+            nodes=tuple(
+                TopologyNode(name=name, number=number, roles=("super",) if name in self.supers else ())
+                for number, name in enumerate(self.nodes, 1)
+            ),
+            links=tuple(links.values()),
         )
 
 

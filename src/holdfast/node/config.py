@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.core.config import Limits, NeighbourConfig, NodeConfig, QueueConfig, UserConfig
+from holdfast.core.config import Limits, NeighbourConfig, NodeConfig, QueueConfig, RoutingConfig, UserConfig
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort, parse_host_port
 from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, check_document
@@ -100,6 +100,14 @@ _TABLES: Final[Mapping[str, Keys]] = {
     "node": {"name": TEXT, "data": TEXT, "listen": TEXTS, "roles": TEXTS, "create_queues": FLAG},
     "store": {"bytes_max": COUNT},
     "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
+    "routing": {
+        "on_unreachable_super": TEXT,
+        "heartbeat_s": SECONDS,
+        "registration_s": NUMBER,
+        "cost": TEXT,
+        "records_max": COUNT,
+        "neighbours_max": COUNT,
+    },
     "limits": {field.name: SECONDS if field.type is float else COUNT for field in fields(Limits)},
 }
 _LISTS: Final[Mapping[str, Keys]] = {
@@ -222,6 +230,7 @@ def _settings(
         telemetry_messages=telemetry.get("messages", False),
         telemetry_interval_s=telemetry.get("interval_s", 1.0),
         limits=Limits(**document.get("limits", {})),
+        routing=RoutingConfig(**document.get("routing", {})),
     )
     if data is None:
         data = Path(node.get("data", f"./{name.replace(os.sep, '_')}.holdfast"))

@@ -148,7 +148,9 @@ class SimBed:
         return [task.get_name() for task in self.tasks]
 
     def set_forwarding(self, down: frozenset[tuple[str, str]]) -> None:
-        """Every node's table, computed anew without those links."""
+        """Every node's table, computed anew without those links; nodes with routing compute their own."""
+        if self.topology.routing is not None:
+            return
         for name, node in self.sim_nodes.items():
             node.post(events.ForwardingChanged(table=self.topology.table(name, down=down)))
 

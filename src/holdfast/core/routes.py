@@ -1,0 +1,543 @@
+"""Routing joined to the node: session events and control messages in, forwarding tables out (docs/routing.md).
+
+Rules of this file: what is decided is decided in `routing/`; this file knows when. All that happens in one turn is one
+batch: one record of our own, one computation, one message to each neighbour. What cannot be sent now stays untold and
+is tried again. A neighbour's words are checked before they count, and cost bounded work and memory.
+Source: esb-dynamic-routing §4; docs/adr/0015-routing.md.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from holdfast.amqp.types import Ulong
+from holdfast.errors import ConfigError
+from holdfast.names import check_name
+from holdfast.routing import supers
+from holdfast.routing.linkstate import VERSION_END, Known, LinkStates
+from holdfast.routing.paths import Graph, Path
+from holdfast.routing.topology import Topology
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+    from holdfast.core.sessions import Neighbour
+
+TRACE_MAX: Final = 64
+"""Nodes that a heartbeat may pass: as many as a message."""
+
+RETRY_S: Final = 0.1
+"""When what a control link had no credit for is tried again."""
+
+ASK_S: Final = 1.0
+"""Synchronisation is asked for, and answered, at most so often."""
+
+LOG_S: Final = 10.0
+"""How often a line says what a neighbour's rows had wrong."""
+
+EARLY_MAX: Final = 64
+"""Messages of a summary that are kept when they come before the session is up on our side."""
+
+NUMBER_UNKNOWN: Final = 2**32
+"""A super node that is not in our topology file comes after all that are."""
+
+
+class Routes:
+    """The control plane of a node with a topology; a `Timed` part of it."""
+
+    def __init__(self, core: "NodeCore", topology: Topology) -> None:
+        self.core = core
+        self.config = config = core.config.routing
+        self.name = name = core.config.name
+        edges = topology.edges()
+        self.costs = {to: cost for to, cost in edges.get(name, {}).items() if to in core.neighbours}
+        """Our links out, with the cost of each as it is now, in millionths."""
+        self.numbers = {node.name: node.number for node in topology.nodes}
+        super_names = [node.name for node in topology.supers()]
+        if "super" in core.config.roles and name not in super_names:
+            super_names.append(name)
+        self.is_super = name in super_names
+        self.states = LinkStates(
+            name,
+            {**edges, name: self.costs},
+            supers=super_names,
+            records_max=config.records_max,
+            neighbours_max=config.neighbours_max,
+        )
+        self.states.malformed = self._malformed
+        self.supers = supers.Supers(config.heartbeat_s)
+        self.kinds: dict[str, Callable[[Neighbour, dict[Any, Any]], None]] = {
+            "links": self._hear_links,
+            "known": self._hear_known,
+            "heartbeat": self._hear_heartbeat,
+            "resync": self._hear_resync,
+        }
+        """Control messages by kind; who else speaks over control links adds its own."""
+        self.up: dict[str, None] = {}
+        """Neighbours whose link is up."""
+        self.unsure = dict.fromkeys(self.costs)
+        """Neighbours of whose link nothing is known yet in this life."""
+        self.registered = False
+        self.register_at = core.now + config.registration_s
+        self.leaving = False
+        self.acting: str | None = None
+        """The acting super node as our table has it."""
+        self.stamps = 0
+        self.heartbeat_at = core.now
+        self.closed_until: float | None = None
+        """Until then no message is taken that is to go on (`silence`)."""
+        self.table: dict[str, str] = {}
+        self.version = 0
+        """Counts the computations of the table."""
+        self.paths: dict[str, Path] = {}
+        self.graph = Graph({})
+        self._to_us: dict[str, Path] | None = None
+        self._stores: dict[UUID, str] | None = None
+        self._static = dict(core.config.forwarding)
+        self._wake_at: float | None = core.now
+        self._untold: dict[str, bool] = {}
+        """Neighbours that are to be told our summary, and whether they are asked for theirs."""
+        self._early: dict[str, list[dict[Any, Any]]] = {}
+        self._asked_at: float | None = None
+        self._answered: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
+        self._compute()
+
+    # ------------------------------------------------------------------------------------------------ time
+
+    def next_deadline(self) -> float | None:
+        moments = [self._wake_at, self.closed_until]
+        if not self.leaving:
+            moments.append(self.heartbeat_at if self.registered else self.register_at)
+            if self.acting == self.name:
+                moments.append(self.supers.next_deadline())
+        return min((at for at in moments if at is not None), default=None)
+
+    def tick(self, now: float) -> None:
+        """What the turn brought becomes one word of ours, one table, one message to each neighbour."""
+        due = self.next_deadline()
+        if due is None or now < due:
+            return
+        if self.closed_until is not None and now >= self.closed_until:
+            self._open()
+        if not self.leaving:
+            if not self.registered and (not self.unsure or now >= self.register_at):
+                self.registered = True
+                self.heartbeat_at = now
+                self._say()
+            elif self.registered and self._have_news():
+                self._say()
+        self._wake_at = None
+        if self.states.changed:
+            self._compute()
+        if self.acting == self.name and not self.leaving:
+            self._act(now)
+        else:
+            self.supers.seen.clear()
+        if self.registered and now >= self.heartbeat_at and not self.leaving:
+            self.heartbeat_at = now + self.config.heartbeat_s
+            self._send_heartbeat()
+        self._tell_all()
+
+    def _wake(self) -> None:
+        self._wake_at = self.core.now
+
+    # ------------------------------------------------------------------------------------------------ sessions
+
+    def link_up(self, neighbour: "Neighbour") -> None:
+        """The session is up: messages may go, and news is told."""
+        name = neighbour.name
+        again = name in self.states.told
+        self.states.up(name)
+        self._untold[name] = again
+        for fields in self._early.pop(name, ()):
+            self._hear_known(neighbour, fields)
+        self.unsure.pop(name, None)
+        if name in self.costs:
+            self.up[name] = None
+        self._wake()
+
+    def link_down(self, neighbour: "Neighbour", reason: str) -> None:
+        """The session is gone, or was not to be had at all."""
+        name = neighbour.name
+        self.states.down(name)
+        self._untold.pop(name, None)
+        self._early.pop(name, None)
+        self.unsure.pop(name, None)
+        self.up.pop(name, None)
+        self._wake()
+
+    def set_cost(self, neighbour: str, cost_micro: int) -> None:
+        """The link to that neighbour costs so much from now on, in millionths."""
+        if neighbour in self.costs and self.costs[neighbour] != cost_micro:
+            self.costs[neighbour] = cost_micro
+            self._wake()
+
+    def hear(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+        """A control message that the session itself has no use for. Unknown kinds are passed over."""
+        kind = fields.get("kind")
+        handler = self.kinds.get(str(kind)) if isinstance(kind, str) else None
+        if handler is not None and not self.leaving:
+            handler(neighbour, fields)
+
+    def leave(self) -> None:
+        """The node is stopping, orderly: its neighbours hear so before their connections close."""
+        if self.leaving:
+            return
+        self._say(left=True)
+        self.leaving = True
+        self._tell_all()
+        self._wake_at = None
+
+    # ------------------------------------------------------------------------------------------------ own words
+
+    def _links(self) -> dict[str, int | None]:
+        return {name: cost if name in self.up else None for name, cost in self.costs.items()}
+
+    def _have_news(self) -> bool:
+        own = self.states.own
+        if own is None or self.states.challenged or own.record.store != self.core.store_uuid:
+            return True
+        return dict(own.record.links) != self._links()
+
+    def _say(self, *, left: bool = False) -> None:
+        self.states.say(
+            self._links(),
+            version=self.core.started_wall_ms,
+            store=self.core.store_uuid,
+            left=left,
+            is_super=self.is_super,
+        )
+        if not left and self.config.on_unreachable_super == "silence":
+            self._compute()
+            if self.acting is None and self._any_super():
+                self._close()
+
+    def _any_super(self) -> bool:
+        return any(known.record.is_super for known in self.states.known.values())
+
+    # ------------------------------------------------------------------------------------------------ the table
+
+    def _compute(self) -> None:
+        self.states.changed = False
+        self.version += 1
+        self._to_us = self._stores = None
+        self.graph = Graph(self.states.edges())
+        self.paths = self.graph.paths_from(self.name)
+        known = self.states.known
+        numbers = {name: self.numbers.get(name, NUMBER_UNKNOWN) for name, item in known.items() if item.record.is_super}
+        before = self.acting
+        self.acting = supers.acting(numbers, lambda name: not known[name].gone and self._reaches(name))
+        if before != self.acting and self.version > 1:
+            self.core.log("INFO", f"routing: the acting super node is {self.acting or 'out of reach'}, was {before}")
+        table = {name: path.next_hop for name, path in self.paths.items()} | self._static
+        if table != self.table:
+            self.table = table
+            self.core.forwarding.change(table)
+
+    def _reaches(self, name: str) -> bool:
+        return name == self.name or name in self.paths
+
+    def knows(self, name: str) -> bool:
+        """Whether it is a node of this network, in reach or not: messages for it may wait here."""
+        return name in self.states.known or name in self.paths
+
+    def shortest_from(self, origin: str) -> tuple[str, ...] | None:
+        """The nodes of the shortest path from `origin` to this node, with both ends, as our table has it."""
+        if self._to_us is None:
+            self._to_us = self.graph.paths_to(self.name)
+        path = self._to_us.get(origin)
+        return None if path is None else path.nodes
+
+    def name_of_store(self, store: UUID) -> str | None:
+        """The node that says it has this store."""
+        if store == self.core.store_uuid:
+            return self.name
+        if self._stores is None:
+            records = (known.record for known in self.states.known.values())
+            self._stores = {record.store: record.name for record in records if record.store is not None}
+        return self._stores.get(store)
+
+    # ------------------------------------------------------------------------------------------------ super node
+
+    def _act(self, now: float) -> None:
+        """As the acting super node: what came gets its stamp, and who fell silent the verdict."""
+        states = self.states
+        for name in list(states.unstamped):
+            if states.known[name].record.version:
+                self.stamps += 1
+                states.stamp(name, self.name, self.stamps)
+        self._expect(now)
+        for name in self.supers.overdue(now):
+            if states.lose(name, self.name):
+                seconds = supers.MISSED * self.config.heartbeat_s
+                self.core.log("WARNING", f"routing: node {name} is lost: no heartbeat for {seconds:g} s")
+        if states.changed:
+            self._compute()
+            self._expect(now)
+
+    def _expect(self, now: float) -> None:
+        """Heartbeats are expected of whoever can be reached and reaches us: who is cut off is not lost."""
+        self.shortest_from(self.name)
+        to_us = self._to_us or {}
+        self.supers.expect(
+            {
+                name: known.record.version
+                for name, known in self.states.known.items()
+                if known.record.version and not known.gone and name in self.paths and name in to_us
+            },
+            now,
+        )
+
+    def _send_heartbeat(self, *, sync: bool = False) -> None:
+        if self.acting is None or self.acting == self.name:
+            return
+        fields = {
+            "kind": "heartbeat",
+            "from": self.name,
+            "to": self.acting,
+            "trace": [self.name],
+            "digest": Ulong(self.states.digest),
+            "sync": sync,
+        }
+        self.core.neighbours[self.paths[self.acting].next_hop].send(fields)
+
+    def _hear_heartbeat(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+        trace = self._names(fields.get("trace"))
+        origin, target, digest = fields.get("from"), fields.get("to"), fields.get("digest")
+        if (
+            not trace
+            or origin != trace[0]
+            or not isinstance(target, str)
+            or not isinstance(digest, int)
+            or not 0 <= digest < VERSION_END
+        ):
+            self._malformed(neighbour.name, "a heartbeat: accepted are from, to, a trace of names, and a digest")
+            return
+        if self.name in trace:
+            return  # it went round while tables changed; the next one goes another way
+        if target != self.name:
+            path = self.paths.get(target)
+            if path is not None and len(trace) < TRACE_MAX:
+                passed = {"trace": [*trace, self.name], "sync": bool(fields.get("sync"))}
+                told = {"kind": "heartbeat", "from": trace[0], "to": str(target), "digest": Ulong(digest)}
+                self.core.neighbours[path.next_hop].send(told | passed)
+            return
+        shortest = self.shortest_from(trace[0]) == (*trace, self.name)
+        same = digest == self.states.digest
+        stays = self.supers.heard(trace[0], trace, shortest=shortest, same=same, now=self.core.now)
+        if stays or (fields.get("sync") is True and not same and self._may_answer(trace[0])):
+            self._resync(trace[0], [])
+
+    # ------------------------------------------------------------------------------------------------ synchronisation
+
+    def ask_sync(self, reason: str) -> None:
+        """Something shows that tables differ: the super node is asked for its own, or else the neighbours for theirs.
+        At most once in ASK_S."""
+        now = self.core.now
+        if self.leaving or (self._asked_at is not None and now < self._asked_at + ASK_S):
+            return
+        self._asked_at = now
+        self.core.log("DEBUG", f"routing: synchronisation asked for: {reason}")
+        if self.acting is not None and self.acting != self.name:
+            self._send_heartbeat(sync=True)
+        else:
+            self._untold.update(dict.fromkeys(self.states.told, True))
+            self._wake()
+
+    def _may_answer(self, name: str) -> bool:
+        """At most once in ASK_S for each who asks."""
+        now = self.core.now
+        if now < self._answered.get(name, -ASK_S) + ASK_S:
+            return False
+        self._answered[name] = now
+        if len(self._answered) > self.states.records_max:
+            del self._answered[next(iter(self._answered))]
+        return True
+
+    def _resync(self, name: str, trace: list[str]) -> None:
+        """All is told again on the way to that node."""
+        path = self.paths.get(name)
+        if path is not None and len(trace) < TRACE_MAX:
+            self.states.forget(path.next_hop)
+            told = {"kind": "resync", "node": name, "trace": [*trace, self.name]}
+            self.core.neighbours[path.next_hop].send(told)
+            self._wake()
+
+    def _hear_resync(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+        trace = self._names(fields.get("trace"))
+        name = fields.get("node")
+        if not trace or not isinstance(name, str):
+            self._malformed(neighbour.name, "a resync: accepted are a node and a trace of names")
+            return
+        if self.name in trace or not self._may_answer(f"resync {trace[0]}"):
+            return
+        self.states.forget(neighbour.name)  # it may be that they lack what we have
+        self._wake()
+        if name != self.name:
+            self._resync(str(name), trace)
+
+    def _hear_links(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+        rows = fields.get("rows")
+        if not isinstance(rows, list):
+            self._malformed(neighbour.name, "link states: accepted is a list of rows")
+            return
+        self.states.hear(neighbour.name, rows)
+        self._wake()
+
+    def _hear_known(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+        rows = fields.get("rows")
+        if not isinstance(rows, list):
+            self._malformed(neighbour.name, "a summary: accepted is a list of rows")
+            return
+        name = neighbour.name
+        if name not in self.states.told:
+            early = self._early.setdefault(name, [])
+            if len(early) < EARLY_MAX:
+                early.append(fields)
+            return
+        last = fields.get("last") is True
+        self.states.hear_summary(name, rows, first=fields.get("first") is True, last=last)
+        if last and fields.get("ask") is True and name not in self._untold and self._may_answer(f"summary {name}"):
+            self._untold[name] = False
+        self._wake()
+
+    # ------------------------------------------------------------------------------------------------ telling
+
+    def _tell_all(self) -> None:
+        toward = None
+        if self.acting is not None and self.acting != self.name:
+            toward = self.paths[self.acting].next_hop
+        floods = self.acting is None and (self.config.on_unreachable_super == "flood" or not self._any_super())
+
+        def may(known: Known) -> bool:
+            """What a super node has stamped goes everywhere; what none has seen goes to it alone."""
+            return known.stamp is not None or known.lost_by is not None or floods or to_super
+
+        for name in list(self.states.told):
+            to_super = name == toward
+            if not self._tell(self.core.neighbours[name], may):
+                self._wake_at = self.core.now + RETRY_S
+
+    def _tell(self, neighbour: "Neighbour", may: Callable[[Known], bool]) -> bool:
+        name = neighbour.name
+        if name in self._untold:
+            messages = self.states.summary()
+            for place, rows in enumerate(messages):
+                fields = {
+                    "kind": "known",
+                    "rows": rows,
+                    "first": place == 0,
+                    "last": place == len(messages) - 1,
+                    "ask": self._untold[name],
+                }
+                if not neighbour.send(fields):
+                    return False
+            del self._untold[name]
+        while True:
+            allowed = may if not self.leaving else _is_all
+            rows, marks = self.states.to_tell(name, allowed)
+            if not rows:
+                return True
+            if not neighbour.send({"kind": "links", "rows": rows}):
+                return False
+            self.states.was_told(name, marks)
+
+    # ------------------------------------------------------------------------------------------------ silence
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is taken that is to go on: what cannot be told would send it astray."""
+        return self.closed_until is not None
+
+    def _close(self) -> None:
+        seconds = supers.MISSED * self.config.heartbeat_s
+        self.closed_until = self.core.now + seconds
+        self.core.log("WARNING", f"routing: no super node can be told of a change: no messages for {seconds:g} s")
+        self._refill_all()
+
+    def _open(self) -> None:
+        self.closed_until = None
+        self._refill_all()
+
+    def _refill_all(self) -> None:
+        core = self.core
+        core.refills.update(dict.fromkeys(core.custody_receivers.values()))
+        for _, queue in core.catalog.transmissions():
+            for producer in core.producers_of(queue):
+                core.refills[producer] = None
+
+    # ------------------------------------------------------------------------------------------------ reports
+
+    def _names(self, told: object) -> list[str]:
+        """A list of names, bounded; empty where it is none."""
+        if not isinstance(told, list) or not 0 < len(told) <= TRACE_MAX:
+            return []
+        try:
+            return [check_name(str(name)) for name in told if isinstance(name, str)]
+        except ConfigError:
+            return []
+
+    def _malformed(self, neighbour: str, text: str) -> None:
+        now = self.core.now
+        if now >= self._logged_at.get(neighbour, -LOG_S) + LOG_S:
+            self._logged_at[neighbour] = now
+            self.core.log("WARNING", f"neighbour {neighbour}: routing: {text}; dropped")
+
+    @property
+    def synchronised(self) -> bool:
+        """Whether nothing is known to be missing: our own word is out, and all neighbours have all that we have."""
+        own = self.states.own
+        if not self.registered or own is None or (self.acting is not None and own.stamp is None):
+            return False
+        return not any(self.states.waits(name) for name in self.states.told)
+
+    def status(self) -> dict[str, Any]:
+        """The part `routing` of the node's status (docs/management.md)."""
+        states = self.states
+        now = self.core.now
+        told = {
+            "acting_super": self.acting,
+            "mode": self.config.on_unreachable_super,
+            "version": Ulong(self.version),
+            "digest": f"{states.digest:016x}",
+            "records": len([known for known in states.known.values() if known.record.version]),
+            "synchronised": self.synchronised,
+            "closed": self.closed,
+            "nodes": [
+                {
+                    "name": name,
+                    "state": self._state_of(known),
+                    "version": Ulong(known.record.version),
+                    "super": known.record.is_super,
+                    "links": [
+                        {"to": to, "cost": None if cost is None else cost / 1_000_000}
+                        for to, cost in known.record.links
+                    ],
+                }
+                for name, known in sorted(states.known.items())
+            ],
+        }
+        if self.acting == self.name:
+            told["heartbeats"] = [
+                {
+                    "node": name,
+                    "last_heard_s": None if seen.heard_at is None else round(now - seen.heard_at, 3),
+                    "path": [*seen.trace, self.name] if seen.trace else [],
+                    "shortest": seen.shortest,
+                }
+                for name, seen in sorted(self.supers.seen.items())
+            ]
+        return told
+
+    def _state_of(self, known: Known) -> str:
+        if known.record.left:
+            return "left"
+        if known.lost_by is not None:
+            return "lost"
+        if not self._reaches(known.record.name):
+            return "unreachable"
+        return "up" if known.record.version else "not heard of"
+
+
+def _is_all(known: Known) -> bool:
+    return True

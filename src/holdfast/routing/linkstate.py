@@ -1,0 +1,455 @@
+"""The table of link states: one record for each node, what each neighbour was told of it, and the graph that it makes.
+
+Rules of this file: pure, no clock. A record is its own node's word alone and its version says which is newer; whatever
+order rows come in, and however often, who has had the same rows holds the same table. What is told stays told for the
+session: control messages arrive, or the session ends. Everything from a neighbour is checked row by row.
+Source: esb-dynamic-routing §3.2, §4.2, §4.3; docs/adr/0015-routing.md.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from holdfast.amqp.types import Ulong
+from holdfast.errors import ConfigError
+from holdfast.names import check_name
+
+VERSION_END: Final = 2**63
+COST_MAX: Final = 2**53
+"""In millionths: sums of such costs stay whole numbers, and so ties stay ties (ADR 0015)."""
+
+ROWS_MAX: Final = 100
+"""Rows of one control message."""
+
+BYTES_MAX: Final = 16_384
+"""About what the rows of one message take; one row alone may be larger, by its neighbours' names."""
+
+SUMMARY_ROWS_MAX: Final = 250
+
+LEFT: Final = 1
+STAMPED: Final = 2
+LOST: Final = 4
+SUPER: Final = 8
+BITS_END: Final = 16
+"""Bits of a row: the node said goodbye; a super node has passed it on; a super node's verdict that it is gone; the node
+is a super node itself."""
+
+_DIGEST_END: Final = 2**63
+
+
+class Malformed(ValueError):
+    """A row that is not taken; says what was found and what is accepted."""
+
+
+class Mark(NamedTuple):
+    """What tells one form of a record from another."""
+
+    version: int
+    fingerprint: int
+    bits: int
+
+    def covers(self, other: "Mark") -> bool:
+        """Whether who has this would take nothing of `other`."""
+        if self[:2] != other[:2]:
+            return self[:2] > other[:2]
+        return not other.bits & ~self.bits
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a node says of itself. `links`: (neighbour, cost in millionths, None: down), by name, each once.
+
+    Version 0 is what the topology file says of a node that nobody has heard of; it is never passed on.
+    """
+
+    name: str
+    version: int
+    links: tuple[tuple[str, int | None], ...]
+    store: UUID | None = None
+    left: bool = False
+    is_super: bool = False
+    fingerprint: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        text = repr((self.name, self.version, self.links, self.store and self.store.hex, self.left, self.is_super))
+        digest = int.from_bytes(blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "big")
+        object.__setattr__(self, "fingerprint", digest % _DIGEST_END)
+
+
+@dataclass(slots=True)
+class Known:
+    """A node's record with what others say of it: `stamp` is (super node, its count), `lost_by` a super node."""
+
+    record: Record
+    stamp: tuple[str, int] | None = None
+    lost_by: str | None = None
+
+    @property
+    def mark(self) -> Mark:
+        bits = (STAMPED if self.stamp else 0) | (LOST if self.lost_by else 0)
+        return Mark(self.record.version, self.record.fingerprint, bits)
+
+    @property
+    def gone(self) -> bool:
+        """No link to or from it carries anything."""
+        return self.record.left or self.lost_by is not None
+
+    @property
+    def digest(self) -> int:
+        """Its part in the table's digest; a stamp decides nothing and has none."""
+        if not self.record.version:
+            return 0
+        return self.record.fingerprint * (3 if self.lost_by else 1) % _DIGEST_END
+
+
+@dataclass(slots=True)
+class Told:
+    """One neighbour, while its session is up."""
+
+    marks: dict[str, Mark] = field(default_factory=dict)
+    """What it has, by node: from its summary, its rows, and what it was told."""
+    pending: dict[str, None] = field(default_factory=dict)
+    """Nodes whose record may have to be told."""
+    summary: dict[str, Mark] | None = None
+    """Rows of its summary, of which the end has not come."""
+    summarised: bool = False
+
+
+def _whole(what: str, value: object, low: int, end: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value < end:
+        raise Malformed(f"{what}: found {value!r}, accepted is {low} to {end - 1}")
+    return int(value)
+
+
+def _name(what: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise Malformed(f"{what}: found {value!r}, accepted is a name")
+    try:
+        return check_name(str(value))
+    except ConfigError as error:
+        raise Malformed(f"{what}: {error}") from None
+
+
+def read_row(row: object, neighbours_max: int) -> Known:
+    """A row of a control message. Raises Malformed."""
+    if not isinstance(row, list) or len(row) != 8:
+        raise Malformed("a row: accepted is a list of 8")
+    name = _name("a row's node", row[0])
+    where = f"the row of {name!r}"
+    version = _whole(f"{where}, version", row[1], 1, VERSION_END)
+    bits = _whole(f"{where}, bits", row[2], 0, BITS_END)
+    store, told = row[3], row[4]
+    if store is not None and not isinstance(store, UUID):
+        raise Malformed(f"{where}, store: accepted is a UUID or none")
+    if not isinstance(told, list) or len(told) % 2 or len(told) > 2 * neighbours_max:
+        raise Malformed(f"{where}: accepted are up to {neighbours_max} links, a name and a cost each")
+    links: dict[str, int | None] = {}
+    for neighbour, cost in zip(told[::2], told[1::2], strict=True):
+        neighbour = _name(f"{where}, a neighbour", neighbour)
+        if neighbour == name or neighbour in links:
+            raise Malformed(f"{where}: found {neighbour!r}, accepted is each neighbour once, and not itself")
+        links[neighbour] = None if cost is None else _whole(f"{where}, a cost", cost, 1, COST_MAX + 1)
+    stamp = lost_by = None
+    if bits & STAMPED:
+        stamp = _name(f"{where}, stamped by", row[5]), _whole(f"{where}, stamp", row[6], 0, VERSION_END)
+    if bits & LOST:
+        lost_by = _name(f"{where}, lost by", row[7])
+    record = Record(name, version, tuple(sorted(links.items())), store, bool(bits & LEFT), bool(bits & SUPER))
+    return Known(record, stamp, lost_by)
+
+
+def write_row(known: Known) -> tuple[list[Any], int]:
+    """The row that `read_row` reads, and about how many bytes it takes."""
+    record, stamp = known.record, known.stamp
+    links: list[Any] = []
+    size = 48 + len(record.name.encode()) + (0 if stamp is None else 12 + len(stamp[0].encode()))
+    for neighbour, cost in record.links:
+        links += [neighbour, None if cost is None else Ulong(cost)]
+        size += 11 + len(neighbour.encode())
+    bits = known.mark.bits | (LEFT if record.left else 0) | (SUPER if record.is_super else 0)
+    count = None if stamp is None else Ulong(stamp[1])
+    name = None if stamp is None else stamp[0]
+    return [record.name, Ulong(record.version), Ulong(bits), record.store, links, name, count, known.lost_by], size
+
+
+class LinkStates:
+    """The records that one node knows, its own among them. `initial`: what the topology file says, each node's links,
+    and which of them are `supers`.
+
+    Which record may be told to whom is the caller's to say (`to_tell`); that all is told once is this class's.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        initial: Mapping[str, Mapping[str, int]],
+        *,
+        supers: Iterable[str] = (),
+        records_max: int,
+        neighbours_max: int,
+    ) -> None:
+        self.name = name
+        self.records_max = max(records_max, len(initial))
+        self.neighbours_max = neighbours_max
+        first = set(supers)
+        self.known: dict[str, Known] = {
+            node: Known(Record(node, 0, tuple(sorted(links.items())), is_super=node in first))
+            for node, links in initial.items()
+        }
+        self.told: dict[str, Told] = {}
+        self.digest = 0
+        """Of all records that were said, not of stamps: equal tables, equal digests, in whatever order they came."""
+        self.floor = 0
+        """The highest version that anybody says of this very node; its own next word goes past it."""
+        self.challenged = False
+        """Somebody has another word of ours, not older than our own, or says that we are lost: we say it anew."""
+        self.changed = False
+        """The graph may be another one since the caller last took this back."""
+        self.unstamped: dict[str, None] = {}
+        self.malformed: Callable[[str, str], None] = lambda neighbour, text: None
+
+    # ------------------------------------------------------------------------------------------------ own words
+
+    @property
+    def own(self) -> Known | None:
+        return self.known.get(self.name)
+
+    def say(
+        self,
+        links: Mapping[str, int | None],
+        *,
+        version: int,
+        store: UUID | None = None,
+        left: bool = False,
+        is_super: bool = False,
+    ) -> None:
+        """Our record, anew. `version` is where it begins; it is past all that was ever heard of us."""
+        own = self.own
+        before = own.record.version if own is not None else 0
+        version = min(max(version, before + 1, self.floor + 1), VERSION_END - 1)
+        self._put(Known(Record(self.name, version, tuple(sorted(links.items())), store, left, is_super)))
+        self.challenged = False
+
+    # ------------------------------------------------------------------------------------------------ a super's words
+
+    def stamp(self, name: str, by: str, count: int) -> None:
+        """As super node: the record of `name` may go everywhere."""
+        known = self.known[name]
+        if known.stamp is None:
+            known.stamp = by, count
+            self._note(name)
+
+    def lose(self, name: str, by: str) -> bool:
+        """As super node: the node is gone, whatever its record says. Ends with its next word."""
+        known = self.known.get(name)
+        if known is None or known.gone or not known.record.version or name == self.name:
+            return False
+        self._put(Known(known.record, known.stamp, by))
+        return True
+
+    # ------------------------------------------------------------------------------------------------ hearing
+
+    def hear(self, neighbour: str, rows: Iterable[object]) -> list[str]:
+        """Takes what is newer; returns the nodes of which something was. Malformed rows are told and dropped."""
+        news = []
+        for row in rows:
+            try:
+                heard = read_row(row, self.neighbours_max)
+            except Malformed as error:
+                self.malformed(neighbour, str(error))
+                continue
+            name = heard.record.name
+            if self._take(neighbour, heard):
+                news.append(name)
+            told = self.told.get(neighbour)
+            if told is not None and name in self.known:
+                told.marks[name] = heard.mark
+                told.pending[name] = None
+        return news
+
+    def _take(self, neighbour: str, heard: Known) -> bool:
+        name = heard.record.name
+        mine = self.known.get(name)
+        if mine is None and len(self.known) >= self.records_max:
+            self.malformed(neighbour, f"the row of {name!r}: {self.records_max} nodes are known, the most there may be")
+            return False
+        if name == self.name:
+            return self._take_own(heard)
+        if mine is None or heard.record.version > mine.record.version:
+            self._put(heard)
+            return True
+        if heard.record.version < mine.record.version:
+            return False
+        record = mine.record
+        if heard.record.fingerprint != record.fingerprint:  # two words of one version: all take the same of them
+            if heard.record.fingerprint > record.fingerprint:
+                self._put(heard)
+                return True
+            return False
+        stamp, lost_by = mine.stamp or heard.stamp, mine.lost_by or heard.lost_by
+        if (stamp is None) == (mine.stamp is None) and lost_by == mine.lost_by:
+            return False
+        self._put(Known(record, stamp, lost_by))
+        return True
+
+    def _take_own(self, heard: Known) -> bool:
+        mine = self.own
+        self.floor = max(self.floor, heard.record.version)
+        if mine is None or not mine.record.version or heard.record.version < mine.record.version:
+            return False
+        if heard.record.fingerprint != mine.record.fingerprint or heard.lost_by is not None:
+            self.challenged = not mine.record.left
+            return False
+        if heard.stamp is None or mine.stamp is not None:
+            return False
+        mine.stamp = heard.stamp
+        self._note(self.name)
+        return True
+
+    # ------------------------------------------------------------------------------------------------ telling
+
+    def up(self, neighbour: str) -> None:
+        """A session with it begins: until its summary comes it is told news alone."""
+        self.told[neighbour] = Told()
+
+    def down(self, neighbour: str) -> None:
+        self.told.pop(neighbour, None)
+
+    def forget(self, neighbour: str) -> None:
+        """All is told to it again, whatever it was told."""
+        told = self.told.get(neighbour)
+        if told is not None:
+            told.marks.clear()
+            told.pending.update(dict.fromkeys(self.known))
+            told.summarised = True
+
+    def summary(self) -> list[list[list[Any]]]:
+        """What we have, in rows for the messages of one summary: node, version, fingerprint, bits."""
+        messages: list[list[list[Any]]] = [[]]
+        size = 0
+        for name, known in self.known.items():
+            if not known.record.version:
+                continue
+            if len(messages[-1]) >= SUMMARY_ROWS_MAX or size > BYTES_MAX:
+                messages.append([])
+                size = 0
+            mark = known.mark
+            messages[-1].append([name, Ulong(mark.version), Ulong(mark.fingerprint), Ulong(mark.bits)])
+            size += 24 + len(name.encode())
+        return messages
+
+    def hear_summary(self, neighbour: str, rows: Iterable[object], *, first: bool, last: bool) -> None:
+        """What that neighbour has; after the `last` message it is told what is newer here."""
+        told = self.told.get(neighbour)
+        if told is None:
+            return
+        if first or told.summary is None:
+            told.summary = {}
+        for row in rows:
+            try:
+                if not isinstance(row, list) or len(row) != 4:
+                    raise Malformed("a row of a summary: accepted is a list of 4")
+                name = _name("a row's node", row[0])
+                numbers = zip(row[1:], (VERSION_END, _DIGEST_END, BITS_END), strict=True)
+                mark = Mark(*(_whole(f"the summary of {name!r}", value, 0, end) for value, end in numbers))
+            except Malformed as error:
+                self.malformed(neighbour, str(error))
+                continue
+            if len(told.summary) < self.records_max:
+                told.summary[name] = mark
+        if not last:
+            return
+        # What was told since the session began may be missing in a summary that had left before.
+        since = told.marks if not told.summarised else {}
+        told.marks = {**told.summary, **since}
+        told.summary, told.summarised = None, True
+        told.pending.update(dict.fromkeys(self.known))
+
+    def to_tell(self, neighbour: str, may: Callable[[Known], bool]) -> tuple[list[list[Any]], dict[str, Mark]]:
+        """Rows for the next message to it, bounded, and what it has then (`was_told`); nothing where all is told.
+
+        What `may` not be told yet stays to be told.
+        """
+        told = self.told.get(neighbour)
+        rows: list[list[Any]] = []
+        marks: dict[str, Mark] = {}
+        size = 0
+        if told is None:
+            return rows, marks
+        for name in list(told.pending):
+            known = self.known.get(name)
+            theirs = told.marks.get(name)
+            if known is None or not known.record.version or (theirs is not None and theirs.covers(known.mark)):
+                del told.pending[name]
+                continue
+            if not may(known):
+                continue
+            row, length = write_row(known)
+            if rows and (len(rows) >= ROWS_MAX or size + length > BYTES_MAX):
+                break
+            rows.append(row)
+            marks[name] = known.mark
+            size += length
+        return rows, marks
+
+    def was_told(self, neighbour: str, marks: Mapping[str, Mark]) -> None:
+        told = self.told.get(neighbour)
+        if told is not None:
+            told.marks.update(marks)
+            for name in marks:
+                told.pending.pop(name, None)
+
+    def waits(self, neighbour: str) -> bool:
+        """Whether it may not have been told all."""
+        told = self.told.get(neighbour)
+        return told is not None and (not told.summarised or bool(told.pending))
+
+    # ------------------------------------------------------------------------------------------------ the graph
+
+    def edges(self) -> dict[str, dict[str, int]]:
+        """Each node's links that carry messages, with their costs: the starting node says so, and the other does not
+        say that the way back is down. Both ends probe, so either may be the first to know."""
+        down = {
+            (name, neighbour)
+            for name, known in self.known.items()
+            for neighbour, cost in known.record.links
+            if cost is None
+        }
+        gone = {name for name, known in self.known.items() if known.gone}
+        return {
+            name: {
+                neighbour: cost
+                for neighbour, cost in known.record.links
+                if cost is not None and neighbour not in gone and (neighbour, name) not in down
+            }
+            for name, known in self.known.items()
+            if name not in gone
+        }
+
+    def _put(self, known: Known) -> None:
+        name = known.record.name
+        before = self.known.get(name)
+        if before is not None:
+            self.digest ^= before.digest
+        self.digest ^= known.digest
+        same = (
+            before is not None
+            and before.record.links == known.record.links
+            and before.record.store == known.record.store
+            and before.record.is_super == known.record.is_super
+            and before.gone == known.gone
+        )
+        self.changed = self.changed or not same
+        self.known[name] = known
+        self._note(name)
+
+    def _note(self, name: str) -> None:
+        """What is said of `name` is another word now: every neighbour may have to be told."""
+        if self.known[name].stamp is None:
+            self.unstamped[name] = None
+        else:
+            self.unstamped.pop(name, None)
+        for told in self.told.values():
+            told.pending[name] = None
