@@ -10,7 +10,7 @@ RING = ("a-b", "b-c", "c-d", "d-e", "e-f", "f-a")
 def test_before_any_contact_the_file_says_the_way() -> None:
     """esb-dynamic-routing §4.1: the initial table."""
     rig = Rig()
-    a, b, c = network(rig, "a-b", "b-c", start=False)
+    a, *_ = network(rig, "a-b", "b-c", start=False)
     a.start()
     assert routes(a) == {"b": "b", "c": "b"} and path(a, "c") == "abc"
 

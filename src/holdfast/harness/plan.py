@@ -8,7 +8,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.config import Limits, QueueConfig, RoutingConfig
 from holdfast.errors import ConfigError
 from holdfast.harness.faults import Fault, make_fault
 from holdfast.harness.topology import Link, LinkShape, Topology
@@ -58,9 +58,14 @@ def from_json(text: str) -> Plan:
         }
         limits = Limits(**topology.pop("limits"))
         nodes = tuple(topology.pop("nodes"))
+        routing = topology.pop("routing", None)
+        routing = None if routing is None else RoutingConfig(**routing)
+        supers = tuple(topology.pop("supers", ()))
         faults = tuple(make_fault(fault, "plan") for fault in told.pop("faults"))
         workloads = tuple(told.pop("workloads"))
-        made = Topology(nodes=nodes, links=links, queues=queues, limits=limits, **topology)
+        made = Topology(
+            nodes=nodes, links=links, queues=queues, limits=limits, routing=routing, supers=supers, **topology
+        )
         plan = Plan(topology=made, faults=faults, workloads=workloads, **told)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"plan: found {text[:60]!r}…, accepted is what a failed run wrote ({error})") from None

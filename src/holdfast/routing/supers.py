@@ -1,7 +1,7 @@
 """Super nodes: which of them acts, what it sees of the others by their heartbeats, and whom it calls lost.
 
-Rules of this file: pure; times are the caller's monotonic seconds. There is no election: each node applies the same rule
-to its own table, so a split network has one acting super node for each part that has any at all.
+Rules of this file: pure; times are the caller's monotonic seconds. There is no election: each node applies the same
+rule to its own table, so a split network has one acting super node for each part that has any at all.
 Source: esb-dynamic-routing §3.1, §4.2, §5.3 step 7; docs/adr/0015-routing.md.
 """
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from holdfast.broker import entry
 from holdfast.core import events
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.config import Limits, QueueConfig, RoutingConfig
 from holdfast.core.node import NodeCore
 from holdfast.harness.histories.programs import Consumer, Producer
 from holdfast.harness.history import KEY_BYTES, Violation, key_in
@@ -74,8 +74,12 @@ def sites(
     forwarding: Mapping[str, Mapping[str, str]] | None = None,
     limits: Limits | None = None,
     order: str = "strict",
+    supers: tuple[str, ...] | None = None,
 ) -> Callable[[Random], Topology]:
-    """A topology from pairs such as "jfk-hub", the first dials; delays drawn. Every node has a queue `work`."""
+    """A topology from pairs such as "jfk-hub", the first dials; delays drawn. Every node has a queue `work`.
+
+    With `supers`, of which there may be none, the nodes compute their own tables.
+    """
 
     def drawn(random: Random) -> Topology:
         pairs = [link.split("-") for link in links]
@@ -92,6 +96,8 @@ def sites(
             queues={name: (queues or {}).get(name, work) for name in nodes},
             forwarding=forwarding or {},
             limits=limits or Limits(),
+            routing=None if supers is None else RoutingConfig(),
+            supers=supers or (),
         )
 
     return drawn
