@@ -4,6 +4,7 @@ Layout: `tests/ROOM/test_MODULE.py` mirrors `src/holdfast/ROOM/MODULE.py`; folde
 helpers live in `tests/support`, imported as `support.MODULE`. Ports are always asked of the system.
 """
 
+import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -26,6 +27,10 @@ settings.load_profile("checks")
 # Who starts the checks in the background may have SIGINT ignored, which every process below would inherit; those that
 # are tried with Ctrl-C must hear it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# JVMs compile once and not well, which halves the cost of their start: each lives for seconds here. Every JVM that a
+# test starts, however deep, reads this.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 StartNode = Callable[..., Awaitable[NodeProcess]]
 

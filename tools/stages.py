@@ -23,20 +23,28 @@ REPORTS = ROOT / ".checks"
 # A hung stage is ended at this many times its budget: the budget is for a quiet machine, and none is.
 LIMIT_BY_BUDGET = 4
 
+# Workers of a stage that shares itself out: one for each core, but no more than this, because each may hold nodes and
+# a JVM. Tests are handed out one by one; a worker that is done early takes what another has left.
+WORKERS_MAX = 4
+SHARED_OUT = ("--numprocesses=auto", f"--maxprocesses={WORKERS_MAX}", "--dist=worksteal")
+
 
 @dataclass(frozen=True)
 class Stage:
-    """`marks` selects tests; None for the static checks. `budget_s` is what it should take, in seconds."""
+    """`marks` selects tests; None for the static checks. `budget_s` is what it should take, in seconds, on two cores.
+    `shared_out` over several processes, or in one.
+    """
 
     name: str
     budget_s: int
     marks: str | None
+    shared_out: bool = True
 
 
 STAGES = (
     Stage("static", 60, None),
     Stage("unit", 180, "not interop and not spark and not crash and not sim and not fuzz and not slow"),
-    Stage("fuzz", 60, "fuzz and not slow"),
+    Stage("fuzz", 60, "fuzz and not slow", shared_out=False),
     Stage("interop", 120, "interop and not slow"),
     Stage("spark", 180, "spark and not interop and not crash and not slow"),
     Stage("crash", 120, "crash and not interop and not slow"),
@@ -96,6 +104,7 @@ def tests(stage: Stage, limit_s: float) -> Tally:
     report = REPORTS / f"{stage.name}.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "tests", "-q", "-m", str(stage.marks), f"--junit-xml={report}"]
+    command += SHARED_OUT if stage.shared_out else ()
     code = run(command, limit_s)
     tally = Tally()
     if report.is_file():

@@ -1,4 +1,4 @@
-"""Ten cycles of the kill -9 campaign (all 200: `make kill-campaign`), and how its report counts."""
+"""Ten cycles of the kill -9 campaign (a thousand: `make kill-campaign`), and how its report counts."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.harness.campaign import POINTS, VICTIMS, Cycle, report, victim_of
+from holdfast.harness.campaign import LANES_MAX, POINTS, VICTIMS, Cycle, main, report, victim_of
 from holdfast.harness.processes import Children
 from holdfast.harness.results import judge
 
@@ -15,17 +15,33 @@ from holdfast.harness.results import judge
 @pytest.mark.crash
 async def test_ten_cycles_are_exact(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "holdfast.harness.campaign", "--cycles", "10", "--seed", "1", "--json"]
+    command += ["--ingest-every", "10", "--lanes", "2"]
     async with Children(tmp_path / "logs") as children, asyncio.timeout(240):
         campaign = await children.start("campaign", [*command, "--work", str(tmp_path / "work")])
         code = await campaign.wait()
         answer = json.loads("\n".join(campaign.lines))
     assert code == 0 and answer["ok"], json.dumps(answer, indent=2)
     assert answer["cycles"] == 10 and answer["kills"] > 0
+    assert answer["victims"] == {"hub": 4, "ingest": 1, "sender": 2, "site": 3}
     assert (answer["lost"], answer["twice"], answer["reordered"]) == (0, 0, 0)
 
 
 def test_ten_cycles_have_every_victim() -> None:
-    assert {victim_of(cycle) for cycle in range(10)} == {"site", "hub", "sender", "ingest"} == set(VICTIMS)
+    assert {victim_of(cycle, 10) for cycle in range(10)} == {"site", "hub", "sender", "ingest"} == {*VICTIMS, "ingest"}
+
+
+@pytest.mark.parametrize(("every", "count"), [(0, 0), (1, 1_000), (10, 100), (50, 20), (1_000, 1), (2_001, 0)])
+def test_the_share_of_the_ingest_is_what_was_asked_for(every: int, count: int) -> None:
+    assert sum(victim_of(cycle, every) == "ingest" for cycle in range(1_000)) == count
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--lanes", "0"], ["--lanes", str(LANES_MAX + 1)], ["--cycles", "0"], ["--first", "x"]]
+)
+def test_wrong_numbers_are_told(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(wrong)
+    assert f"argument {wrong[0]}: found '{wrong[1]}', accepted is a whole number from" in capsys.readouterr().err
 
 
 def test_the_report_counts_hits_by_moment_and_span() -> None:
@@ -35,6 +51,8 @@ def test_the_report_counts_hits_by_moment_and_span() -> None:
     bad = Cycle(3, "hub", verdicts={"ewr": judge("ab", "a")})
     answer = report([good, also, sender, bad], 7, 1.26)
     assert answer["hits"] == {"hub@append": 1, "sender": 2, "site@committing": 1}
+    assert answer["points"] == {**dict.fromkeys(POINTS, 0), "append": 1, "committing": 1}
+    assert answer["victims"] == {"hub": 2, "sender": 1, "site": 1}
     assert answer["spans"] == {"append to commit": 2, "at a random moment": 2}
     assert (answer["ok"], answer["lost"], answer["kills"], answer["wall_s"]) == (False, 1, 4, 1.3)
     assert [cycle["cycle"] for cycle in answer["failed"]] == [3]

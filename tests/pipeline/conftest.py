@@ -34,8 +34,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
         pytest.skip(str(error))
     before = dict(os.environ)
     os.environ["PYTHONPATH"] = worker_path()
-    # Compiled once and not well: half the speed later, but the tests are short.
-    options = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1", "spark.driver.memory": "1g"}
+    options = {"spark.driver.memory": "1g"}
     session = start_session("tests", logs=tmp_path_factory.mktemp("spark"), master="local[2]", extra=options)
     from pipeline.fake_bus import FakeDataSource
 

@@ -1,12 +1,12 @@
 """Kill -9 cycles of sender, site node, hub and ingest under load, and the proof that nothing came of it.
 
-    python -m holdfast.harness.campaign --cycles 200 --seed 1 --json
+    python -m holdfast.harness.campaign --cycles 1000 --lanes 2 --seed 1 --json
 
 Rules of this file: all that a cycle does is drawn from (seed, cycle), so that one that failed is run again
-with `--seed S --first CYCLE --cycles 1`. Nodes die at named moments of their own (`holdfast node
---crash-point`), senders and the ingest at random ones. Stores live through the whole campaign; only the load
-of a cycle is its own. Its load comes from two origins (the site, and a producer at the hub itself) and is
-checked by identity, count and order once the cycle's faults are healed. Source of the moments:
+with `--seed S --first CYCLE --cycles 1` and the same `--ingest-every`. Nodes die at named moments of their own
+(`holdfast node --crash-point`), senders and the ingest at random ones. Stores live through the whole campaign;
+only the load of a cycle is its own. Its load comes from two origins (the site, and a producer at the hub itself)
+and is checked by identity, count and order once the cycle's faults are healed. Source of the moments:
 docs/CUSTODY.md, "no accepted answer before a stored copy".
 """
 
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
@@ -56,8 +56,13 @@ POINTS: Final = {
 }
 """Each named moment and the span of a message's life that it lies in."""
 
-VICTIMS: Final = ("site", "hub", "sender", "site", "hub", "ingest", "site", "hub", "sender", "hub")
-"""Ten cycles; then again."""
+VICTIMS: Final = ("site", "hub", "sender", "site", "hub", "site", "hub", "sender", "hub")
+"""Nine cycles; then again. Those of the ingest come between."""
+INGEST_EVERY: Final = 50
+"""One cycle of so many kills the ingest: it starts Spark twice or more, which takes as long as ten other cycles."""
+LANES_MAX: Final = 16
+JVM_OPTIONS: Final = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Compiled once and not well: it halves what the start of a JVM costs that lives for seconds."""
 
 MESSAGES: Final = 1_500
 RATE: Final = 1_200
@@ -86,24 +91,34 @@ class Cycle:
         return self.failure is None and all(verdict.ok for verdict in self.verdicts.values())
 
 
-def victim_of(cycle: int) -> str:
-    """Who dies in this cycle, from 0."""
+def victim_of(cycle: int, ingest_every: int = INGEST_EVERY) -> str:
+    """Who dies in this cycle, from 0; the ingest in the middle of every so many cycles, never with 0."""
+    if ingest_every and cycle % ingest_every == ingest_every // 2:
+        return "ingest"
     return VICTIMS[cycle % len(VICTIMS)]
 
 
 def report(cycles: Sequence[Cycle], seed: int, wall_s: float) -> dict[str, Any]:
-    """The campaign as JSON: hits by moment and by span of the message's life, failures whole."""
+    """The campaign as JSON: hits by moment of each node (those never hit too), by moment of both and by span of the
+    message's life; cycles by victim; failures whole.
+    """
     moments: Counter[str] = Counter(hit for cycle in cycles for hit in cycle.hits)
     spans: Counter[str] = Counter()
+    points = Counter(dict.fromkeys(POINTS, 0))
     for moment, count in moments.items():
-        spans[POINTS.get(moment.partition("@")[2], "at a random moment")] += count
+        point = moment.partition("@")[2]
+        spans[POINTS.get(point, "at a random moment")] += count
+        if point in POINTS:
+            points[point] += count
     verdicts = [verdict for cycle in cycles for verdict in cycle.verdicts.values()]
     return {
         "seed": seed,
         "cycles": len(cycles),
         "ok": all(cycle.ok for cycle in cycles) and bool(cycles),
         "kills": sum(moments.values()),
+        "victims": dict(sorted(Counter(cycle.victim for cycle in cycles).items())),
         "hits": dict(sorted(moments.items())),
+        "points": dict(points),
         "spans": dict(sorted(spans.items())),
         "sent": sum(verdict.sent for verdict in verdicts),
         "lost": sum(verdict.lost for verdict in verdicts),
@@ -118,10 +133,11 @@ def report(cycles: Sequence[Cycle], seed: int, wall_s: float) -> dict[str, Any]:
 class Campaign:
     """`site` and `hub`, killed and started again over one pair of stores."""
 
-    def __init__(self, children: Children, work: Path, seed: int) -> None:
+    def __init__(self, children: Children, work: Path, seed: int, ingest_every: int = INGEST_EVERY) -> None:
         self.children = children
         self.work = work
         self.seed = seed
+        self.ingest_every = ingest_every
         self._nodes: dict[str, Child] = {}
         self._addresses: dict[str, str] = {}
         self._table_sent: dict[str, list[str]] = {}
@@ -159,7 +175,7 @@ class Campaign:
     async def cycle(self, number: int) -> Cycle:
         """One cycle, its check included. Never raises for what the system under test did."""
         random = Random(f"{self.seed}/{number}")
-        cycle = Cycle(number, victim_of(number))
+        cycle = Cycle(number, victim_of(number, self.ingest_every))
         began = time.monotonic()
         try:
             async with asyncio.timeout(CYCLE_LIMIT_S):
@@ -297,7 +313,7 @@ class Campaign:
         command = holdfast_command(
             "pipeline", "ingest", TABLE_QUEUE, "--url", self._url(HUB), "--out", self.work / "table", *more
         )
-        return await self.children.start("ingest", command, cwd=self.work)
+        return await self.children.start("ingest", command, cwd=self.work, more=JVM_OPTIONS)
 
     # ------------------------------------------------------------------------------------------------ checks
 
@@ -352,29 +368,73 @@ def _by_origin(lines: Sequence[str]) -> dict[str, list[str]]:
     return arrived
 
 
-async def run_campaign(*, cycles: int, first: int, seed: int, work: Path, progress: Progress) -> dict[str, Any]:
-    """`cycles` cycles from number `first`; ends at the first that failed. The report."""
+async def run_campaign(
+    *,
+    cycles: int,
+    first: int,
+    seed: int,
+    work: Path,
+    progress: Progress,
+    lanes: int = 1,
+    ingest_every: int = INGEST_EVERY,
+) -> dict[str, Any]:
+    """`cycles` cycles from number `first`, in `lanes` side by side, each with a pair of nodes and stores of its own; no
+    lane begins another once one has failed. The report.
+    """
     cancel_on_signals()
     began = time.monotonic()
     done: list[Cycle] = []
-    async with Children(work / "logs") as children:
-        campaign = Campaign(children, work, seed)
-        await campaign.start()
-        for number in range(first, first + cycles):
-            cycle = await campaign.cycle(number)
-            done.append(cycle)
-            hits, state = ", ".join(cycle.hits) or "not hit", "ok" if cycle.ok else "FAILED"
-            progress.say(f"cycle {number}: {cycle.victim}, {hits}, {cycle.seconds} s, {state}")
-            if not cycle.ok:
-                break
-    return report(done, seed, time.monotonic() - began)
+    numbers = iter(range(first, first + cycles))
+
+    async def lane(place: Path) -> None:
+        async with Children(place / "logs") as children:
+            campaign = Campaign(children, place, seed, ingest_every)
+            await campaign.start()
+            # Whichever lane is free takes the next: a cycle of the ingest holds up its own alone.
+            for number in numbers:
+                cycle = await campaign.cycle(number)
+                done.append(cycle)
+                hits, state = ", ".join(cycle.hits) or "not hit", "ok" if cycle.ok else f"FAILED ({place})"
+                progress.say(f"cycle {number}: {cycle.victim}, {hits}, {cycle.seconds} s, {state}")
+                if not all(cycle.ok for cycle in done):
+                    break
+
+    running = [asyncio.create_task(lane(work / f"lane-{number}")) for number in range(1, min(lanes, cycles) + 1)]
+    try:
+        await asyncio.gather(*running)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    return report(sorted(done, key=lambda cycle: cycle.cycle), seed, time.monotonic() - began)
+
+
+def whole(low: int, high: int | None = None) -> Callable[[str], int]:
+    """For an argument: a whole number of at least `low`, and at most `high`."""
+
+    def number(text: str) -> int:
+        accepted = f"a whole number from {low}" + ("" if high is None else f" to {high}")
+        if not text.isdecimal() or int(text) < low or (high is not None and int(text) > high):
+            raise argparse.ArgumentTypeError(f"found {text!r}, accepted is {accepted}")
+        return int(text)
+
+    return number
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; 0 where every cycle was exact."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.harness.campaign", description="Kill -9 campaign.")
-    parser.add_argument("--cycles", type=int, default=10)
-    parser.add_argument("--first", type=int, default=0, help="number of the first cycle; default 0")
+    parser.add_argument("--cycles", type=whole(1), default=10, help="default %(default)s")
+    parser.add_argument("--first", type=whole(0), default=0, help="number of the first cycle; default %(default)s")
+    parser.add_argument(
+        "--ingest-every", type=whole(0), default=INGEST_EVERY, metavar="N",
+        help="one cycle of N kills the ingest and starts Spark again, which takes as long as ten others; 0 for none; "
+        "default %(default)s",
+    )  # fmt: skip
+    parser.add_argument(
+        "--lanes", type=whole(1, LANES_MAX), default=1, metavar="N",
+        help=f"cycles side by side, each lane with nodes and stores of its own, up to {LANES_MAX}; default %(default)s",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--work", type=Path, help="where stores and logs go, and stay")
     parser.add_argument("--json", action="store_true", help="the report as JSON on standard output")
@@ -384,7 +444,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     answer: dict[str, Any] = {"ok": False}
     try:
         with Progress(lines=sys.stderr) as progress:
-            running = run_campaign(cycles=args.cycles, first=args.first, seed=args.seed, work=work, progress=progress)
+            running = run_campaign(
+                cycles=args.cycles, first=args.first, seed=args.seed, work=work, progress=progress, lanes=args.lanes,
+                ingest_every=args.ingest_every,
+            )  # fmt: skip
             answer = asyncio.run(running)
     except ChildFailed as error:
         print(f"campaign: {error}", file=sys.stderr)

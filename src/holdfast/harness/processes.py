@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final
@@ -278,8 +278,10 @@ class Children:
             child.sweep()
             child.signal(signal.SIGKILL)
 
-    async def start(self, name: str, command: Sequence[str], *, cwd: Path | None = None) -> Child:
-        """Starts `command` (see `holdfast_command`) with no standard input."""
+    async def start(
+        self, name: str, command: Sequence[str], *, cwd: Path | None = None, more: Mapping[str, str] | None = None
+    ) -> Child:
+        """Starts `command` (see `holdfast_command`) with no standard input; `more` is added to our environment."""
         for child in self.all:
             if not child.running:
                 child.sweep()
@@ -296,6 +298,7 @@ class Children:
                     stdout=write_end,
                     stderr=err,
                     cwd=cwd,
+                    env=None if more is None else {**os.environ, **more},
                     start_new_session=True,
                     preexec_fn=_die_with_parent,
                 )
