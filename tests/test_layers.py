@@ -10,6 +10,8 @@ import holdfast
 
 PACKAGE = Path(holdfast.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
+TESTS = Path(__file__).parent
+TEST_MODULES = sorted(path for path in TESTS.rglob("*.py") if "node_modules" not in path.parts)
 CORES = ("amqp", "broker", "core", "routing", "telemetry")
 COMMAND_LINE = ("cli.py", "command.py", "commands.py")
 LINES_MAX = 600
@@ -68,6 +70,13 @@ def test_module_has_a_header_and_a_bounded_size(path: Path) -> None:
     assert text.count("\n") <= LINES_MAX, f"{relative(path)} has more than {LINES_MAX} lines"
     left_open = re.findall(r"NotImplementedError|\bTODO\b|\bFIXME\b", text)
     assert not left_open, f"{relative(path)} leaves open: {left_open}"
+
+
+@pytest.mark.parametrize("path", TEST_MODULES, ids=lambda path: path.relative_to(TESTS).as_posix())
+def test_tests_have_a_header_and_a_bounded_size(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert ast.get_docstring(ast.parse(text)), f"tests/{path.relative_to(TESTS)} does not say what it is for"
+    assert text.count("\n") <= LINES_MAX, f"tests/{path.relative_to(TESTS)} has more than {LINES_MAX} lines"
 
 
 @pytest.mark.parametrize("path", [p for p in MODULES if relative(p).split("/")[0] in CORES], ids=relative)

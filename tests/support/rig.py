@@ -7,7 +7,7 @@ answers has been committed there (docs/ARCHITECTURE.md, "How a core is driven").
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -24,16 +24,12 @@ from holdfast.amqp.connection import (
     Sender,
     Settings,
 )
-from holdfast.amqp.message import Message, split
+from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import (
     Accepted,
-    Attach,
-    Disposition,
     Properties,
     Source,
     Target,
-    Transfer,
-    decode_composite,
 )
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker.port import Batch
@@ -44,72 +40,10 @@ from holdfast.errors import StorageFull
 from holdfast.storage.memory import MemoryStore
 from holdfast.telemetry.records import validate
 from holdfast.units import iso8601
+from support.watch import Watch
 
 WALL_MS = 1_700_000_000_000
 LEVELS = logging.getLevelNamesMapping()
-
-
-class Tap:
-    """Cuts one direction of a connection into AMQP frames; protocol headers and SASL are passed over."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-
-    def feed(self, data: bytes) -> Iterable[tuple[int, Any, bytes]]:
-        """(channel, performative, payload) of each frame that is whole now."""
-        self._data += data
-        while len(self._data) >= 8:
-            if self._data[:4] == b"AMQP":
-                del self._data[:8]
-                continue
-            size = int.from_bytes(self._data[:4], "big")
-            if len(self._data) < size:
-                return
-            frame = bytes(self._data[:size])
-            del self._data[:size]
-            if frame[5] == 0 and size > 8:
-                performative, used = decode_composite(frame[8:])
-                yield int.from_bytes(frame[6:8], "big"), performative, frame[8 + used :]
-
-
-class Watch:
-    """Holds one connection of a node to "store, then settle"."""
-
-    def __init__(self, node: "Node") -> None:
-        self.node = node
-        self.heard, self.said = Tap(), Tap()
-        self.targets: dict[tuple[int, int], str] = {}
-        self.waiting: dict[tuple[int, int], bytes] = {}
-        self.parts: dict[tuple[int, int], tuple[int, bytes]] = {}
-
-    def hear(self, data: bytes) -> None:
-        for channel, performative, payload in self.heard.feed(data):
-            if isinstance(performative, Attach) and not performative.role:
-                address = getattr(performative.target, "address", None)
-                self.targets[channel, performative.handle] = str(address)
-            elif isinstance(performative, Transfer):
-                place = channel, performative.handle
-                number, before = self.parts.pop(place, (performative.delivery_id, b""))
-                if performative.more:
-                    self.parts[place] = number, before + payload
-                elif self.targets[place] not in self.node.unwatched and not self.targets[place].startswith(
-                    "$temporary/"
-                ):
-                    self.waiting[channel, number] = before + payload
-
-    def say(self, data: bytes) -> None:
-        for channel, performative, _ in self.said.feed(data):
-            if not isinstance(performative, Disposition) or not performative.role:
-                continue
-            last = performative.first if performative.last is None else performative.last
-            for number in range(performative.first, last + 1):
-                payload = self.waiting.pop((channel, number), None)
-                if payload is not None and isinstance(performative.state, Accepted):
-                    sections = split(payload)
-                    told = sections.delivery_annotations or {}
-                    assert (
-                        Symbol("x-opt-holdfast-tombstone") in told or payload[sections.bare :] in self.node.ever_stored
-                    ), f"{self.node.name} accepted what it has not stored: {payload[:200]!r}"
 
 
 class Node:

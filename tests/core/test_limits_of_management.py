@@ -1,0 +1,89 @@
+"""The bounds of core.config.Limits on requests to $management, at the bound and one past it."""
+
+import pytest
+
+from holdfast.amqp.codec import encode
+from holdfast.amqp.performatives import (
+    Attach,
+    Disposition,
+    Flow,
+    Properties,
+    Source,
+    Target,
+)
+from support.limits import conditions, world
+from support.raw import DATA, opened, sends, transfer
+
+
+@pytest.mark.parametrize(("count", "expected"), [(3, []), (4, ["Detach amqp:link:transfer-limit-exceeded"])])
+def test_requests_max(count: int, expected: list[str]) -> None:
+    rig, node = world(requests_max=3)
+    peer = opened(rig, node)
+    assert [flow.link_credit for flow in peer.say(sends("$management")) if isinstance(flow, Flow)] == [3]
+    assert conditions(peer.say(*(transfer(number) for number in range(count)))) == expected
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1_024, []), (1_025, ["Detach amqp:link:message-size-exceeded"])])
+def test_request_bytes_max(size: int, expected: list[str]) -> None:
+    rig, node = world(request_bytes_max=1_024)
+    peer = opened(rig, node)
+    assert peer.say(sends("$management"))[0].max_message_size == 1_024
+    payload = b"\x00\x53\x77\xb0" + (size - 8).to_bytes(4, "big") + bytes(size - 8)
+    assert conditions(peer.say(transfer(0, payload))) == expected
+
+
+def test_requests_of_who_takes_no_answers_wait_and_the_others_do_not() -> None:
+    rig, node = world(output_bytes_max=65_536, requests_max=1_000)
+    client = rig.client(node)
+    for number in range(100):
+        client.sender(f"queue{number:03}")
+    rig.settle()
+    replies = client.receiver("$management", name="replies", credit=0)
+    assert replies.name == "replies"
+    link = client.sender("$management")
+    rig.settle()
+    from holdfast.amqp.message import Message
+
+    ask = Message(
+        properties=Properties(reply_to="here"),
+        application_properties={"operation": "QUERY", "type": "holdfast:queue", "name": ""},
+        value={},
+    ).encode()
+    for _ in range(50):
+        link.send(ask, context=None, settled=True)
+    rig.settle()
+    assert node.core is not None
+    inside = next(iter(node.core.connections.values()))
+    assert 65_536 <= inside.reply_bytes < 2 * 65_536 and inside.stalled and not node.core.requests
+    assert rig.client(node).manage("STATUS", "node")[0] == 200
+    replies.grant(1_000)
+    rig.settle()
+    assert len(client.deliveries) == 50 and inside.reply_bytes == 0 and not inside.stalled
+
+
+def to(address: str, number: int) -> bytes:
+    """A framed transfer whose message says where it goes."""
+    return transfer(number, encode(Properties(to=address, reply_to="nobody")) + DATA, settled=True)
+
+
+def test_requests_by_a_link_without_an_address_are_bounded_too() -> None:
+    rig, node = world(requests_max=3)
+    peer = opened(rig, node)
+    anonymous = Attach("relay", 0, False, source=Source(), target=Target(), initial_delivery_count=0)
+    assert conditions(peer.say(anonymous)) == []
+    asked = [encode(Properties(to="$management")) + DATA] * 4
+    said = peer.say(*(transfer(number, payload) for number, payload in enumerate(asked)))
+    outcomes = [(item.first, type(item.state).__name__) for item in said if isinstance(item, Disposition)]
+    assert sorted(outcomes) == [(0, "Accepted"), (1, "Accepted"), (2, "Accepted"), (3, "Rejected")]
+
+
+def test_queues_that_messages_make_are_work_too() -> None:
+    rig, node = world(attaches_per_s=10, attaches_burst=50)
+    peer = opened(rig, node)
+    peer.say(Attach("relay", 0, False, source=Source(), target=Target(), initial_delivery_count=0))
+    peer.say(*(to(f"queue{number}", number) for number in range(40)))
+    assert node.core is not None and len(node.core.catalog.queues) == 40 and peer.number in node.not_read
+    peer.say(*(to(f"more{number}", number) for number in range(40, 80)))
+    assert len(node.core.catalog.queues) == 40
+    rig.run(10.0)
+    assert len(node.core.catalog.queues) == 80 and peer.alive

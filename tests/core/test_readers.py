@@ -1,0 +1,267 @@
+"""Subscriptions, browsers and what they leave to others at one node, over AMQP (CUSTODY, "Readers")."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Accepted, Header
+from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.broker import cursor
+from support.one_node import fill, names, world
+from support.rig import Client
+
+
+def open_subscription(client: Client, mode: str = "take", name: str = "sub", **more: Any) -> dict[str, Any]:
+    status, body, text = client.manage("OPEN", "subscription", name, queue="work", mode=mode, **more)
+    assert status in (200, 201), text
+    return body
+
+
+def held(body: dict[str, Any]) -> dict[str, Any]:
+    return {"queue": "work", "queue_uuid": body["queue_uuid"], "lease_epoch": body["lease_epoch"]}
+
+
+def test_one_cursor() -> None:
+    """A taking subscription reads alone, by sequence; consumers are refused meanwhile, and may come after."""
+    rig, node, client = world()
+    fill(rig, client, 5)
+    body = open_subscription(client)
+    assert (body["head"], body["tail"], body["advanced"]) == (1, 6, 1)
+    refused = client.receiver("work")
+    rig.settle()
+    assert refused.refused
+    assert client.detached[-1].error.condition == "amqp:resource-locked"
+    for _ in range(2):  # replayable until it advances
+        link = client.reader("work", 1, 4)
+        rig.settle()
+        assert client.bodies(link) == names(1, 3) and link.detached
+    for sequence, advanced in ((4, 4), (2, 4), (4, 4)):
+        answer = client.manage("ADVANCE", "subscription", "sub", sequence=sequence, **held(body))[1]
+        assert answer["advanced"] == advanced
+    rig.settle()
+    assert node.bodies("work") == names(4, 5)
+    assert client.manage("ADVANCE", "subscription", "sub", sequence=99, **held(body))[0] == 400
+    assert client.manage("DELETE", "subscription", "sub", queue="work")[0] == 200
+    client.deliveries.clear()
+    client.receiver("work")
+    rig.settle()
+    assert client.bodies() == names(4, 5)
+
+
+def test_copies_and_consumers_both() -> None:
+    rig, node, client = world()
+    fill(rig, client, 3)
+    body = open_subscription(client, "copy")
+    link = client.receiver("work")
+    rig.settle()
+    assert client.accept(link=link) == names(1, 3)
+    rig.settle()
+    assert node.bodies("work") == names(1, 3)
+    node.crash()
+    node.start()
+    client = rig.client(node)
+    link = client.receiver("work")
+    rig.settle()
+    assert client.bodies(link) == []
+    body = open_subscription(client, "copy")
+    assert body["lease_epoch"] == 2
+    client.manage("ADVANCE", "subscription", "sub", sequence=3, **held(body))
+    rig.settle()
+    assert node.bodies("work") == ["3"]
+    assert client.manage("DELETE", "subscription", "sub", queue="work")[0] == 200
+    assert node.bodies("work") == [] and node.queue("work").messages == 0
+
+
+def test_what_a_removed_copy_still_needed_does_not_come_back() -> None:
+    rig, node, client = world()
+    fill(rig, client, 3)
+    open_subscription(client, "copy")
+    link = client.receiver("work")
+    rig.settle()
+    client.accept(link=link)
+    rig.settle()
+    client.manage("DELETE", "subscription", "sub", queue="work")
+    node.crash()
+    node.start()
+    client = rig.client(node)
+    client.receiver("work")
+    rig.settle()
+    assert client.bodies() == [] and node.queue("work").messages == 0
+
+
+def test_recreated_queue() -> None:
+    rig, node, client = world()
+    fill(rig, client, 3)
+    body = open_subscription(client)
+    assert client.manage("DELETE", "queue", "work")[0] == 409
+    client.manage("DELETE", "subscription", "sub", queue="work")
+    for link in list(node.core.producers_of(node.queue("work"))):
+        link.link.detach()
+    client.close_transport()
+    rig.settle()
+    client = rig.client(node)
+    assert client.manage("DELETE", "queue", "work")[0] == 200
+    fill(rig, client, 1)
+    again = open_subscription(client)
+    assert again["queue_uuid"] != body["queue_uuid"]
+    status, _, text = client.manage("ADVANCE", "subscription", "sub", sequence=2, **held(body))
+    assert status == 412 and "made anew" in text
+    filters = {"s": Described(Symbol("holdfast:subscription:list"), ["sub", body["queue_uuid"], Ulong(1)])}
+    refused = client.reader("work", 1, 2, filters=filters)
+    rig.settle()
+    assert refused.refused and node.core.readers_of(node.queue("work")) == {}
+
+
+def test_a_newer_lease_fences_the_older() -> None:
+    _, _, client = world()
+    first = open_subscription(client)
+    open_subscription(client)
+    for operation in ("ADVANCE", "PEEK"):
+        status, _, text = client.manage(operation, "subscription", "sub", sequence=0, start=0, **held(first))
+        assert status == 409 and "newer holder" in text
+
+
+def test_a_browser_moves_nothing_and_goes_on() -> None:
+    rig, node, client = world()
+    fill(rig, client, 2)
+    link = client.receiver("work", source={"distribution_mode": Symbol("copy")})
+    rig.settle()
+    fill(rig, client, 1, first=3)
+    assert client.bodies(link) == names(1, 3) and node.bodies("work") == names(1, 3)
+
+
+def test_a_browser_is_shown_nothing_that_has_expired() -> None:
+    """By sequence a range is the same messages for as long as they are there (CUSTODY, "Readers")."""
+    rig, _, client = world()
+    sender = client.sender("work")
+    rig.settle()
+    client.send(sender, "brief", header=Header(ttl=500))
+    client.send(sender, "lasting")
+    rig.settle()
+    rig.run(2)
+    link = client.receiver("work", source={"distribution_mode": Symbol("copy")})
+    rig.settle()
+    assert client.bodies(link) == ["lasting"]
+    link = client.reader("work", 1, 3)
+    rig.settle()
+    assert client.bodies(link) == ["brief", "lasting"]
+
+
+@pytest.mark.parametrize("size", [1_000, 60_000])
+def test_one_turn_hands_out_so_many_bytes_and_no_more(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Whether the socket takes it is known only behind the turn; the rest comes in the next ones."""
+    monkeypatch.setattr(cursor, "PUMP_BYTES", 100_000)
+    handed: list[int] = []
+    pump = cursor.Cursor.pump
+
+    def counted(self: cursor.Cursor, limit: int) -> int:
+        given = pump(self, limit)
+        handed.append(given * size)
+        return given
+
+    rig, _, client = world()
+    sender = client.sender("work")
+    rig.settle()
+    for number in range(600 if size == 1_000 else 10):
+        client.send(sender, f"{number:0{size}}")
+    rig.settle()
+    monkeypatch.setattr(cursor.Cursor, "pump", counted)
+    client.receiver("work")
+    rig.settle()
+    assert [int(body[-6:]) for body in client.bodies()] == list(range(600 if size == 1_000 else 10))
+    assert max(handed) <= 100_000 + max(size, 256 * 1_000)
+
+
+def test_a_drain_is_answered_while_a_cursor_holds_too_many_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cursor, "FINISHED_MAX", 2)
+    rig, _, client = world()
+    link = client.receiver("work", name="sub", source={"durable": 2, "expiry_policy": Symbol("never")}, credit=6)
+    rig.settle()
+    fill(rig, client, 8)
+    for position in (1, 3, 5):
+        delivery = client.deliveries[position]
+        link.settle(delivery.delivery_id, delivery.delivery_id, Accepted())
+    rig.settle()
+    link.grant(10, drain=True)
+    rig.settle()
+    assert (client.bodies(link), link.credit) == (names(1, 6), 0)
+
+
+def test_a_durable_subscription_by_link() -> None:
+    rig, node, client = world()
+    source = {"durable": 2, "expiry_policy": Symbol("never")}
+    client.receiver("work", name="sub", source=source)
+    rig.settle()
+    client.close_transport()
+    other = rig.client(node)
+    fill(rig, other, 2)
+    node.crash()
+    node.start()
+    client = rig.client(node)
+    client.receiver("work", name="sub", source=source)
+    rig.settle()
+    assert client.accept() == names(1, 2)
+    rig.settle()
+    assert node.bodies("work") == names(1, 2)  # the queue's own consumers have not had them
+
+
+@pytest.mark.parametrize("reading", [False, True])
+def test_a_message_larger_than_a_link_takes_ends_that_link_alone(reading: bool) -> None:
+    rig, node, client = world()
+    fill(rig, client, 1)
+    small = rig.client(node)
+    link = small.reader("work", 1, max_message_size=4) if reading else small.receiver("work", max_message_size=4)
+    rig.settle()
+    assert small.detached[0].error.condition == "amqp:link:message-size-exceeded" and link.detached
+    client.receiver("work")
+    rig.settle()
+    assert client.bodies() == ["1"]
+    assert Message.decode(client.deliveries[0].payload).data == [b"1"]
+
+
+def test_steady_time_never_goes_back_over_a_crash() -> None:
+    rig, node, client = world()
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "1", header=Header(ttl=10_000))
+    rig.settle()
+    node.crash()
+    rig.now += 1
+    rig.wall_ms -= 86_400_000
+    node.start()
+    rig.run(11)
+    client = rig.client(node)
+    client.receiver("work")
+    rig.settle()
+    assert client.bodies() == []
+
+
+def test_a_retirement_alone_waits_for_a_commit_to_share() -> None:
+    rig, node, client = world()
+    fill(rig, client, 2)
+    client.receiver("work")
+    rig.settle()
+    commits = node.core.commit_number
+    client.accept(count=1)
+    rig.settle()
+    assert node.core.commit_number == commits and node.bodies("work") == ["1", "2"]
+    rig.run(0.1)
+    assert node.core.commit_number == commits + 1 and node.bodies("work") == ["2"]
+
+
+def test_a_subscription_begins_behind_what_is_leaving() -> None:
+    rig, node, client = world()
+    fill(rig, client, 3)
+    client.receiver("work")
+    rig.settle()
+    client.accept(count=2)
+    rig.settle()
+    client.close_transport()
+    other = rig.client(node)
+    status, body, text = other.manage("OPEN", "subscription", "spark", queue="work", mode="take")
+    assert status == 201, text
+    assert body["advanced"] == 3
+    reader = other.reader("work", body["advanced"], 4)
+    rig.settle()
+    assert other.bodies(reader) == ["3"]

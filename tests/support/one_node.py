@@ -1,0 +1,27 @@
+"""One node with a client, and a queue filled with numbers.
+
+Rules of this file: a body is its number, so that a test can say which came.
+"""
+
+from typing import Any
+
+from holdfast.core.config import QueueConfig
+from support.rig import Client, Node, Rig
+
+
+def world(*queues: QueueConfig, **fields: Any) -> tuple[Rig, Node, Client]:
+    rig = Rig()
+    node = rig.node("hub", queues=queues, **fields)
+    return rig, node, rig.client(node)
+
+
+def fill(rig: Rig, client: Client, count: int, address: str = "work", first: int = 1) -> None:
+    link = client.sender(address)
+    rig.settle()
+    for number in range(first, first + count):
+        client.send(link, str(number))
+    rig.settle()
+
+
+def names(first: int, last: int) -> list[str]:
+    return [str(number) for number in range(first, last + 1)]
