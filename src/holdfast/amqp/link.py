@@ -24,6 +24,7 @@ class Link:
     __slots__ = (
         "attach_sent",
         "closed",
+        "closed_by_peer",
         "context",
         "detach_received",
         "detach_sent",
@@ -57,6 +58,8 @@ class Link:
         self.over = False
         """LinkDetached was emitted."""
         self.closed = False
+        self.closed_by_peer = False
+        """The peer was first to close it: not lost, not ended by us, not by a fault of either."""
         """It told that the link is gone for good; else it may be resumed (§2.6.4, §2.6.5)."""
         self.refused = False
         """The peer answered our attach with a null terminus; its detach follows."""
@@ -235,8 +238,10 @@ class Link:
         self.detach_received = True
         if self.detach_sent:
             self.session.free_handle(self, self.handle)
-        elif self.attach_sent:
-            self._send_detach(detach.closed, None)
+        else:
+            self.closed_by_peer = detach.closed and detach.error is None
+            if self.attach_sent:
+                self._send_detach(detach.closed, None)
         self._finish(detach.closed, detach.error, events)
 
     def _fault(self, error: Error, events: list[ConnEvent]) -> None:

@@ -14,7 +14,7 @@ from holdfast.amqp.performatives import Source, Target
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker.producers import NAME_BYTES_MAX
 from holdfast.broker.queue import Queue
-from holdfast.core import hops, sessions
+from holdfast.core import hops, sessions, subscriptions
 from holdfast.core.catalog import TooManyQueues
 from holdfast.core.egress import ConsumerLink, ReaderLink
 from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX, ProducerLink
@@ -52,7 +52,8 @@ def answer(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
     if link.detached:  # by what came behind the attach: the peer still waits for the answers to both
         link.refuse(conditions.DETACH_FORCED, "detached before it was attached")
         return
-    core.resume.reattached(peer, link)
+    if link.role or link.remote_attach is None or link.remote_attach.source is not None:
+        core.resume.reattached(peer, link)  # an attach without a source asks, and takes nobody's place
     queues = core.catalog.next_queue_id
     try:
         if isinstance(link, Receiver):
@@ -196,6 +197,9 @@ def _produce(
 def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
     attach = link.remote_attach
     source = attach.source if attach is not None else None
+    if source is None:
+        subscriptions.look_up(core, peer, link)
+        return
     if not isinstance(source, Source):
         raise Refusal(conditions.NOT_IMPLEMENTED, "accepted is a source with an address")
     wanted = plain_address(source.address)
@@ -221,8 +225,8 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
         queue.touch()
         return
     cursor = queue.shared
-    if source.durable and str(source.expiry_policy) == "never":
-        name = check_name(link.name)
+    if subscriptions.is_durable(source):
+        name = subscriptions.name_of(peer, link, source.capabilities)
         found = queue.named.get(name)
         full = core.catalog.subscriptions_full(queue) if found is None else None
         if full is not None:

@@ -124,3 +124,11 @@ def stone_of(core: "NodeCore", item: entry.Entry) -> bytes:
         trace=item.trace,
         to=item.to,
     )
+
+
+def end_subscription(core: "NodeCore", cursor: Cursor) -> None:
+    """The named cursor, which has no reader, goes with what it kept; stored with the turn's batch. Idempotent."""
+    queue = cursor.queue
+    if queue.named.get(cursor.name) is cursor:
+        core.resume.release(queue, cursor)
+        queue.remove_cursor(cursor.name)
