@@ -132,4 +132,4 @@ def test_a_verb_is_imported_when_it_runs() -> None:
         "print([name for name in sys.modules if name.startswith('holdfast.')])"
     )
     told = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, timeout=30)
-    assert told.stdout.strip() == "['holdfast.errors', 'holdfast.cli']"
+    assert told.stdout.strip() == "['holdfast.arguments', 'holdfast.errors', 'holdfast.cli']"

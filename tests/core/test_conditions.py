@@ -61,7 +61,7 @@ CASES: list[tuple[str, type, list[Step]]] = [
     (conditions.UNAUTHORIZED_ACCESS, Detach, [wire(producer(Target("$holdfast/control")))]),
     (conditions.INVALID_FIELD, Detach, [wire(producer(Target("$mine")))]),
     (conditions.INVALID_FIELD, End, [wire(Flow(7, 9, 0, 9))]),
-    (conditions.NOT_IMPLEMENTED, Detach, [wire(consumer(None))]),
+    (conditions.NOT_FOUND, Detach, [wire(consumer(None))]),
     (conditions.NOT_IMPLEMENTED, Detach, [wire(consumer(Source()))]),
     (conditions.RESOURCE_LOCKED, Detach, [take, wire(consumer(Source("q")))]),
     (conditions.RESOURCE_DELETED, Detach, [

@@ -9,6 +9,7 @@ import pytest
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Attach, Received, Rejected, Released
+from holdfast.amqp.types import Symbol
 from holdfast.core import events
 from holdfast.core.config import Limits, QueueConfig
 from support.rig import Client, Node, Rig
@@ -387,7 +388,7 @@ def test_what_is_not_resumed_in_time_goes_to_others_in_its_old_place(asked: int,
 
 def test_a_subscription_s_next_reader_does_not_wait_for_the_last() -> None:
     rig, node = world()
-    source = {"durable": 2, "expiry_policy": "never"}
+    source = {"durable": 2, "expiry_policy": "never", "capabilities": (Symbol("global"),)}
     consumer = Consumer(rig, node, **source)
     fill(rig, node, *"ab")
     consumer.lose()
