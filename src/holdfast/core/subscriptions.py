@@ -12,12 +12,12 @@ from holdfast.amqp import conditions
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.performatives import Source
 from holdfast.amqp.types import Symbol
-from holdfast.broker.address import check_name
 from holdfast.broker.cursor import Cursor
 from holdfast.core.egress import Egress
 from holdfast.core.endings import end_subscription
 from holdfast.core.peer import Peer
 from holdfast.core.places import Refusal
+from holdfast.names import check_name
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
