@@ -319,7 +319,6 @@ class Receiver(ClientLink):
             expiry_policy=Symbol("never" if self._durable else "session-end"),
             timeout=timeout_s(self._resume_s),
             distribution_mode=Symbol("copy") if self._copy else None,
-            capabilities=(Symbol("global"),) if self._durable else None,  # its name is the queue's, not ours
             filter=filters or None,
         )
 

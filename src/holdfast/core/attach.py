@@ -25,6 +25,7 @@ from holdfast.core.relay import RelayLink
 from holdfast.core.requests import ReplyLink, RequestLink
 from holdfast.core.temporaries import TemporaryQueue
 from holdfast.errors import ConfigError
+from holdfast.names import check_name
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -224,8 +225,8 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
         queue.touch()
         return
     cursor = queue.shared
-    if subscriptions.is_durable(source):
-        name = subscriptions.name_of(peer, link, source.capabilities)
+    if source.durable and str(source.expiry_policy) == "never":
+        name = check_name(link.name)
         found = queue.named.get(name)
         full = core.catalog.subscriptions_full(queue) if found is None else None
         if full is not None:

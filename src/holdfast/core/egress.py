@@ -16,7 +16,7 @@ from holdfast.broker import entry
 from holdfast.broker.cursor import READ_BYTES, READ_COUNT, Cursor
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
-from holdfast.core.endings import annotate_entries, end_subscription, reject
+from holdfast.core.endings import annotate_entries, reject
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend, bare_length
 
@@ -190,8 +190,6 @@ class ConsumerLink(Egress):
         self.end_large()
         self.finish_presettled()
         self.cursor.detach(self)
-        if self.cursor.name and self.link.closed_by_peer and not self.cursor.takers:
-            end_subscription(self.core, self.cursor)
         self.core.temporaries.left(self, self.cursor.queue)
 
 
