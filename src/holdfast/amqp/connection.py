@@ -149,10 +149,10 @@ class Connection(Bounds):
             return events
         self._heard = now
         if self._rest or self.resumes_at is not None:
-            self._rest += data
-            if len(self._rest) < self._wanted_bytes or self.resumes_at is not None:
+            if len(self._rest) + len(data) < self._wanted_bytes or self.resumes_at is not None:
+                self._rest += data
                 return events
-            data, self._rest = bytes(self._rest), bytearray()
+            data, self._rest = b"".join((self._rest, data)), bytearray()
         self._understand(data, events)
         return events
 

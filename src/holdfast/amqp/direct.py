@@ -86,7 +86,7 @@ def _frame(channel: int, body: bytes, payload: bytes = b"") -> Frame:
 
 
 class DirectTransferForm(fast.TransferForm):
-    """Single-frame transfers of one link; the sender's pieces follow by way of Tail."""
+    """Transfers of one link; the sender's pieces follow by way of Tail."""
 
     __slots__ = ("_channel", "_handle", "_tag_offset")
 
@@ -108,6 +108,20 @@ class DirectTransferForm(fast.TransferForm):
             b"",
         )  # fmt: skip
 
+    def first(self, payload_bytes: int, delivery_id: int, settled: bool) -> Frame:
+        tag = (delivery_id + self._tag_offset) & 0xFFFFFFFF
+        return self._frame(
+            self.first_bytes + payload_bytes,
+            (self._handle, delivery_id, tag.to_bytes(4, "big"), 0, settled, True, None, None, False, False, 0),
+        )
+
+    def following(self, payload_bytes: int, more: bool) -> Frame:
+        size = 4 + len(self._middle if more else self._last) + payload_bytes
+        return self._frame(size, (self._handle, None, None, None, None, more, None, None, False, False, 0))
+
+    def _frame(self, size: int, fields: fast.ParsedTransfer) -> Frame:
+        return Frame(size, self._channel, fast.TRANSFER, fields, b"")
+
 
 class Output(Protocol):
     """What a sender writes a transfer to: its head, then the pieces of its payload."""
@@ -115,7 +129,7 @@ class Output(Protocol):
     def append(self, head: Any, /) -> None:
         """The head."""
 
-    def __iadd__(self, pieces: Iterable[bytes], /) -> Self:
+    def __iadd__(self, pieces: Iterable[bytes | memoryview], /) -> Self:
         """The pieces."""
 
 
@@ -128,7 +142,7 @@ class Tail:
         self._output = output
         self.append = output.append
 
-    def __iadd__(self, pieces: Iterable[bytes], /) -> Self:
+    def __iadd__(self, pieces: Iterable[bytes | memoryview], /) -> Self:
         self._output[-1].payload = b"".join(pieces)
         return self
 

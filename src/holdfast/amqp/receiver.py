@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 PART_BYTES: Final = 128 * 1024
 """Frames are joined to parts of at least so many bytes."""
 
+APART_BYTES: Final = 4_096
+"""A part of so many bytes is kept as it came until the delivery is whole."""
+
 _SERIAL = 0xFFFFFFFF
 _new = tuple.__new__
 
@@ -32,8 +35,8 @@ class _Partial:
     """A delivery of which the last frame is still to come."""
 
     __slots__ = (
-        "delivery_id", "held_bytes", "message_format", "mode", "payload", "resume", "settled", "size", "state",
-        "streamed", "tag",
+        "delivery_id", "frames", "held_bytes", "kept_bytes", "message_format", "mode", "parts", "resume", "settled", "size",
+        "state", "streamed", "tag",
     )  # fmt: skip
 
     def __init__(self, delivery_id: int, tag: bytes, message_format: int, mode: int | None, resume: bool) -> None:
@@ -44,13 +47,28 @@ class _Partial:
         self.resume = resume
         self.settled = False
         self.state: Any = None
-        self.payload = bytearray()
-        """What was not handed on yet."""
+        self.parts: list[bytes | bytearray] = []
+        """What was not handed on yet; small ones joined, or a peer's empty and tiny frames would cost more than they
+        bring."""
+        self.kept_bytes = 0
+        """Bytes of `parts`."""
+        self.frames = 0
         self.held_bytes = 0
         """What it holds of the connection's `partial_bytes`."""
         self.size = 0
         self.streamed = False
         """A part of it was handed on."""
+
+    def keep(self, part: bytes) -> None:
+        """The next of it."""
+        parts = self.parts
+        self.kept_bytes += len(part)
+        if len(part) >= APART_BYTES:
+            parts.append(part)
+        elif parts and isinstance(parts[-1], bytearray):
+            parts[-1] += part
+        else:
+            parts.append(bytearray(part))
 
 
 class Receiver(Link):
@@ -61,8 +79,8 @@ class Receiver(Link):
     """
 
     __slots__ = (
-        "_delivery_count", "_draining", "_resumes_left", "allowance", "credit", "partial", "shape", "shape_misses",
-        "size_max", "stream_bytes",
+        "_delivery_count", "_draining", "_resumes_left", "allowance", "credit", "partial", "shape", "shape_growing",
+        "shape_misses", "size_max", "stream_bytes",
     )  # fmt: skip
 
     role = True
@@ -80,6 +98,8 @@ class Receiver(Link):
         self.size_max = 0
         self.shape: Shape | None = None
         """What its plain deliveries have in common on the wire (runs.py)."""
+        self.shape_growing: Shape | None = None
+        """The same of a delivery of which further frames are to come."""
         self.shape_misses = 0
         self.stream_bytes: int | None = None
 
@@ -214,16 +234,17 @@ class Receiver(Link):
             partial.settled = True
         if state is not None:
             partial.state = state
+        partial.frames += 1
         partial.size += len(part)
         if partial.size > self.size_max:
             raise self._too_large()
         self._hold(partial, len(part) + (weight(state) if state is not None else 0))
-        partial.payload += part
+        partial.keep(part)
         partials.held += len(part)
         if more:
             limit = self.stream_bytes
             if limit is not None:
-                held = len(partial.payload)
+                held = partial.kept_bytes
                 whole_part = held >= PART_BYTES if partial.streamed else partial.size > limit
                 if whole_part or (held and partials.held > partials.held_max):
                     self._hand_on(partial, events)
@@ -238,7 +259,7 @@ class Receiver(Link):
         if partial.streamed:
             events.append(
                 DeliveryPart(
-                    self, partial.delivery_id, partial.message_format, partial.settled, bytes(partial.payload),
+                    self, partial.delivery_id, partial.message_format, partial.settled, b"".join(partial.parts),
                     False, True, partial.tag, partial.resume,
                 )
             )  # fmt: skip
@@ -246,7 +267,7 @@ class Receiver(Link):
         events.append(
             Delivery(
                 self, partial.delivery_id, partial.tag, partial.message_format, partial.settled,
-                bytes(partial.payload), partial.state, partial.mode, partial.resume,
+                b"".join(partial.parts), partial.state, partial.mode, partial.resume,
             )
         )  # fmt: skip
 
@@ -273,17 +294,18 @@ class Receiver(Link):
     def _hand_on(self, partial: _Partial, events: list[ConnEvent]) -> None:
         events.append(
             DeliveryPart(
-                self, partial.delivery_id, partial.message_format, partial.settled, bytes(partial.payload),
+                self, partial.delivery_id, partial.message_format, partial.settled, b"".join(partial.parts),
                 not partial.streamed, False, partial.tag, partial.resume,
             )
         )  # fmt: skip
-        self._let_go(partial, len(partial.payload))
+        self._let_go(partial, partial.kept_bytes)
         partial.streamed = True
-        partial.payload.clear()
+        partial.parts.clear()
+        partial.kept_bytes = 0
 
     def _let_go(self, partial: _Partial, held_bytes: int) -> None:
         connection = self.session.connection
-        connection.partials.held -= len(partial.payload)
+        connection.partials.held -= partial.kept_bytes
         connection.partial_bytes -= held_bytes
         partial.held_bytes -= held_bytes
 

@@ -7,7 +7,7 @@ leaves whatever differs in anything to the plain form. It raises nothing.
 """
 
 from struct import Struct, pack
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.amqp.events import ConnEvent, Deliveries
 
@@ -24,27 +24,50 @@ MISSES_MAX: Final = 64
 
 
 class Shape:
-    """What the frames of one link have in common: all before the delivery-id, the tag's length, all behind the tag."""
+    """What the first frames of one link's deliveries have in common: all before the delivery-id, the tag's length, all
+    behind the tag.
 
-    __slots__ = ("head_bytes", "message_format", "prefix", "settled", "tag_code", "tail", "unpack")
+    `cut`: further frames follow, whose performatives are as `middle` and `last` say; None where none came yet.
+    """
+
+    __slots__ = (
+        "cut", "head_bytes", "identity_bytes", "last", "message_format", "middle", "prefix", "settled", "tag_code", "tail",
+        "unpack",
+    )  # fmt: skip
 
     def __init__(
-        self, prefix: bytes, number_format: str, tag_code: bytes, tail: bytes, settled: bool, message_format: int
-    ) -> None:
+        self, prefix: bytes, number_format: str, tag_code: bytes, tail: bytes, settled: bool, message_format: int,
+        cut: bool,
+    ) -> None:  # fmt: skip
         form = Struct(f">I{len(prefix)}s{number_format}2s{tag_code[1]}x{len(tail)}s")
         self.unpack = form.unpack_from
         self.head_bytes = form.size
+        self.identity_bytes = form.size - 4 - len(prefix) - len(tail)
+        """Of the delivery-id, and the tag with its length."""
         self.prefix = prefix
         self.tag_code = tag_code
         self.tail = tail
         self.settled = settled
         self.message_format = message_format
+        self.cut = cut
+        self.middle: Following | None = None
+        self.last: Following | None = None
 
 
-def _shape(parsed: "ParsedTransfer", buf: bytes, start: int) -> Shape | None:
-    """The shape of the frame from `start` on that was parsed so; None where it is not one that comes again."""
-    _, number, tag, message_format, settled, more, _, state, resume, aborted, payload_at = parsed
-    if number is None or tag is None or state is not None or more or resume or aborted:
+class Following(NamedTuple):
+    """The frames of a delivery behind its first, from the data offset to the payload: `before`, then what identifies
+    the delivery where `named` (most senders leave it out, §2.7.5), then `behind`."""
+
+    before: bytes
+    named: bool
+    behind: bytes
+
+
+def _place(parsed: "ParsedTransfer", buf: bytes, start: int) -> tuple[str, int, int, int] | None:
+    """Where the frame from `start` on has its delivery-id and tag: the id's format, its place, the tag's place and
+    end. None where they are not as usual."""
+    number, tag, payload_at = parsed[1], parsed[2], parsed[10]
+    if number is None or tag is None:
         return None
     # The delivery-id is the second field: behind the descriptor, the list's head and the handle.
     at = start + _HEAD_BYTES + (6 if buf[start + 11] == 0xC0 else 12)
@@ -52,20 +75,43 @@ def _shape(parsed: "ParsedTransfer", buf: bytes, start: int) -> Shape | None:
     number_format = _ID_FORMATS.get(buf[at])
     if number_format is None:
         return None
-    prefix = buf[start + 4 : at + 1]
     at += 1
     size = 4 if number_format == "I" else 1
     tag_at = at + size + 2
-    tail_at = tag_at + len(tag)
+    tag_end = tag_at + len(tag)
     if (
         buf[at : at + size] != pack(f">{number_format}", number)
         or buf[at + size : tag_at] != bytes((0xA0, len(tag)))
-        or not tail_at <= payload_at
+        or not tag_end <= payload_at
     ):
         return None
+    return number_format, at, tag_at, tag_end
+
+
+def _shape(parsed: "ParsedTransfer", buf: bytes, start: int) -> Shape | None:
+    """The shape of the frame from `start` on that was parsed so; None where it is not one that comes again."""
+    _, _, _, message_format, settled, more, _, state, resume, aborted, payload_at = parsed
+    place = None if state is not None or resume or aborted else _place(parsed, buf, start)
+    if place is None:
+        return None
+    number_format, at, tag_at, tag_end = place
     return Shape(
-        prefix, number_format, buf[at + size : tag_at], buf[tail_at:payload_at], settled is True, message_format or 0
-    )
+        buf[start + 4 : at], number_format, buf[tag_at - 2 : tag_at], buf[tag_end:payload_at], settled is True,
+        message_format or 0, more,
+    )  # fmt: skip
+
+
+def _following(parsed: "ParsedTransfer", buf: bytes, start: int, shape: Shape) -> Following | None:
+    """The same of a frame that goes on with a delivery of `shape`."""
+    _, number, tag, _, settled, _, _, state, resume, aborted, payload_at = parsed
+    if state is not None or resume or aborted or (settled and not shape.settled):
+        return None
+    if number is None and tag is None:
+        return Following(buf[start + 4 : payload_at], False, b"")
+    place = _place(parsed, buf, start)
+    if place is None or place[3] - place[1] != shape.identity_bytes:
+        return None
+    return Following(buf[start + 4 : place[1]], True, buf[place[3] : payload_at])
 
 
 def learn(session: "Session", parsed: "ParsedTransfer", buf: bytes, start: int) -> None:
@@ -75,11 +121,29 @@ def learn(session: "Session", parsed: "ParsedTransfer", buf: bytes, start: int) 
     if link is None or not link.role or link.detach_sent:
         return
     receiver: Receiver = link  # type: ignore[assignment]  # the role says which
-    if receiver.shape_misses >= MISSES_MAX:
+    if receiver.shape_misses >= MISSES_MAX or receiver.size_max < session.connection.settings.max_frame_size:
         return
     receiver.shape_misses += 1
+    partial = receiver.partial
+    more = parsed[5]
+    growing = receiver.shape_growing
+    if growing is not None and not (more and parsed[1] is not None and partial and partial.frames == 1):
+        following = _following(parsed, buf, start, growing)
+        if following is None:
+            receiver.shape_growing = None
+        elif more:
+            growing.middle = following
+        else:
+            growing.last = following
+            receiver.shape, receiver.shape_growing = growing, None
+            session.run_link = receiver
+        return
     shape = _shape(parsed, buf, start)
-    if shape is not None and receiver.size_max >= session.connection.settings.max_frame_size:
+    if shape is None or not shape.cut:
+        receiver.shape_growing = None
+    if shape is not None and shape.cut:
+        receiver.shape_growing = shape
+    elif shape is not None:
         receiver.shape = shape
         session.run_link = receiver
 
@@ -99,6 +163,8 @@ def take(session: "Session", buf: bytes, at: int, size: int, frame_bytes_max: in
     append = payloads.append
     first = expected = -1
     start = at
+    frames = 0
+    cut = _Cut(link, shape, buf, size, frame_bytes_max) if shape.cut else None
     while left > 0 and size - at > head_bytes:
         frame_bytes, found_prefix, number, found_code, found_tail = unpack(buf, at)
         if found_prefix != prefix or found_code != tag_code or found_tail != tail:
@@ -110,7 +176,14 @@ def take(session: "Session", buf: bytes, at: int, size: int, frame_bytes_max: in
         end = at + frame_bytes
         if end > size or frame_bytes < head_bytes or frame_bytes > frame_bytes_max:
             break
-        append(buf[at + head_bytes : end])
+        if cut is None:
+            append(buf[at + head_bytes : end])
+        else:
+            end = cut.take(at, end, session.window_in - frames)
+            if not end:
+                break
+            append(b"".join(cut.parts))
+            frames += len(cut.parts) - 1
         at = end
         expected += 1
         left -= 1
@@ -125,5 +198,65 @@ def take(session: "Session", buf: bytes, at: int, size: int, frame_bytes_max: in
     link.shape_misses = 0
     link.took(count)
     events.append(Deliveries(link, first, payloads, shape.message_format, shape.settled))
-    session.took(count)
+    session.took(count + frames)
     return at
+
+
+class _Cut:
+    """Takes deliveries of several frames each out of `buf`, as long as `shape` says how they go on.
+
+    What the plain form would refuse or hand on in parts is left to it.
+    """
+
+    __slots__ = ("_bytes_max", "_frame_bytes_max", "_identity", "_last", "_middle", "_shape", "_size", "_view", "buf", "parts")
+
+    def __init__(self, link: "Receiver", shape: Shape, buf: bytes, size: int, frame_bytes_max: int) -> None:
+        connection = link.session.connection
+        partials = connection.partials
+        self.buf = buf
+        self.parts: list[memoryview] = []
+        """Payloads of the frames of the delivery that was taken last: views of `buf`."""
+        self._view = memoryview(buf)
+        self._shape = shape
+        self._size = size
+        self._frame_bytes_max = frame_bytes_max
+        self._bytes_max = min(
+            link.size_max,
+            connection.settings.partial_bytes_max - connection.partial_bytes,
+            link.size_max if link.stream_bytes is None else min(link.stream_bytes, partials.held_max - partials.held),
+        )
+
+    def take(self, at: int, end: int, frames_max: int) -> int:
+        """The delivery whose first frame lies from `at` to `end`; returns where its last ends, 0 where it is not taken.
+
+        `frames_max`: of the session's window.
+        """
+        buf, view, shape, size = self.buf, self._view, self._shape, self._size
+        parts = self.parts = [view[at + shape.head_bytes : end]]
+        identity_at = at + 4 + len(shape.prefix)
+        identity = buf[identity_at : identity_at + shape.identity_bytes]
+        middle = last = b""
+        if shape.last is not None:
+            last = shape.last.before + (identity + shape.last.behind if shape.last.named else b"")
+        if shape.middle is not None:
+            middle = shape.middle.before + (identity + shape.middle.behind if shape.middle.named else b"")
+        total = end - at - shape.head_bytes
+        while True:
+            at = end
+            if buf.startswith(last, at + 4):
+                head = last
+            elif middle and buf.startswith(middle, at + 4):
+                head = middle
+            else:
+                return 0
+            frame_bytes = int.from_bytes(buf[at : at + 4], "big")
+            end = at + frame_bytes
+            payload_at = at + 4 + len(head)
+            total += end - payload_at
+            if end > size or end < payload_at or frame_bytes > self._frame_bytes_max or total > self._bytes_max:
+                return 0
+            parts.append(view[payload_at:end])
+            if len(parts) > frames_max:
+                return 0
+            if head is last:
+                return end

@@ -1,7 +1,7 @@
 """Sender half of a link: our deliveries, the peer's credit. AMQP 1.0 §2.6.7, §2.6.12.
 
-Rules of this file: `send` is a hot path; the usual delivery (one frame, window open) is written here, what is
-sent in parts goes through Outgoing, everything else through the session's backlog. Counts are 32-bit serial numbers
+Rules of this file: `send` is a hot path; the usual delivery (window open) is written here, in one frame or cut into
+several; what is sent in parts goes through Outgoing, everything else through the session's backlog. Counts are 32-bit serial numbers
 (RFC 1982).
 """
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _SERIAL = 0xFFFFFFFF
 _HALF = 0x80000000
 _NO_FORM = TransferForm(0, 0)
+
+Buffer = bytes | memoryview
+"""A piece of a payload: it goes out as it is, and must not change until it has."""
 
 
 class Pending:
@@ -53,8 +56,8 @@ class Sender(Link):
     """
 
     __slots__ = (
-        "_delivery_count", "_early", "_form", "_initial_count", "_output", "_payload_max", "_resumed", "_tag_offset",
-        "answered_later", "credit", "drain", "outgoing", "resume_credit", "suspended", "unsettled",
+        "_delivery_count", "_early", "_first_max", "_following_max", "_form", "_initial_count", "_output",
+        "_payload_max", "_resumed", "_tag_offset", "answered_later", "credit", "drain", "outgoing", "resume_credit", "suspended", "unsettled",
     )  # fmt: skip
 
     role = False
@@ -79,6 +82,8 @@ class Sender(Link):
         self._initial_count = 0
         self._early: tuple[int | None, int | None, bool, bool] | None = None
         self._payload_max = -1
+        self._first_max = self._following_max = 0
+        """Payload of the first of several frames, and of each that follows it."""
         self._form = _NO_FORM
         self._output = session.connection.tail
 
@@ -111,7 +116,7 @@ class Sender(Link):
 
     def send(
         self,
-        parts: bytes | Sequence[bytes],
+        parts: bytes | Sequence[Buffer],
         *,
         context: Any,
         settled: bool = False,
@@ -126,20 +131,21 @@ class Sender(Link):
         credit = self.credit
         if credit <= 0 or self.outgoing is not None:
             raise self._not_now()
-        pieces: Sequence[bytes] = (parts,) if isinstance(parts, bytes) else parts
+        pieces: Sequence[Buffer] = (parts,) if isinstance(parts, bytes) else parts
         size = len(pieces[0]) if len(pieces) == 1 else sum([len(piece) for piece in pieces])
         if size > self._payload_max and self.message_bytes_max is not None and size > self.message_bytes_max:
             raise LocalProtocolError(f"link {self.name!r} takes {self.message_bytes_max} bytes, not {size}")
         self.credit = credit - 1
         session = self.session
         delivery_id = self._number(context, settled)
-        if (
-            size <= self._payload_max
-            and session.window_out > 0
-            and not session.backlog
-            and message_format == 0
-            and state is None
-        ):
+        if session.window_out <= 0 or session.backlog or message_format or state is not None:
+            self._send_later(delivery_id, pieces, settled, message_format, state)
+        elif size > self._payload_max:
+            if 0 <= self._payload_max and self._frames(size) <= session.window_out:
+                self._send_cut(delivery_id, pieces, size, settled)
+            else:
+                self._send_later(delivery_id, pieces, settled, message_format, state)
+        else:
             session.window_out -= 1
             session.next_outgoing_id = (session.next_outgoing_id + 1) & _SERIAL
             form = self._form
@@ -151,38 +157,84 @@ class Sender(Link):
                 )
             )  # fmt: skip
             output += pieces
-        else:
-            payload = b"".join(pieces)
-            session.send_later(Pending(self, delivery_id, payload, settled, message_format, state))
         return delivery_id
 
+    def _send_later(
+        self, delivery_id: int, pieces: Sequence[Buffer], settled: bool, message_format: int, state: Any
+    ) -> None:
+        payload = b"".join(pieces)
+        self.session.send_later(Pending(self, delivery_id, payload, settled, message_format, state))
+
+    def _frames(self, size: int) -> int:
+        """Frames of a delivery of `size` bytes that does not fit into one."""
+        return 1 - (self._first_max - size) // self._following_max
+
+    def _send_cut(self, delivery_id: int, pieces: Sequence[Buffer], size: int, settled: bool) -> None:
+        """Write a delivery in several frames, without copying what is in them; the window is open for all."""
+        session, form, output = self.session, self._form, self._output
+        room = self._first_max
+        output.append(form.first(room, delivery_id, settled))
+        left = size - room
+        frames = 1
+        part: list[Buffer] = []
+        for piece in pieces:
+            length = len(piece)
+            if length <= room:
+                part.append(piece)
+                room -= length
+                continue
+            view = memoryview(piece)
+            at = 0
+            while length - at > room:
+                part.append(view[at : at + room])
+                output += part
+                at += room
+                room = min(left, self._following_max)
+                left -= room
+                output.append(form.following(room, left > 0))
+                frames += 1
+                part = []
+            part.append(view[at:])
+            room -= length - at
+        output += part
+        session.window_out -= frames
+        session.next_outgoing_id = (session.next_outgoing_id + frames) & _SERIAL
+
     def send_run(
-        self, heads: Sequence[bytes], bodies: Sequence[bytes], contexts: Sequence[Any], *, settled: bool
+        self, heads: Sequence[bytes], bodies: Sequence[Buffer], contexts: Sequence[Any], *, settled: bool
     ) -> int:
-        """Send deliveries of one frame each, a payload being a head and a body, as far as credit, window and the
-        peer's frame size go; returns how many went out. What `send` does for each, for many at once.
+        """Send deliveries, a payload being a head and a body, as far as credit and window go, and what the peer takes
+        of size; returns how many went out. What `send` does for each, for many at once.
         """
         session = self.session
         first = session.next_delivery_id
         count = min(len(heads), self.credit, session.window_out, _SERIAL - first)
-        if count <= 0 or session.backlog or self.outgoing is not None:
+        if count <= 0 or session.backlog or self.outgoing is not None or self._payload_max < 0:
             return 0
         form, payload_max = self._form, self._payload_max
         pack, head_bytes, prefix = form.pack, form.head_bytes, form.prefix
         flags = b"\x43\x41" if settled else b"\x43\x42"
         output = self._output
         number = first
+        whole = 0
         for head, body in zip(heads[:count], bodies, strict=False):
             size = len(head) + len(body)
             if size > payload_max:
+                # What the frames before this one take of the window is not taken off it yet.
+                if self._frames(size) > session.window_out - whole or self.message_bytes_max is not None:
+                    break
+                self._send_cut(number, (head, body), size, settled)
+            elif whole < session.window_out:
+                output.append(pack(head_bytes + size, prefix, number, b"\xa0\x04", number, flags))
+                output += (head, body)
+                whole += 1
+            else:
                 break
-            output.append(pack(head_bytes + size, prefix, number, b"\xa0\x04", number, flags))
-            output += (head, body)
             number += 1
         count = number - first
         session.next_delivery_id = number
-        session.window_out -= count
-        session.next_outgoing_id = (session.next_outgoing_id + count) & _SERIAL
+        session.window_out -= whole
+        session.next_outgoing_id = (session.next_outgoing_id + whole) & _SERIAL
         self.credit -= count
         self._delivery_count = (self._delivery_count + count) & _SERIAL
         if not settled:
@@ -361,6 +413,8 @@ class Sender(Link):
         connection = self.session.connection
         self._form = connection.form.transfers(self.session.channel, self.handle, max(0, self._tag_offset))
         self._payload_max = connection.frame_size_out - self._form.head_bytes
+        self._first_max = connection.frame_size_out - self._form.first_bytes
+        self._following_max = connection.frame_size_out - self._form.following_bytes
         if self.message_bytes_max is not None:
             self._payload_max = min(self._payload_max, self.message_bytes_max)
 

@@ -105,8 +105,8 @@ _NOTHING: Final = bytes(8)
 """`message_format` and length of the annotations, as they stand in `value[20:28]`."""
 _MA_PLAIN: Final = Struct(">3sBII").pack(_MESSAGE_ANNOTATIONS, _MAP32, _OWN_BYTES + 4, 4) + _SEQUENCE
 _TOLD: Final = Struct(f">{len(_MA_PLAIN)}sQ{len(_ENQUEUED)}s8s").pack
-CONSUMER_HEAD_BYTES_MAX: Final = len(_FIRST_DURABLE_ACQUIRED) + Struct(f">{len(_MA_PLAIN)}sQ{len(_ENQUEUED)}s8s").size
-"""What precedes a bare message in `plain_for_consumer`, at most."""
+VIEWED_BYTES: Final = 8_192
+"""From so many bytes on a view of an entry costs less than a copy."""
 _PLAIN_HEADS: Final = {
     bytes((entry.VERSION, flags, entry.PRIORITY_DEFAULT)): _FIRST_DURABLE_ACQUIRED
     if flags & entry.DURABLE
@@ -152,18 +152,19 @@ def for_consumer(value: bytes, sequence: int, delivery_count: int | None, steady
 
 
 def plain_for_consumer(
-    sequences: Sequence[int], values: Sequence[bytes], bytes_max: int
-) -> tuple[list[bytes], list[bytes]]:
+    sequences: Sequence[int], values: Sequence[bytes]
+) -> tuple[list[bytes], list[bytes | memoryview]]:
     """The hot path's `for_consumer`, of entries that were never shown and have no time to live: what precedes each
-    bare message, and the bare messages; up to the first that has anything of its own, or is longer than `bytes_max`."""
+    bare message, and the bare messages; up to the first that has anything of its own."""
     heads: list[bytes] = []
-    bares: list[bytes] = []
+    bares: list[bytes | memoryview] = []
     for sequence, value in zip(sequences, values, strict=True):
         head = _PLAIN_HEADS.get(value[:3])
-        if head is None or value[20:28] != _NOTHING or len(value) > bytes_max:
+        if head is None or value[20:28] != _NOTHING:
             break
         heads.append(head + _TOLD(_MA_PLAIN, sequence, _ENQUEUED, value[4:12]))
-        bares.append(value[entry.plain_parts(value)[3] if value[1] & entry.CUSTODY else entry.FIXED_BYTES :])
+        at = entry.plain_parts(value)[3] if value[1] & entry.CUSTODY else entry.FIXED_BYTES
+        bares.append(value[at:] if len(value) < VIEWED_BYTES else memoryview(value)[at:])
     return heads, bares
 
 

@@ -19,9 +19,13 @@ from holdfast.core import annotate
 from holdfast.core.endings import annotate_entries, reject
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend, bare_length
+from holdfast.units import MIB
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
+
+RUN_BYTES_MAX: Final = 2 * MIB
+"""The longest entry of a run: any that is held whole, which `stream_bytes` bounds, unless that was set higher."""
 
 BROWSE_LIMIT: Final = 512
 """Entries that a reader by sequence is given in one turn."""
@@ -71,7 +75,7 @@ class ConsumerLink(Egress):
 
     @property
     def run_bytes_max(self) -> int:
-        return self.link.frame_payload_max - annotate.CONSUMER_HEAD_BYTES_MAX
+        return RUN_BYTES_MAX if self.link.message_bytes_max is None else 0
 
     def wants(self) -> int:
         link = self.link
@@ -108,7 +112,7 @@ class ConsumerLink(Egress):
         link, core = self.link, self.core
         if core.config.telemetry_messages or link.message_bytes_max is not None:
             return 0
-        heads, bodies = annotate.plain_for_consumer(sequences, values, self.run_bytes_max)
+        heads, bodies = annotate.plain_for_consumer(sequences, values)
         taken = link.send_run(heads, bodies, sequences, settled=self.presettled)
         if self.presettled:
             if taken:

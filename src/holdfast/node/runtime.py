@@ -44,7 +44,7 @@ from holdfast.node.config import NodeSettings
 from holdfast.node.memory import ResidentMemory
 from holdfast.node.points import Points
 from holdfast.node.telemetry import TelemetryFile
-from holdfast.node.transport import BACKLOG, Pause, Peer, describe, dial, listen
+from holdfast.node.transport import BACKLOG, Pause, Peer, describe, dial, listen, write
 from holdfast.node.writer import CommitWriter
 from holdfast.storage.port import Store
 
@@ -186,9 +186,7 @@ class NodeRuntime:
                     if type(command) is SendBytes:
                         peer = self._peers.get(command.connection)
                         if peer is not None:
-                            chunks = command.chunks
-                            # One buffer: the loop spends more on each of many than their copy costs.
-                            peer.transport.write(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+                            write(peer.transport, command.chunks)
                             if self._committed:
                                 self._settled = True
                     else:
