@@ -451,6 +451,13 @@ def test_a_frame_is_as_long_as_its_bytes() -> None:
         (frame,) = output
         assert len(frame) == len(bare.head(size, 2**32 - 1, True)) + size
         assert shown(frame) == read(bare.head(size, 2**32 - 1, True) + bytes(size))[0]
+        for made, told in (
+            (ours.first(size, 7, False), bare.first(size, 7, False)),
+            (ours.following(size, True), bare.following(size, True)),
+            (ours.following(size, False), bare.following(size, False)),
+        ):
+            made.payload = bytes(size)
+            assert len(made) == len(told) + size and shown(made) == read(told + bytes(size))[0]
     for state in (None, Accepted(), Released(), Rejected(), Rejected(Error(Symbol("x"))), Modified()):
         told, made = (form.disposition(1, True, 5, 2**31, True, state) for form in (BYTES, DIRECT))
         assert (told is None) == (made is None)

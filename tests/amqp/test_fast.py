@@ -123,6 +123,22 @@ def test_a_written_flow_is_the_codecs(a: int, b: int, c: int, d: int, e: int, f:
     assert decode_composite(raw[8:]) == (Flow(a, b, c, d, e, f, g, None, drain), len(raw) - 8)
 
 
+@given(st.integers(0, 65535), UINT, st.integers(0, 5000), UINT, st.booleans(), st.sampled_from([0, 5]))
+def test_the_frames_of_a_cut_delivery_are_the_codecs(
+    channel: int, handle: int, size: int, delivery_id: int, settled: bool, offset: int
+) -> None:
+    form = fast.TransferForm(channel, handle, offset)
+    tag = ((delivery_id + offset) & 0xFFFFFFFF).to_bytes(4, "big")
+    for raw, said in (
+        (form.first(size, delivery_id, settled), Transfer(handle, delivery_id, tag, 0, settled, True)),
+        (form.following(size, True), Transfer(handle, more=True)),
+        (form.following(size, False), Transfer(handle)),
+    ):
+        assert raw[:8] == (len(raw) + size).to_bytes(4, "big") + b"\x02\x00" + channel.to_bytes(2, "big")
+        assert decode_composite(raw[8:]) == (said, len(raw) - 8)
+        assert len(raw) <= (form.first_bytes if said.delivery_tag else form.following_bytes)
+
+
 @given(st.integers(0, 65535), UINT, st.integers(0, 5000), UINT, st.booleans())
 def test_a_written_transfer_is_the_codecs(
     channel: int, handle: int, size: int, delivery_id: int, settled: bool

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.broker.port import PIECE_BYTES, TABLES, Batch
 from holdfast.errors import LocalProtocolError, StorageError, StorageFull
-from holdfast.storage.entries import CHUNK_BYTES
+from holdfast.storage.entries import CHUNK_BYTES, WHOLE_BYTES
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.port import Store
@@ -93,6 +93,7 @@ def test_queues_do_not_mix(store: Store) -> None:
     [
         *(0, 1, 2_000, 4_080, 4_081, 10_000_000),
         *(CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES, 2 * CHUNK_BYTES + 1),
+        *(WHOLE_BYTES - 6, WHOLE_BYTES - 5),
     ],
 )
 def test_values_of_any_size_come_back_whole(store: Store, size: int) -> None:
@@ -108,7 +109,9 @@ def test_values_of_any_size_come_back_whole(store: Store, size: int) -> None:
     assert everything(store) == [(1, b"before"), (3, b"after")]
 
 
-@pytest.mark.parametrize("sizes", [(200_000, 10), (200_000, 70_000), (10, 200_000), (200_000, CHUNK_BYTES)])
+@pytest.mark.parametrize(
+    "sizes", [(200_000, 10), (200_000, 70_000), (10, 200_000), (200_000, CHUNK_BYTES), (WHOLE_BYTES, 70_000)]
+)
 def test_a_value_written_anew_keeps_nothing_of_the_old(store: Store, sizes: tuple[int, int]) -> None:
     old, new = (bytes([number]) * size for number, size in enumerate(sizes))
     store.commit(appends((1, 1, old)))

@@ -7,7 +7,16 @@ import lmdb
 import pytest
 
 from holdfast.storage import entries
-from holdfast.storage.entries import CHUNK_BYTES, DATABASES, SEGMENT_BYTES, SEGMENT_COUNT_MAX, Entries, by_queue, pack
+from holdfast.storage.entries import (
+    CHUNK_BYTES,
+    DATABASES,
+    SEGMENT_BYTES,
+    SEGMENT_COUNT_MAX,
+    WHOLE_BYTES,
+    Entries,
+    by_queue,
+    pack,
+)
 
 
 class Place:
@@ -55,16 +64,18 @@ def test_consecutive_entries_share_records(place: Place) -> None:
     assert place.sequences() == list(range(1, 161))
 
 
-@pytest.mark.parametrize("size", [0, 1, 30, 2_000, SEGMENT_BYTES - 6, SEGMENT_BYTES - 5, CHUNK_BYTES - 6, CHUNK_BYTES])
+@pytest.mark.parametrize(
+    "size", [0, 1, 30, 2_000, SEGMENT_BYTES - 6, SEGMENT_BYTES - 5, WHOLE_BYTES - 6, WHOLE_BYTES - 5]
+)
 def test_no_record_is_longer_than_it_may_be(size: int) -> None:
     (group,) = pack(run(1, 3_000 if size < 100 else 20, size))
     counts = [int.from_bytes(record[:2], "big") for _, record in group.records]
     assert all(
-        len(record) <= SEGMENT_BYTES if count > 1 else len(record) <= CHUNK_BYTES
+        len(record) <= SEGMENT_BYTES if count > 1 else len(record) <= (WHOLE_BYTES if count else CHUNK_BYTES)
         for (_, record), count in zip(group.records, counts, strict=True)
     )
     assert max(counts) <= SEGMENT_COUNT_MAX
-    assert bool(group.chunks) == (size + 6 > CHUNK_BYTES)
+    assert bool(group.chunks) == (size + 6 > WHOLE_BYTES)
 
 
 def test_a_record_goes_when_all_of_it_has_left(place: Place) -> None:

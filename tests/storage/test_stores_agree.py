@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from holdfast.broker.port import TABLES, Batch
-from holdfast.storage.entries import CHUNK_BYTES
+from holdfast.storage.entries import CHUNK_BYTES, WHOLE_BYTES
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.units import MIB
@@ -16,7 +16,7 @@ from holdfast.units import MIB
 QUEUES = st.sampled_from([0, 1, 2, 7, 2**32 - 1])
 SEQUENCES = st.integers(0, 30) | st.sampled_from([2**64 - 1, 255, 256])
 SIZES = st.integers(0, 3_000) | st.sampled_from(
-    [CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES, 150_000]
+    [CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, WHOLE_BYTES - 6, WHOLE_BYTES - 5, 150_000]
 )
 VALUES = st.builds(lambda size, byte: bytes([byte]) * size, SIZES, st.integers(0, 255))
 STEPS = st.sampled_from([1, 1, 2, 3, 7])

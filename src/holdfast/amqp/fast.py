@@ -312,7 +312,8 @@ class TransferForm:
     """
 
     __slots__ = (
-        "_cut_prefix", "_last", "_middle", "_pack_cut", "first_bytes", "following_bytes", "head_bytes", "pack", "prefix",
+        "_cut_prefix", "_last", "_middle", "_pack_cut", "first_bytes", "following_bytes", "head_bytes", "pack",
+        "prefix",
     )  # fmt: skip
 
     pack: Callable[[int, bytes, int, bytes, int, bytes], Any]

@@ -31,8 +31,8 @@ class Shape:
     """
 
     __slots__ = (
-        "cut", "head_bytes", "identity_bytes", "last", "message_format", "middle", "prefix", "settled", "tag_code", "tail",
-        "unpack",
+        "cut", "head_bytes", "identity_bytes", "last", "message_format", "middle", "prefix", "settled", "tag_code",
+        "tail", "unpack",
     )  # fmt: skip
 
     def __init__(
@@ -208,7 +208,7 @@ class _Cut:
     What the plain form would refuse or hand on in parts is left to it.
     """
 
-    __slots__ = ("_bytes_max", "_frame_bytes_max", "_identity", "_last", "_middle", "_shape", "_size", "_view", "buf", "parts")
+    __slots__ = ("_bytes_max", "_frame_bytes_max", "_shape", "_size", "_view", "buf", "parts")
 
     def __init__(self, link: "Receiver", shape: Shape, buf: bytes, size: int, frame_bytes_max: int) -> None:
         connection = link.session.connection

@@ -1,8 +1,8 @@
 """Sender half of a link: our deliveries, the peer's credit. AMQP 1.0 §2.6.7, §2.6.12.
 
 Rules of this file: `send` is a hot path; the usual delivery (window open) is written here, in one frame or cut into
-several; what is sent in parts goes through Outgoing, everything else through the session's backlog. Counts are 32-bit serial numbers
-(RFC 1982).
+several; what is sent in parts goes through Outgoing, everything else through the session's backlog. Counts are 32-bit
+serial numbers (RFC 1982).
 """
 
 from collections.abc import Sequence
@@ -56,8 +56,9 @@ class Sender(Link):
     """
 
     __slots__ = (
-        "_delivery_count", "_early", "_first_max", "_following_max", "_form", "_initial_count", "_output",
-        "_payload_max", "_resumed", "_tag_offset", "answered_later", "credit", "drain", "outgoing", "resume_credit", "suspended", "unsettled",
+        "_delivery_count", "_early", "_first_max", "_following_max", "_form", "_initial_count", "_output", "_payload_max",
+        "_resumed", "_tag_offset", "answered_later", "credit", "drain", "outgoing", "resume_credit", "suspended",
+        "unsettled",
     )  # fmt: skip
 
     role = False
@@ -141,7 +142,7 @@ class Sender(Link):
         if session.window_out <= 0 or session.backlog or message_format or state is not None:
             self._send_later(delivery_id, pieces, settled, message_format, state)
         elif size > self._payload_max:
-            if 0 <= self._payload_max and self._frames(size) <= session.window_out:
+            if self._payload_max >= 0 and self._frames(size) <= session.window_out:
                 self._send_cut(delivery_id, pieces, size, settled)
             else:
                 self._send_later(delivery_id, pieces, settled, message_format, state)
@@ -220,8 +221,9 @@ class Sender(Link):
         for head, body in zip(heads[:count], bodies, strict=False):
             size = len(head) + len(body)
             if size > payload_max:
+                limit = self.message_bytes_max
                 # What the frames before this one take of the window is not taken off it yet.
-                if self._frames(size) > session.window_out - whole or self.message_bytes_max is not None:
+                if self._frames(size) > session.window_out - whole or (limit is not None and size > limit):
                     break
                 self._send_cut(number, (head, body), size, settled)
             elif whole < session.window_out:

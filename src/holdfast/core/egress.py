@@ -75,7 +75,7 @@ class ConsumerLink(Egress):
 
     @property
     def run_bytes_max(self) -> int:
-        return RUN_BYTES_MAX if self.link.message_bytes_max is None else 0
+        return RUN_BYTES_MAX
 
     def wants(self) -> int:
         link = self.link
@@ -110,7 +110,7 @@ class ConsumerLink(Egress):
 
     def take_all(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
         link, core = self.link, self.core
-        if core.config.telemetry_messages or link.message_bytes_max is not None:
+        if core.config.telemetry_messages:
             return 0
         heads, bodies = annotate.plain_for_consumer(sequences, values)
         taken = link.send_run(heads, bodies, sequences, settled=self.presettled)

@@ -17,6 +17,7 @@ from holdfast.broker import entry
 from holdfast.broker.producers import Producer
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate, streams
+from holdfast.core.annotate import VIEWED_BYTES
 from holdfast.core.identity import next_identity
 from holdfast.core.peer import Peer
 from holdfast.core.streams import Stream
@@ -293,7 +294,8 @@ class ProducerLink(Intake):
             for payload in payloads:
                 if not payload.startswith(starts):
                     break
-                values.append(head + payload[at:])
+                # A slice of a large one would be one more copy of it.
+                values.append(head + payload[at:] if len(payload) < VIEWED_BYTES else head + memoryview(payload)[at:])
             stored_bytes = sum([len(value) for value in values])
             size = stored_bytes - len(values) * entry.FIXED_BYTES
             if (

@@ -22,12 +22,15 @@ import lmdb
 
 from holdfast.storage.bounds import check_entry
 
-__all__ = ["CHUNK_BYTES", "DATABASES", "SEGMENT_BYTES", "Entries", "Group", "by_queue", "pack"]
+__all__ = ["CHUNK_BYTES", "DATABASES", "SEGMENT_BYTES", "WHOLE_BYTES", "Entries", "Group", "by_queue", "pack"]
 
 DATABASES: Final = (b"entries", b"chunks", b"gaps")
 
 CHUNK_BYTES: Final = 65_520
-"""The longest piece of a value in one row: sixteen pages of 4 KiB less their header."""
+"""The longest piece of a value that is cut: sixteen pages of 4 KiB less their header."""
+
+WHOLE_BYTES: Final = 98_288
+"""The longest record of one entry that is not cut: twenty-four pages. A message of 64 KiB has them in one row."""
 
 SEGMENT_BYTES: Final = 16_368
 """The longest record of several entries: four pages, which are found in a row even among freed ones."""
@@ -104,7 +107,7 @@ def _group(queue_id: int, entries: Sequence[tuple[int, int, bytes]]) -> Group:
             group.records.append((_pack(queue_id, first), b"".join((_count.pack(number), said, *values[at:stop]))))
             at = stop
             continue
-        if sizes[at] + 6 > CHUNK_BYTES:
+        if sizes[at] + 6 > WHOLE_BYTES:
             _cut(group, first, values[at])
         else:
             said = _ends(1).pack(sizes[at])

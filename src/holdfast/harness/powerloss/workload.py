@@ -19,7 +19,7 @@ from holdfast.broker.port import PIECE_BYTES, TABLES, Batch
 from holdfast.errors import StorageFull
 from holdfast.harness.powerloss.calls import mark_bytes
 from holdfast.storage.compaction import compact
-from holdfast.storage.entries import CHUNK_BYTES
+from holdfast.storage.entries import CHUNK_BYTES, WHOLE_BYTES
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.port import Store
 from holdfast.units import KIB, MIB
@@ -39,7 +39,7 @@ COMPACT_EVERY: Final = 38
 TIDE: Final = 30
 """Steps of a tide: two thirds flood, one third ebb."""
 
-SIZES: Final = (0, 40, 200, 1_000, 1_400, 4_070, 9_000, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 150_000)
+SIZES: Final = (0, 40, 200, 1_000, 1_400, 4_070, 9_000, WHOLE_BYTES - 6, WHOLE_BYTES - 5, 2 * CHUNK_BYTES, 150_000)
 WEIGHTS: Final = (1, 4, 4, 6, 4, 3, 3, 1, 1, 1, 2)
 BLOBS: Final = (1, 2, 2**40)
 PIECES_MAX: Final = 8
