@@ -106,6 +106,6 @@ def test_a_run_leaves_what_the_peer_does_not_take() -> None:
     pair, mine = linked(512, 100)
     assert mine.remote_attach is not None
     mine.remote_attach.max_message_size = 1_000
-    assert mine.send_run([b"", b""], [bytes(400), bytes(900)], ["a", "b"], settled=False) == 1
+    assert mine.send_run([b"", b""], [bytes(400), bytes(1_001)], ["a", "b"], settled=False) == 1
     assert pair.client.output and not mine.session.backlog
     assert not of(Flow, pair.server_events)

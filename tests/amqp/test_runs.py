@@ -112,8 +112,8 @@ def streams(draw: st.DrawFn) -> bytes:
         for _ in range(draw(st.integers(1, 6))):
             odd = draw(st.integers(0, 12))
             transfer = Transfer(
-                handle, number, tag, message_format, settled, more=(odd == 1) != (frames > 1), state=Accepted() if odd == 2 else None,
-                aborted=odd == 3,
+                handle, number, tag, message_format, settled, more=(odd == 1) != (frames > 1),
+                state=Accepted() if odd == 2 else None, aborted=odd == 3,
             )  # fmt: skip
             if odd == 4:
                 transfer.rcv_settle_mode = 1
