@@ -56,9 +56,9 @@ class Sender(Link):
     """
 
     __slots__ = (
-        "_delivery_count", "_early", "_first_max", "_following_max", "_form", "_initial_count", "_output", "_payload_max",
-        "_resumed", "_tag_offset", "answered_later", "credit", "drain", "outgoing", "resume_credit", "suspended",
-        "unsettled",
+        "_delivery_count", "_early", "_first_max", "_following_max", "_form", "_initial_count", "_output",
+        "_payload_max", "_resumed", "_tag_offset", "answered_later", "credit", "drain", "outgoing", "resume_credit",
+        "suspended", "unsettled",
     )  # fmt: skip
 
     role = False
