@@ -170,7 +170,7 @@ def test_one_turn_hands_out_so_many_bytes_and_no_more(monkeypatch: pytest.Monkey
     client.receiver("work")
     rig.settle()
     assert [int(body[-6:]) for body in client.bodies()] == list(range(600 if size == 1_000 else 10))
-    assert max(handed) <= 100_000 + max(size, 256 * 1_000)
+    assert max(handed) <= 100_000 + size
 
 
 def test_a_drain_is_answered_while_a_cursor_holds_too_many_gaps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ FINISHED_MAX: Final = 16_384
 """Ranges kept above the floor; at the bound nothing new is offered until what lies below is done."""
 
 PUMP_BYTES: Final = 4 * 1024 * 1024
-"""What a pump hands out at most, and one run more: whether a socket takes it is known only when the turn ends."""
+"""What a pump hands out at most, and one entry more: whether a socket takes it is known only when the turn ends."""
 
 RUN_COUNT: Final = 256
 """Entries handed out between two questions whether more are wanted."""
@@ -141,7 +141,7 @@ class Cursor:
                 self.queue.touch()
                 break
             if len(takers) == 1 and self._is_plain(takers[0]):
-                ran, ran_bytes = self._run(takers[0], min(limit - given, RUN_COUNT))
+                ran, ran_bytes = self._run(takers[0], min(limit - given, RUN_COUNT), min(room_bytes, READ_BYTES))
                 given += ran
                 room_bytes -= ran_bytes
                 if ran:
@@ -191,7 +191,7 @@ class Cursor:
             or not self.queue.config.durable
         )
 
-    def _run(self, taker: Taker, limit: int) -> tuple[int, int]:
+    def _run(self, taker: Taker, limit: int, bytes_max: int) -> tuple[int, int]:
         """The hot path of `pump`: hands out what lies ahead, many at once; returns how many, and their bytes.
 
         Ends before what may expire. `wants` is asked once: a link whose session's window ends within the run queues
@@ -209,10 +209,10 @@ class Cursor:
         if value is not None:
             if len(value) > taker.run_bytes_max:
                 return 0, 0
-            values = _in_memory(queue.cache, first, end)
+            values = _in_memory(queue.cache, first, end, bytes_max)
             sequences = range(first, first + len(values))
         else:
-            found = queue.read(first, count_max=end - first, bytes_max=READ_BYTES)
+            found = queue.read(first, count_max=end - first, bytes_max=bytes_max)
             while found and found[-1][0] >= end:
                 found.pop()
             sequences = [sequence for sequence, _ in found]
@@ -432,10 +432,10 @@ class Cursor:
             heapify(self.returned)
 
 
-def _in_memory(cache: dict[int, bytes], first: int, end: int) -> list[bytes]:
-    """The entries from `first` on that are in `cache`, up to the first that is not, or to READ_BYTES."""
+def _in_memory(cache: dict[int, bytes], first: int, end: int, bytes_max: int) -> list[bytes]:
+    """The entries from `first` on that are in `cache`, up to the first that is not, or past `bytes_max`."""
     values: list[bytes] = []
-    room_bytes = READ_BYTES
+    room_bytes = bytes_max
     for sequence in range(first, end):
         value = cache.get(sequence)
         if value is None or room_bytes <= 0:
