@@ -155,11 +155,11 @@ def test_an_expired_message_at_the_head_holds_nothing_up() -> None:
 
 def test_nothing_is_kept_of_a_deleted_queue() -> None:
     _, hub, client = alone()
-    before = len(hub.core._producers), len(hub.core._readers)
+    before = len(hub.core.producers), len(hub.core.readers)
     for number in range(20):
         client.manage("CREATE", "queue", f"t{number}")
         client.manage("DELETE", "queue", f"t{number}")
-    assert (len(hub.core._producers), len(hub.core._readers)) == before
+    assert (len(hub.core.producers), len(hub.core.readers)) == before
 
 
 def test_a_queue_in_memory_takes_nothing_from_other_nodes() -> None:

@@ -40,7 +40,7 @@ def test_it_is_gone_behind_its_block(name: str) -> None:
         ("core.no_such_module:f", "()"),
         ("core.node:NoSuchClass.handle", "(self)"),
         ("core.node:NodeCore.handle", "(self, event)"),
-        ("core.node:PUMP_LIMIT", "()"),
+        ("core.offering:PUMP_LIMIT", "()"),
     ],
 )
 def test_one_whose_target_changed_is_an_error(target: str, signature: str) -> None:

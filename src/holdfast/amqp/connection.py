@@ -214,14 +214,16 @@ class Connection(Bounds):
         """When `tick` has something to do, on `now`'s scale."""
         if self.closed:
             return None
-        moments = []
-        if self._handshake_ends is not None:
-            moments.append(self._handshake_ends)
+        first = self._handshake_ends
         if self._idle_in_s is not None:
-            moments.append(self._silent_since() + self._idle_in_s)
+            at = (self._heard if self.resumes_at is None else self._silent_since()) + self._idle_in_s
+            if first is None or at < first:
+                first = at
         if self._idle_out_s is not None and self.usable:
-            moments.append(self._spoke + self._idle_out_s)
-        return min(moments, default=None)
+            at = self._spoke + self._idle_out_s
+            if first is None or at < first:
+                first = at
+        return first
 
     def take_output(self, now: float) -> list[Any]:
         """The chunks to write: bytes, for one writelines; Chunks with `decoded`. [] if none."""

@@ -130,6 +130,11 @@ class Cursor:
 
     # ------------------------------------------------------------------------------------------------ offering
 
+    @property
+    def has_ahead(self) -> bool:
+        """Whether there is anything that `pump` could look at; where there is not, it does nothing."""
+        return self.position < self.queue.visible or bool(self.returned)
+
     def pump(self, limit: int) -> int:
         """Hands out up to `limit` entries, and PUMP_BYTES, to takers in turn; returns how many were handed out."""
         takers = [taker for taker in self.takers if taker.wants() > 0]

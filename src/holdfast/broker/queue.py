@@ -124,6 +124,12 @@ class Queue:
 
     # ------------------------------------------------------------------------------------------------ bounds
 
+    @property
+    def bounded(self) -> bool:
+        """Whether what leaves may make room for more."""
+        config = self.config
+        return config.messages_max is not None or config.bytes_max is not None
+
     def fits_all(self, count: int, size: int) -> bool:
         """Whether `count` more entries of `size` bytes together stay within both bounds."""
         config = self.config

@@ -77,6 +77,8 @@ class Guard:
 
     def next_deadline(self) -> float | None:
         """When one of those that wait goes on."""
+        if not self.waiting:
+            return None
         moments = [peer.amqp.resumes_at for peer in self.waiting]
         return min([at for at in moments if at is not None], default=None)
 

@@ -28,20 +28,18 @@ from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
 from holdfast.core.hops import CustodyReceiver, CustodySender
 from holdfast.core.ingress import Ingress, Intake, ProducerLink
+from holdfast.core.offering import offer
 from holdfast.core.peer import Peer
 from holdfast.core.pressure import Pressure
 from holdfast.core.report import Meter, message_fields
 from holdfast.core.requests import ReplyLink, RequestLink, serve
 from holdfast.core.resume import Resumption
 from holdfast.core.routes import Routes
-from holdfast.core.sending import due, pump
+from holdfast.core.sending import due
 from holdfast.core.streams import Stream
 from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn import Turn
 from holdfast.core.undo import refuse
-
-PUMP_LIMIT: Final = 1_024
-"""Entries that one cursor hands out in one turn."""
 
 STEADY_EVERY_MS: Final = 1_000
 """How far the stored steady time may lie behind, where anything is stored at all."""
@@ -95,8 +93,8 @@ class NodeCore:
         self.starved: dict[Intake, None] = {}
         self.presettled: dict[ConsumerLink, None] = {}
         self.drains: dict[ConsumerLink, None] = {}
-        self._producers: dict[Queue, dict[ProducerLink, None]] = {}
-        self._readers: dict[Queue, dict[ReaderLink, None]] = {}
+        self.producers: dict[Queue, dict[ProducerLink, None]] = {}
+        self.readers: dict[Queue, dict[ReaderLink, None]] = {}
         self.requests: dict[RequestLink, None] = {}
         """Links of `$management` with requests that wait, in the order in which they are served."""
         self.reply_links: dict[tuple[Peer, str], ReplyLink] = {}
@@ -160,10 +158,17 @@ class NodeCore:
             return self.now
         if self.in_flight is None and (self.work.busy or self.chores.busy or self.blobs.dropping):
             return self.now
-        moments = [self.deadlines.first(), *[part.next_deadline() for part in self.timed]]
-        if self.in_flight is None:
-            moments.append(self.retire_at)
-        return min([self.meter.due_at, *[at for at in moments if at is not None]])
+        first = self.meter.due_at
+        at = self.deadlines.first()
+        if at is not None and at < first:
+            first = at
+        if self.in_flight is None and self.retire_at is not None and self.retire_at < first:
+            first = self.retire_at
+        for part in self.timed:
+            at = part.next_deadline()
+            if at is not None and at < first:
+                first = at
+        return first
 
     def _handle_rare(self, event: events.Event) -> None:
         if isinstance(event, events.TimerFired):
@@ -303,15 +308,15 @@ class NodeCore:
     # ------------------------------------------------------------------------------------------------ who is where
 
     def producers_of(self, queue: Queue) -> dict[ProducerLink, None]:
-        return self._producers.setdefault(queue, {})
+        return self.producers.setdefault(queue, {})
 
     def readers_of(self, queue: Queue) -> dict[ReaderLink, None]:
-        return self._readers.setdefault(queue, {})
+        return self.readers.setdefault(queue, {})
 
     def forget_queue(self, queue: Queue) -> None:
         """Nothing is kept of a queue that was deleted."""
-        self._producers.pop(queue, None)
-        self._readers.pop(queue, None)
+        self.producers.pop(queue, None)
+        self.readers.pop(queue, None)
         self.meter.totals.pop(queue.name, None)
         self.chores.forget(queue)
 
@@ -379,48 +384,11 @@ class NodeCore:
             serve(self)
         self.temporaries.sweep()
         for _ in range(4):  # a turn that needs no disk may make more to offer
-            self._offer()
+            offer(self)
             if self.in_flight is not None or not self._begin_commit():
                 break
         self.pressure.relieve()
         self._flush()
-
-    def _offer(self) -> None:
-        work = self.work
-        if self.destination.blocked:
-            self.destination.retry_blocked()
-        if self.chores.busy:
-            self.chores.step()
-        busy, work.busy = work.busy, {}
-        for queue in busy:
-            queue.reclaim_some()
-            if queue.shared.takers and queue.taken_by is None and queue.shared.pump(PUMP_LIMIT) >= PUMP_LIMIT:
-                queue.touch()
-            for cursor in queue.named.values():
-                if cursor.takers and cursor.pump(PUMP_LIMIT) >= PUMP_LIMIT:
-                    queue.touch()
-            readers = self._readers.get(queue)
-            if readers:
-                for reader in list(readers):
-                    reader.pump()
-            producers = self._producers.get(queue)
-            if producers:
-                self.refills.update(dict.fromkeys(producers))
-        if busy:
-            for receiver in self.custody_receivers.values():
-                if receiver.parked:
-                    self.refills[receiver] = None
-        if self.sending:
-            pump(self)
-        presettled, self.presettled = self.presettled, {}
-        for link in presettled:
-            link.finish_presettled()
-        refills, self.refills = self.refills, {}
-        for refill in refills:
-            refill.refill()
-        for drain in list(self.drains):
-            if drain.drain_if_idle():
-                del self.drains[drain]
 
     def _may_wait(self) -> bool:
         """Whether the turn only retires: that joins the next append's commit, for a little while.
@@ -446,6 +414,12 @@ class NodeCore:
     def _begin_commit(self) -> bool:
         """Hands the gathered turn over; True where it needed no disk and is done already."""
         turn, work = self.turn, self.work
+        if not (turn or work.counted or turn.moves or work.left or work.referred or self.blobs.by_number):
+            self.retire_at = None
+            if turn.heard_bytes:
+                turn.heard.clear()
+                turn.heard_bytes = 0
+            return False
         if self._may_wait():
             return False
         hops = {}

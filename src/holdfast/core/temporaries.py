@@ -56,6 +56,10 @@ class TemporaryQueue(Queue):
 
     # `super()` does not work in a dataclass with slots.
 
+    @property
+    def bounded(self) -> bool:
+        return True
+
     def fits(self, size: int) -> bool:
         """Whether the memory for dynamic nodes has room for one more message; an empty queue is no exception."""
         return size + ENTRY_BYTES <= self.temporaries.bytes_left

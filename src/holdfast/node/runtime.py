@@ -121,6 +121,8 @@ class NodeRuntime:
         self._later: deque[tuple[Peer, bytes]] = deque()
         """Reads put off to a next turn; nothing more is read of their connections meanwhile."""
         self._committed = self._settled = False  # used for points alone
+        self._job: Commit | None = None
+        """To be handed to the writer before the turn is over."""
         self._over = False
         self._bad_kinds: set[str] = set()
         self._stopping = False
@@ -183,6 +185,8 @@ class NodeRuntime:
         try:
             while True:
                 for command in self._core.handle(event, time.monotonic()):
+                    if self._job is not None:  # More is to be done: the disk need not wait for it.
+                        self._hand_over()
                     if type(command) is SendBytes:
                         peer = self._peers.get(command.connection)
                         if peer is not None:
@@ -194,11 +198,15 @@ class NodeRuntime:
                 if not waiting:
                     break
                 event = waiting.popleft()
-        except Exception:  # A broken invariant: the node ends before it can store the damage.
-            _log.exception("defect at %s; ending", type(event).__name__)
-            self._finish(1)
+        except Exception:
+            self._defect(type(event).__name__)
         finally:
             self._busy = False
+
+    def _defect(self, where: str) -> None:
+        """A broken invariant, in an exception's handler: the node ends before it can store the damage."""
+        _log.exception("defect at %s; ending", where)
+        self._finish(1)
 
     def _end_turn(self) -> None:
         self._turn_due = False
@@ -222,6 +230,18 @@ class NodeRuntime:
         deadline = self._core.next_deadline()
         if deadline is not None and deadline < self._timer_at:
             self._arm(deadline)
+        if self._job is not None:
+            try:
+                self._hand_over()
+            except Exception:
+                self._defect("the turn's commit")
+
+    def _hand_over(self) -> None:
+        """Wakes the writer. Last in a turn that does nothing else: it needs the interpreter, and the loop then
+        waits without it; woken before, each would wait for the other twice."""
+        job, self._job = self._job, None
+        if job is not None and not self._over:
+            self._writer.commit(job)
 
     def _take_later(self) -> None:
         """One turn's share of the reads that were put off; light ones come in between."""
@@ -267,7 +287,7 @@ class NodeRuntime:
     def _execute(self, command: Command) -> None:
         match command:
             case Commit():
-                self._writer.commit(command)
+                self._job = command
             case Record(kind=kind, fields=fields):
                 if self._telemetry is not None:
                     self._record(self._telemetry, kind, fields)
@@ -328,7 +348,14 @@ class NodeRuntime:
             return
         if error is None:
             self._committed = self._points is not None
-            self._feed(Committed(number=number, room_bytes=self._store.room_bytes()))
+            event = Committed(number=number, room_bytes=self._store.room_bytes())
+            if self._turn_due or self._busy:
+                self._feed(event)
+            else:  # Nothing was read in this pass of the loop that could join: the turn is this event alone.
+                self._turn_due = True
+                self._turn_ends = time.monotonic() + TURN_S
+                self._drive(event)
+                self._end_turn()
         elif isinstance(error, StorageFull):
             self._feed(CommitRefused(number=number, room_bytes=self._store.room_bytes()))
         else:

@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -58,6 +59,8 @@ DISK_BYTES_PER_BYTE: Final = 3
 """The worst that LMDB makes of a value: 1.4 KB, of which one fits a page that was split in its middle."""
 DISK_BYTES_PER_ENTRY: Final = 48
 """Key, node header and slot of an entry on a page half full; the former covers it from 48 bytes on."""
+MEASURE_EVERY_S: Final = 0.25
+"""How long a count of the free pages holds, less what was taken since."""
 COMMIT_PAGES: Final = 64
 """Pages that any commit may copy: the paths to what it touches, and the list of free pages."""
 
@@ -88,6 +91,9 @@ class LmdbStore:
         self._writing = Lock()
         self._failed: str | None = None
         self._closed = False
+        self._middle_bytes = 0
+        """Free below the file's end when last measured, less the most that was used of it since."""
+        self._measure_at = 0.0
         self._lock_fd = hold(path)
         self._data_fd = -1
         try:
@@ -215,8 +221,10 @@ class LmdbStore:
                     self._transact(batch, groups, leaving)
             except lmdb.Error as error:
                 raise self._failure("writing", error) from error
+            pages = self._most_pages(batch)
+            self._middle_bytes -= pages * self._page_bytes
             if self._readers.foreign:
-                self._readers.took(self._most_pages(batch))
+                self._readers.took(pages)
             if self._on_point is not None:
                 self._on_point("committed")
 
@@ -263,20 +271,45 @@ class LmdbStore:
     # ------------------------------------------------------------------------------------------------ space
 
     def room_bytes(self) -> int:
-        """See `Store.room_bytes`: a third of what is free, less the reserve; for values from 48 bytes on."""
+        """See `Store.room_bytes`: a third of what is free, less the reserve; for values from 48 bytes on.
+
+        Asked after every commit: while there is plenty, what is free in the file's middle is counted now and then, and
+        taken to be less by the most that each commit since may have used.
+        """
         self._check()
         try:
-            sure = self._sure_bytes()
-            # Disk space may have come back while nothing is committed. A commit in flight grows by itself.
-            if sure < self._ahead_bytes and self._writing.acquire(blocking=False):
-                try:
-                    if self._grow(0):
-                        sure = self._sure_bytes()
-                finally:
-                    self._writing.release()
+            sure = self._surely_bytes()
+            if sure is None:
+                sure = self._measure_room()
         except (lmdb.Error, OSError) as error:
             raise self._failure("measuring", error) from error
         return (sure - self._reserve_bytes) // DISK_BYTES_PER_BYTE
+
+    def _surely_bytes(self) -> int | None:
+        """At the most what `_sure_bytes` says, for one call of LMDB; None where it is to be measured."""
+        if monotonic() >= self._measure_at:
+            return None
+        info = self._env.info()
+        if info["num_readers"] > 1:  # another process's snapshot may keep what is free from being used
+            return None
+        sure = self._allocation.bytes - (info["last_pgno"] + 1) * self._page_bytes + max(0, self._middle_bytes)
+        return sure if sure >= self._ahead_bytes else None
+
+    def _measure_room(self) -> int:
+        """`_sure_bytes`, now; the file grows where it is less than is to be ahead."""
+        # A commit in flight grows the file by itself, and what it takes is not to be counted as there.
+        if not self._writing.acquire(blocking=False):
+            return self._sure_bytes()
+        try:
+            sure = self._sure_bytes()
+            # Disk space may have come back while nothing is committed.
+            if sure < self._ahead_bytes and self._grow(0):
+                sure = self._sure_bytes()
+            self._middle_bytes = sure - self._tail_bytes()
+            self._measure_at = monotonic() + MEASURE_EVERY_S
+            return sure
+        finally:
+            self._writing.release()
 
     def bytes_on_disk(self) -> int:
         """See `Store.bytes_on_disk`."""

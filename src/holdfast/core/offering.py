@@ -1,0 +1,69 @@
+"""What a turn offers before it ends: what the queues that changed have, to who waits for it.
+
+Rules of this file: a turn costs what changed in it. A queue that nobody touched is not looked at, and of one that was
+touched only what may have come of it: a cursor that has nothing ahead is not asked, and producers are given credit
+anew where room may have come back. Source: docs/adr/0010-hot-path.md, "One message alone".
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.sending import pump
+
+if TYPE_CHECKING:
+    from holdfast.broker.queue import Queue
+    from holdfast.core.node import NodeCore
+
+PUMP_LIMIT: Final = 1_024
+"""Entries that one cursor hands out in one turn."""
+
+
+def offer(core: "NodeCore") -> None:
+    """One turn's share of everything that was touched in it."""
+    if core.destination.blocked:
+        core.destination.retry_blocked()
+    if core.chores.busy:
+        core.chores.step()
+    work = core.work
+    if work.busy:
+        busy, work.busy = work.busy, {}
+        for queue in busy:
+            _offer_of(core, queue)
+        for receiver in core.custody_receivers.values():
+            if receiver.parked:
+                core.refills[receiver] = None
+    if core.sending:
+        pump(core)
+    if core.presettled:
+        presettled, core.presettled = core.presettled, {}
+        for link in presettled:
+            link.finish_presettled()
+    if core.refills:
+        refills, core.refills = core.refills, {}
+        for refill in refills:
+            refill.refill()
+    if core.drains:
+        for drain in list(core.drains):
+            if drain.drain_if_idle():
+                del core.drains[drain]
+
+
+def _offer_of(core: "NodeCore", queue: "Queue") -> None:
+    if queue.reclaiming or queue.sweeping:
+        queue.reclaim_some()
+    shared = queue.shared
+    if shared.takers and shared.has_ahead and queue.taken_by is None and shared.pump(PUMP_LIMIT) >= PUMP_LIMIT:
+        queue.touch()
+    if queue.named:
+        for cursor in queue.named.values():
+            if cursor.takers and cursor.has_ahead and cursor.pump(PUMP_LIMIT) >= PUMP_LIMIT:
+                queue.touch()
+    readers = core.readers.get(queue)
+    if readers:
+        for reader in list(readers):
+            reader.pump()
+    producers = core.producers.get(queue)
+    if producers:
+        if queue.bounded:
+            core.refills.update(dict.fromkeys(producers))
+        else:
+            core.refills.update(dict.fromkeys([producer for producer in producers if producer.parked]))
