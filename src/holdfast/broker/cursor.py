@@ -150,7 +150,7 @@ class Cursor:
                 given += ran
                 room_bytes -= ran_bytes
                 if ran:
-                    if takers[0] not in self.takers or takers[0].wants() <= 0:
+                    if takers[0] not in self.takers or not self.has_ahead or takers[0].wants() <= 0:
                         break
                     continue
             item = self._next()

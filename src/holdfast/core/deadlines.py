@@ -1,6 +1,6 @@
 """The first of many connections' deadlines, without asking each of them every turn.
 
-Rules of this file: exact. What `first` answers is what asking every connection would; only who is asked differs. It
+Rules of this file: nothing is late. What `first` answers is what asking every connection would; only who is asked differs. It
 rests on one fact about a connection's deadline: traffic moves it away, and whatever brings it nearer (the peer's open,
 our close) raises `Connection.deadline_sooner`, upon which `watch` is to be called before the next question.
 """
@@ -40,6 +40,13 @@ class Deadlines:
             heapify(self._heap)
         peer.wake_at = at
         heappush(self._heap, (at, peer.number))
+
+    def soonest(self, now: float) -> float | None:
+        """Not later than `first`, and that where its time has come: for who asks every turn, and again when it has."""
+        heap = self._heap
+        if heap and heap[0][0] > now:
+            return heap[0][0]
+        return self.first()
 
     def first(self) -> float | None:
         """When the first connection has something to do; None: none ever."""

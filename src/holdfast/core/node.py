@@ -153,13 +153,13 @@ class NodeCore:
         return commands
 
     def next_deadline(self) -> float | None:
-        """When `TimerFired` is wanted at the latest, on `now`'s scale."""
+        """When `TimerFired` is wanted at the latest, on `now`'s scale. It may come sooner than anything is due."""
         if self.requests or (self.sending and due(self)):
             return self.now
         if self.in_flight is None and (self.work.busy or self.chores.busy or self.blobs.dropping):
             return self.now
         first = self.meter.due_at
-        at = self.deadlines.first()
+        at = self.deadlines.soonest(self.now)
         if at is not None and at < first:
             first = at
         if self.in_flight is None and self.retire_at is not None and self.retire_at < first:
