@@ -87,6 +87,16 @@ class Remembered(RuleBasedStateMachine):
             self.deadlines.watch(each)
 
     @invariant()
+    def asked_in_haste_it_is_never_late_and_knows_what_is_due(self) -> None:
+        moments = [self.engine(number).at for number in self.peers]
+        first = min((at for at in moments if at is not None), default=None)
+        soonest = self.deadlines.soonest(self.now)
+        if first is not None:
+            assert soonest is not None and soonest <= first
+        if soonest is not None and soonest <= self.now:
+            assert soonest == first
+
+    @invariant()
     def answers_as_if_all_were_asked(self) -> None:
         moments = [self.engine(number).at for number in self.peers]
         assert self.deadlines.first() == min((at for at in moments if at is not None), default=None)

@@ -310,6 +310,32 @@ async def test_a_commit_is_answered(tmp_path: Path) -> None:
         assert core.events[-1] == done or isinstance(core.events[-1], TurnEnded)
 
 
+async def test_the_answer_to_a_commit_ends_its_turn_and_the_next_is_handed_over_after_what_the_turn_says(
+    tmp_path: Path,
+) -> None:
+    passed: asyncio.Future[type] = asyncio.get_running_loop().create_future()
+
+    def talk(event: Event, now: float) -> Iterable[Command]:
+        if isinstance(event, BytesReceived):
+            wanted.append(event.connection)
+        if isinstance(event, TurnEnded) and wanted and not core.of(Committed):
+            yield commit(1)
+            yield SendBytes(connection=wanted.pop(), chunks=[b"gathered"])
+        if isinstance(event, Committed):
+            asyncio.get_running_loop().call_soon(lambda: passed.set_result(type(core.events[-1])))
+
+    wanted: list[int] = []
+    core = FakeCore(talk)
+    async with Running(core, settings(tmp_path)) as running:
+        reader, writer = await running.connect()
+        writer.write(b"x")
+        assert await read(reader, 8) == b"gathered"
+        async with asyncio.timeout(LIMIT_S):
+            assert await passed is TurnEnded, "before anything else of the loop's is run"
+        assert running.store.get(1, 1) == b"body"
+        writer.close()
+
+
 async def test_a_full_store_refuses_and_the_node_goes_on(tmp_path: Path) -> None:
     store = FailingStore(StorageFull("no space"))
 

@@ -139,6 +139,17 @@ def test_space_is_taken_ahead_and_never_beyond_the_bound(tmp_path: Path) -> None
     store.close()
 
 
+def test_room_told_between_two_measurements_is_never_more_than_there_is(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path, bytes_max=64 * MIB, ahead_bytes=4 * MIB)
+    counted = 0
+    for number in range(400):
+        store.commit(Batch(appends=[(1, number, bytes(20_000))], retires=[(1, number - 30)] if number > 30 else []))
+        counted += store._surely_bytes() is not None
+        assert store.room_bytes() <= (store._sure_bytes() - store._reserve_bytes) // 3
+    assert counted > 10, "every room was measured, and none was reckoned"
+    store.close()
+
+
 def test_a_bound_below_what_is_stored_lets_the_store_be_emptied(tmp_path: Path) -> None:
     store = LmdbStore(tmp_path, bytes_max=16 * MIB)
     store.commit(Batch(appends=[(1, number, bytes(1_000)) for number in range(3_000)]))

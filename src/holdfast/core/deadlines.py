@@ -1,8 +1,9 @@
 """The first of many connections' deadlines, without asking each of them every turn.
 
-Rules of this file: nothing is late. What `first` answers is what asking every connection would; only who is asked differs. It
-rests on one fact about a connection's deadline: traffic moves it away, and whatever brings it nearer (the peer's open,
-our close) raises `Connection.deadline_sooner`, upon which `watch` is to be called before the next question.
+Rules of this file: nothing is late. What `first` answers is what asking every connection would; only who is asked
+differs. It rests on one fact about a connection's deadline: traffic moves it away, and whatever brings it nearer (the
+peer's open, our close) raises `Connection.deadline_sooner`, upon which `watch` is to be called before the next
+question.
 """
 
 from heapq import heapify, heappop, heappush, heapreplace

@@ -194,6 +194,7 @@ class LmdbStore:
                     txn.put(UUID_KEY, fresh.bytes)
             except lmdb.Error as error:
                 raise self._failure("writing", error) from error
+            self._measure_at = 0.0  # it took pages that no batch counts
         self.uuid = fresh
         return fresh
 
