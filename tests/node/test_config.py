@@ -14,6 +14,7 @@ from holdfast.node.config import (
     STORE_BYTES_MIN,
     is_loopback,
     load_settings,
+    parse_source,
 )
 
 WHOLE = """
@@ -34,8 +35,10 @@ idle_time_out_s = 30
 [[neighbour]]
 name = "hub"
 remote = "127.0.0.1:5673"
+source = "[::1]"
 keepalive_s = 0.5
 hold_time_s = 2
+probe_s = 0.1
 user = "ewr"
 password_file = "PASSWORD"
 
@@ -106,8 +109,10 @@ def test_every_key_arrives(tmp_path: Path, password: Path) -> None:
         NeighbourConfig(
             name="hub",
             remote="127.0.0.1:5673",
+            source="[::1]:0",
             keepalive_s=0.5,
             hold_time_s=2,
+            probe_s=0.1,
             user="ewr",
             password="sesame",
         ),
@@ -172,6 +177,17 @@ MISTAKES = [
     ("[[route]]\ndestination = 'x'\n", "route 'x' via: missing, accepted is the name of a [[neighbour]]"),
     ("[[route]]\nvia = 'x'\n", "route number 1 destination: missing, accepted is text in quotes"),
     ("[[route]]\ndestination = 'x'\nby = 'n'\n", "route 'x' by: unknown key, accepted are destination, via"),
+    (
+        "[[neighbour]]\nname = 'n'\nprobe_s = 4\n",
+        "neighbour 'n' probe_s: found 4, accepted is 0.005 up to hold_time_s (3)",
+    ),
+    ("[[neighbour]]\nname = 'n'\nprobe_s = 0.004\n", "neighbour 'n' probe_s: found 0.004, accepted is 0.005 up to"),
+    ("[[neighbour]]\nname = 'n'\nsource = '127.0.0.1'\n", "neighbour 'n' source: found without a remote"),
+    (
+        "[[neighbour]]\nname = 'n'\nremote = 'h:1'\nsource = 'a b'\n",
+        "neighbour 'n' source: found 'a b', accepted is HOST, HOST:PORT, [IPV6] or [IPV6]:PORT",
+    ),
+    ("[[neighbour]]\nname = 'n'\nremote = 'h:1'\nsource = 'h:65536'\n", "neighbour 'n' source: found 'h:65536'"),
     ("[[neighbour]]\nname = 'n'\nhost = 'h'\n", "neighbour 'n' host: unknown key, accepted are name, remote"),
     (
         "[[user]]\nname = 'u'\npassword = 'p'\n",
@@ -352,3 +368,18 @@ def test_host_and_port(text: str, expected: HostPort | None) -> None:
 def test_what_is_loopback() -> None:
     assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "128.0.0.1", "localhost", "", "1", "::ffff:10.0.0.1"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("10.0.0.1", ("10.0.0.1", 0)),
+        ("10.0.0.1:0", ("10.0.0.1", 0)),
+        ("eth.example:77", ("eth.example", 77)),
+        ("fe80::1%eth0", ("fe80::1%eth0", 0)),
+        ("[::1]", ("::1", 0)),
+        ("[::1]:65535", ("::1", 65_535)),
+    ],
+)
+def test_a_source_is_a_host_with_or_without_a_port(text: str, found: tuple[str, int]) -> None:
+    assert tuple(parse_source("source", text)) == found

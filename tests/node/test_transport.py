@@ -50,7 +50,7 @@ async def scripted(monkeypatch: pytest.MonkeyPatch, outcomes: list[float | OSErr
     began: list[float] = []
     start = time.monotonic()
 
-    async def connect(loop: asyncio.AbstractEventLoop, family: int, address: Any) -> socket.socket:
+    async def connect(loop: asyncio.AbstractEventLoop, family: int, address: Any, source: Any) -> socket.socket:
         outcome = outcomes[len(began)]
         began.append(time.monotonic() - start)
         if isinstance(outcome, OSError):
@@ -92,7 +92,7 @@ async def test_connects_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) -
     under_way = 0
     most = 0
 
-    async def connect(loop: asyncio.AbstractEventLoop, family: int, address: Any) -> socket.socket:
+    async def connect(loop: asyncio.AbstractEventLoop, family: int, address: Any, source: Any) -> socket.socket:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
@@ -117,7 +117,7 @@ async def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch)
     async def resolve(host: str, port: int, **_: object) -> list[Any]:
         return [(socket.AF_INET, 0, 0, "", (f"127.0.0.{n}", port)) for n in (1, 2)]
 
-    async def connect(loop: asyncio.AbstractEventLoop, family: int, address: Any) -> socket.socket:
+    async def connect(loop: asyncio.AbstractEventLoop, family: int, address: Any, source: Any) -> socket.socket:
         tried.append(address[0])
         if address[0] == "127.0.0.1":
             raise ConnectionRefusedError(111, "no")
@@ -127,3 +127,29 @@ async def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(transport, "_resolve", resolve)
     (await dial("hub", 1)).close()
     assert tried == ["127.0.0.1", "127.0.0.2"]
+
+
+async def test_a_source_of_another_family_is_refused() -> None:
+    with pytest.raises(OSError, match=r"::1 and 127\.0\.0\.1 are not of one family"):
+        await dial("127.0.0.1", 1, source=HostPort("::1", 0))
+
+
+async def test_a_source_with_a_port_has_one_connect_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = await scripted(monkeypatch, [60.0] * 100)
+    with pytest.raises(OSError, match="no answer"):
+        await dial("127.0.0.1", 1, source=HostPort("127.0.0.1", 7), hedge_s=0.01, time_out_s=0.2)
+    assert len(began) == 1
+
+
+async def test_a_source_with_a_port_is_used_again_and_again() -> None:
+    with socket.socket() as free, socket.create_server(("127.0.0.1", 0)) as server:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.5", 0))
+        port = free.getsockname()[1]
+        free.close()
+        for _ in range(3):
+            own = await dial("127.0.0.1", server.getsockname()[1], source=HostPort("127.0.0.5", port))
+            other, address = server.accept()
+            assert address == ("127.0.0.5", port)
+            other.close()  # the side that closes first has the pair in TIME-WAIT
+            own.close()

@@ -105,6 +105,8 @@ class Node:
                 end = self.ends.get(command.connection)
                 if end is not None:
                     end.wire.closing(end, abort=command.abort)
+            elif isinstance(command, events.MeasureOutput):
+                pass  # as a system that cannot tell
             elif isinstance(command, events.Connect):
                 self.rig.dials.append((self, command.neighbour))
             elif isinstance(command, events.Commit):

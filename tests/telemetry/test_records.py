@@ -30,7 +30,14 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "out_per_s": 1.5,
         "next_sequence": 11,
     },
-    "session": {"neighbour": "hub", "state": "Established", "previous": "OpenConfirm", "reason": "opened"},
+    "session": {
+        "neighbour": "hub",
+        "state": "Established",
+        "previous": "OpenConfirm",
+        "reason": "opened",
+        "round_trip_s": 0.002,
+        "damped": False,
+    },
     "message": {
         "event": "stored",
         "queue": "flights",

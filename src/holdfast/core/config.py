@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.broker.address import QUEUES_PREFIX, without_alias
+from holdfast.core.liveness import PROBE_S_BY_KIND
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.routing.topology import ROLES, Topology
@@ -17,6 +18,8 @@ WHEN_FULL: Final = ("block", "refuse")
 ORDERS: Final = ("strict", "bounded", "none")
 ON_UNREACHABLE_SUPER: Final = ("flood", "silence")
 COSTS: Final = ("given", "measured")
+PROBE_S_MIN: Final = 0.005
+"""A node that probed its neighbours more often would do little else."""
 
 
 def _one_of(key: str, value: str, accepted: tuple[str, ...]) -> None:
@@ -64,24 +67,43 @@ class QueueConfig:
 class NeighbourConfig:
     """A node that we keep a session with. `remote` HOST:PORT where we dial; None where the other side does.
 
-    `keepalive_s` is how often we probe, `hold_time_s` how long silence may last (traffic-control §3.2: the
-    session is managed as BGP's; the smaller hold time of both sides holds).
+    `source` HOST or HOST:PORT: the local address that a dial goes out from, the update source of traffic-control §3.2.
+    `keepalive_s` is how often the link is measured and our marks are told, `probe_s` how soon an idle one is probed
+    (None: by the kind of link that a topology says it is; where none does, `keepalive_s`), `hold_time_s` how
+    long silence may last (traffic-control §3.2: the session is managed as BGP's; the smaller of both sides' holds).
     """
 
     name: str
     remote: str | None = None
+    source: str | None = None
     keepalive_s: float = 1.0
     hold_time_s: float = 3.0
+    probe_s: float | None = None
     user: str | None = None
     password: str | None = None
 
     def __repr__(self) -> str:
         return f"NeighbourConfig(name={self.name!r}, remote={self.remote!r})"
 
+    def probe_every_s(self, kind: str | None) -> float:
+        """After so much silence an idle link is probed; `kind`: what a topology says that it is."""
+        if self.probe_s is not None:
+            return self.probe_s
+        return min(PROBE_S_BY_KIND.get(kind or "", self.keepalive_s), self.keepalive_s)
+
     def validate(self) -> None:
         """Raises ConfigError that names the neighbour and the key."""
         check_name(self.name)
         where = f"neighbour {self.name!r}"
+        if self.probe_s is not None and not PROBE_S_MIN <= self.probe_s <= self.hold_time_s:
+            raise ConfigError(
+                f"{where} probe_s: found {self.probe_s}, accepted is {PROBE_S_MIN:g} up to hold_time_s "
+                f"({self.hold_time_s:g})"
+            )
+        if self.source is not None and self.remote is None:
+            raise ConfigError(
+                f"{where} source: found without a remote, accepted is with one: it is where a dial is from"
+            )
         _positive(f"{where} keepalive_s", self.keepalive_s)
         _positive(f"{where} hold_time_s", self.hold_time_s)
         if self.hold_time_s < self.keepalive_s:

@@ -46,6 +46,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
         neighbour = core.neighbours[event.neighbour]
         config = neighbour.config
         told[sessions.HOLD_TIME] = Ulong(int(config.hold_time_s * 1000))
+        told[sessions.DIAL] = Ulong(neighbour.dials)
         settings = amqp.Settings(
             **common,
             offered_capabilities=(sessions.CAPABILITY,),

@@ -114,6 +114,28 @@ class ForwardingChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkChanged:
+    """The system says that an interface, an address or a route came or went; of a burst some are told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputMeasured:
+    """The answer to `MeasureOutput`: of `written_bytes` given to the connection so far, the other end's system has
+    acknowledged `acknowledged_bytes`."""
+
+    connection: int
+    acknowledged_bytes: int
+    written_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPutOff:
+    """Something was read of the connection that `BytesReceived` will bring in a later turn."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
     """The operator wants the node to end: close every peer properly, commit what is taken."""
 
@@ -131,6 +153,9 @@ Event = (
     | TimerFired
     | TurnEnded
     | ForwardingChanged
+    | NetworkChanged
+    | OutputMeasured
+    | ReadPutOff
     | Stopping
 )
 
@@ -168,8 +193,18 @@ class ResumeReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureOutput:
+    """Say how far the connection's output has come: `OutputMeasured`, or nothing where the system cannot tell."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Connect:
-    """Dial the neighbour of that name; answer with ConnectionOpened or ConnectFailed."""
+    """Dial the neighbour of that name; answer with ConnectionOpened or ConnectFailed.
+
+    A dial of the same neighbour that is still under way is given up, and not answered.
+    """
 
     neighbour: str
 
@@ -203,4 +238,15 @@ class Stopped:
     """After `Stopping`: every peer was told and nothing is left to commit; the driver may exit."""
 
 
-Command = SendBytes | CloseConnection | PauseReading | ResumeReading | Connect | Commit | Record | Log | Stopped
+Command = (
+    SendBytes
+    | CloseConnection
+    | PauseReading
+    | ResumeReading
+    | MeasureOutput
+    | Connect
+    | Commit
+    | Record
+    | Log
+    | Stopped
+)

@@ -90,6 +90,8 @@ class CustodySender:
         """Number -> sequence under `epoch`, in ascending order."""
         self.retry_at: float | None = None
         self.refusals = 0
+        self.waits_since: float | None = None
+        """Since when something is sent and nothing of it answered."""
         self.sure_bytes = 0
         """An entry of at most that many bytes is surely taken, with what custody says beside it."""
         self.active = False
@@ -181,6 +183,7 @@ class CustodySender:
             self.large.close()
             self.large = None
         self.open = False
+        self.waits_since = None
         self.link = None
         self.peer = None
 
@@ -258,6 +261,8 @@ class CustodySender:
             )  # fmt: skip
         else:
             link.send(parts, context=number, message_format=message_format)
+        if self.waits_since is None:
+            self.waits_since = core.now
         self.in_doubt[number] = sequence
         if origin == ours:
             sent = core.forwarding.sent
@@ -334,6 +339,8 @@ class CustodySender:
         """Accepted numbers leave; a number that was not taken ends the epoch, and all from it on goes again."""
         if isinstance(state, Accepted):
             stored = [self.in_doubt.pop(number) for number in contexts if number in self.in_doubt]
+            self.waits_since = self.core.now if self.in_doubt else None
+            self.neighbour.messages_out += len(stored)
             self.queue.shared.finish_wherever(stored)
             self._unblock(stored)
             self.queue.touch()
@@ -425,6 +432,8 @@ class CustodyReceiver(Intake):
 
     def fence(self) -> None:
         """A newer link speaks for this hop, or this one is gone: nothing more of it is taken."""
+        if not self.fenced:
+            self.core.neighbours[self.neighbour].messages_in += self.taken
         self.fenced = True
         super().gone()
 

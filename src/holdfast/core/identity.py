@@ -50,7 +50,7 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
         core.catalog.put_identity(name)
     core.identities_at_start = {}
     for neighbour in core.neighbours.values():
-        if neighbour.control is not None and neighbour.control.attached:
+        if neighbour.control is not None and neighbour.control.link.attached:
             neighbour.control_attached()  # who we are now
 
 

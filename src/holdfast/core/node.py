@@ -113,6 +113,7 @@ class NodeCore:
         self.destination = Destination(self)
         self.resume = Resumption(self)
         self.forwarding = Forwarding(self)
+        self.routing: Routes | None = None
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
         self.routing = None if config.topology is None else Routes(self, config.topology)
         self.timed: list[Timed] = [*self.neighbours.values(), self.destination, self.forwarding, self.resume]
@@ -193,6 +194,8 @@ class NodeCore:
             self.forwarding.change(event.table)
         elif isinstance(event, events.Stopping):
             self._stop()
+        else:
+            sessions.driver_told(self, event)
 
     # ------------------------------------------------------------------------------------------------ connections
 
@@ -323,9 +326,6 @@ class NodeCore:
     def next_hop(self, destination: str) -> sessions.Neighbour | None:
         """The neighbour that a message for `destination` goes to next, None where no way is known."""
         return self.forwarding.next_hop(destination)
-
-    def connect(self, name: str) -> None:
-        self.commands.append(events.Connect(neighbour=name))
 
     def draining(self, link: ConsumerLink) -> None:
         if link.link.drain:

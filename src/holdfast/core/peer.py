@@ -33,8 +33,8 @@ class Peer:
     it is not read from. `ahead_bytes`: of large messages from it, what no batch holds yet."""
 
     __slots__ = (
-        "address", "ahead_bytes", "amqp", "dialled", "egress", "loopback", "neighbour", "number", "pauses",
-        "reply_bytes", "sends", "stalled", "touched", "unread_bytes", "wake_at", "writable",
+        "address", "ahead_bytes", "amqp", "dialled", "egress", "heard_bytes", "loopback", "neighbour", "number",
+        "pauses", "reply_bytes", "sends", "stalled", "touched", "unread_bytes", "wake_at", "writable",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +55,8 @@ class Peer:
         """Links whose requests wait until such answers have gone."""
         self.pauses: set[str] = set()
         self.ahead_bytes = 0
+        self.heard_bytes = 0
+        """Bytes read from it."""
         self.sends: dict[LargeSend, None] = {}
         """Large messages that are on their way to it, the next one's turn first."""
         self.touched = touched

@@ -31,6 +31,7 @@ class Pressure:
     def heard(self, peer: Peer, size: int) -> None:
         """So many bytes came from `peer` in this turn."""
         core, turn = self.core, self.core.turn
+        peer.heard_bytes += size
         turn.heard_bytes += size
         turn.heard[peer] = turn.heard.get(peer, 0) + size
         limits = core.config.limits

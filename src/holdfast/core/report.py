@@ -14,6 +14,7 @@ from holdfast.routing.topology import MICRO
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
+    from holdfast.core.sessions import Neighbour
 
 
 QUEUES_A_TURN: Final = 100
@@ -171,6 +172,35 @@ def _measure_senders(core: "NodeCore") -> None:
             )
 
 
+def session_map(core: "NodeCore", neighbour: "Neighbour") -> dict[str, Any]:
+    """One session as `status` tells it; counts since the node's start."""
+    liveness, peer = neighbour.liveness, neighbour.peer
+    links = [link for link in core.custody_receivers.values() if link.neighbour == neighbour.name and not link.fenced]
+    return {
+        "neighbour": neighbour.name,
+        "state": neighbour.state.value,
+        "since_s": round(core.now - neighbour.since, 3),
+        "reason": neighbour.reason,
+        "round_trip_s": liveness.smoothed_s,
+        "hold_time_s": neighbour.hold_time_s,
+        "probe_s": liveness.probe_s,
+        "attempts": neighbour.attempts,
+        "established": neighbour.established_count,
+        "lost": neighbour.flaps,
+        "damped": neighbour.damped,
+        "probes": {
+            "sent": Ulong(liveness.sent),
+            "missed": Ulong(liveness.missed),
+            "not_counted": Ulong(liveness.stalls),
+            "false_alarms": Ulong(liveness.false_alarms),
+        },
+        "messages_in": Ulong(neighbour.messages_in + sum(link.taken for link in links)),
+        "messages_out": Ulong(neighbour.messages_out),
+        "bytes_in": Ulong(neighbour.bytes_in + (peer.heard_bytes if peer is not None else 0)),
+        "bytes_out": Ulong(neighbour.bytes_out + neighbour.written_bytes),
+    }
+
+
 def status(core: "NodeCore") -> dict[str, Any]:
     """What `status --json` tells (fields may be added, these stay), but for the queues behind the first page."""
     queues, more = page_of_queues(core, "")
@@ -194,16 +224,7 @@ def status(core: "NodeCore") -> dict[str, Any]:
         "connections": len(core.connections),
         "queues": queues,
         "queues_more": more,
-        "sessions": [
-            {
-                "neighbour": neighbour.name,
-                "state": neighbour.state.value,
-                "round_trip_s": neighbour.round_trip_s,
-                "hold_time_s": neighbour.hold_time_s,
-                "lost": neighbour.flaps,
-            }
-            for neighbour in core.neighbours.values()
-        ],
+        "sessions": [session_map(core, neighbour) for neighbour in core.neighbours.values()],
         "routes": _routes(core),
         **({} if core.routing is None else {"routing": core.routing.status()}),
         "origins": origins,

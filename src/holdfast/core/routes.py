@@ -14,9 +14,10 @@ from holdfast.amqp.types import Ulong
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.routing import supers
+from holdfast.routing.cost import CostConfig, MeasuredCost
 from holdfast.routing.linkstate import VERSION_END, Known, LinkStates
 from holdfast.routing.paths import Graph, Path
-from holdfast.routing.topology import Topology
+from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, Topology
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -46,6 +47,9 @@ class Routes:
 
     def __init__(self, core: "NodeCore", topology: Topology) -> None:
         self.core = core
+        self.topology = topology
+        self.measured: dict[str, MeasuredCost] = {}
+        """By neighbour, where costs are measured."""
         self.config = config = core.config.routing
         self.name = name = core.config.name
         edges = topology.edges()
@@ -165,6 +169,19 @@ class Routes:
         self.unsure.pop(name, None)
         self.up.pop(name, None)
         self._wake()
+
+    def cost_measured(self, neighbour: "Neighbour", round_trip_s: float, loss_share: float, backlog_bytes: int) -> None:
+        """Each keepalive while the link may be used; `loss_share` of the probes since the last time, 0 to 1."""
+        name = neighbour.name
+        if self.config.cost != "measured" or name not in self.costs:
+            return
+        if name not in self.measured:
+            link = self.topology.link_between(self.name, name)
+            bandwidth_bps = 0 if link is None else link.bandwidth_bps or BANDWIDTH_BPS_DEFAULT[link.kind]
+            self.measured[name] = MeasuredCost(self.costs[name], CostConfig(), bandwidth_bps=bandwidth_bps)
+        cost = self.measured[name].measured(self.core.now, round_trip_s, loss_share, backlog_bytes)
+        if cost is not None:
+            self.set_cost(name, cost)
 
     def set_cost(self, neighbour: str, cost_micro: int) -> None:
         """The link to that neighbour costs so much from now on, in millionths."""

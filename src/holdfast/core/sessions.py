@@ -1,80 +1,66 @@
-"""Sessions with neighbours: a BGP-like state table over AMQP's open (traffic-control §3.2, figure 5; CUSTODY,
-"The session").
+"""Sessions with neighbours: a BGP-like state table over AMQP's open (traffic-control §3.2, figure 5; docs/sessions.md).
 
-Rules of this file: the table below is the machine; nothing else changes a state. Established is a control link
-attached both ways and the peer's word on our receipts heard. The hold time is the smaller of both sides'; the
-control link's probe keeps it, and whatever else arrives.
+Rules of this file: the table (session_states.py) is the machine; nothing else changes a state. Established is a control
+link attached both ways and the peer's word on our receipts heard. The hold time is the smaller of both sides'; probes
+(liveness.py) keep it, and whatever else arrives.
 """
 
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from holdfast.amqp.codec import encode
-from holdfast.amqp.connection import Delivery, Receiver, Sender
-from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Source, Target
 from holdfast.amqp.types import Symbol, Ulong
+from holdfast.core import control, events
 from holdfast.core.config import NeighbourConfig
-from holdfast.core.egress import Egress
+from holdfast.core.control import CONTROL_ADDRESS, CONTROL_CREDIT, CONTROL_RESERVE, ControlReceiver, ControlSender
 from holdfast.core.hops import CustodySender
-from holdfast.core.ingress import Ingress
+from holdfast.core.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
 from holdfast.core.peer import Peer
-from holdfast.errors import RemoteProtocolError
+from holdfast.core.session_states import TRANSITIONS, Happened, State
 from holdfast.names import NAME_BYTES_MAX
+from holdfast.routing.damping import Damping, DampingConfig
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
 
-CONTROL_ADDRESS: Final = "$holdfast/control"
+__all__ = [
+    "CAPABILITY",
+    "CONTROL_ADDRESS",
+    "CONTROL_CREDIT",
+    "TRANSITIONS",
+    "ControlReceiver",
+    "Happened",
+    "Neighbour",
+    "State",
+]
+
 CAPABILITY: Final = "holdfast:custody"
 STORE: Final = Symbol("holdfast:store")
 HOLD_TIME: Final = Symbol("holdfast:hold-time")
+DIAL: Final = Symbol("holdfast:dial")
 
 RETRY_S: Final = (0.1, 5.0)
 """The first and the longest back-off of a dial, before its jitter: many peers come back at once when a site heals."""
+REDIAL_S: Final = 0.05
+"""Between two dials that changes of the network bring about: they come in bursts."""
 
-CONTROL_CREDIT: Final = 200
 RECEIPTS_MAX: Final = 1_000
 """Marks told in one control message."""
 
 
-class State(Enum):
-    """As BGP's finite state machine names them (RFC 4271 §8.2.2)."""
-
-    IDLE = "Idle"
-    CONNECT = "Connect"
-    OPEN_SENT = "OpenSent"
-    OPEN_CONFIRM = "OpenConfirm"
-    ESTABLISHED = "Established"
-
-
-class Happened(Enum):
-    """What moves a session."""
-
-    DIALLED = "dialled"
-    CONNECTED = "connected"
-    ACCEPTED = "accepted"
-    OPENED = "opened"
-    CONTROL_UP = "control up"
-    LOST = "lost"
-
-
-TRANSITIONS: Final = {
-    (State.IDLE, Happened.DIALLED): State.CONNECT,
-    (State.IDLE, Happened.ACCEPTED): State.OPEN_CONFIRM,
-    (State.CONNECT, Happened.CONNECTED): State.OPEN_SENT,
-    (State.CONNECT, Happened.ACCEPTED): State.OPEN_CONFIRM,
-    (State.CONNECT, Happened.LOST): State.IDLE,
-    (State.OPEN_SENT, Happened.OPENED): State.OPEN_CONFIRM,
-    (State.OPEN_SENT, Happened.ACCEPTED): State.OPEN_CONFIRM,
-    (State.OPEN_SENT, Happened.LOST): State.IDLE,
-    (State.OPEN_CONFIRM, Happened.CONTROL_UP): State.ESTABLISHED,
-    (State.OPEN_CONFIRM, Happened.ACCEPTED): State.OPEN_CONFIRM,
-    (State.OPEN_CONFIRM, Happened.LOST): State.IDLE,
-    (State.ESTABLISHED, Happened.ACCEPTED): State.OPEN_CONFIRM,
-    (State.ESTABLISHED, Happened.LOST): State.IDLE,
-}
+def driver_told(core: "NodeCore", event: events.Event) -> None:
+    """What the driver knows of the network, for the sessions that it concerns."""
+    if isinstance(event, events.NetworkChanged):
+        for neighbour in core.neighbours.values():
+            neighbour.network_changed()
+    elif isinstance(event, (events.OutputMeasured, events.ReadPutOff)):
+        peer = core.connections.get(event.connection)
+        if peer is not None and peer.neighbour is not None:
+            if isinstance(event, events.ReadPutOff):
+                peer.neighbour.heard_at = core.now
+            else:
+                peer.neighbour.measured(peer, event)
 
 
 class Neighbour:
@@ -84,20 +70,42 @@ class Neighbour:
         self.core = core
         self.config = config
         self.state = State.IDLE
+        self.since = core.now
+        self.reason = ""
+        """Why the last session ended, or the last dial failed."""
         self.peer: Peer | None = None
-        self.control: Sender | None = None
+        self.control: ControlSender | None = None
         self.heard_hello = False
         self.attempts = 0
         self.dialling = False
         self.dial_at: float | None = core.now if config.remote is not None else None
+        self.dialled_at = core.now
+        self.dials = max(0, core.started_wall_ms)
+        """Our dials' numbers: they grow over restarts too."""
+        self.their_dial: int | None = None
+        """The number of the neighbour's dial that brought the connection which we hold."""
+        self.hello_dial: int | None = None
+        """Its last dial when it took that connection, as its hello said: a later one tells that it has lost it."""
         self.hold_time_s = config.hold_time_s
         self.heard_at = core.now
-        self.probe_at = 0.0
-        self.probe_number = 0
-        self.probe_sent: dict[int, float] = {}
-        self.round_trip_s: float | None = None
+        self.say_at = 0.0
+        topology = core.config.topology
+        kind = None if topology is None else topology.kind_between(core.config.name, config.name)
+        self.liveness = Liveness(probe_s=config.probe_every_s(kind), keepalive_s=config.keepalive_s)
+        self.damping = Damping(DampingConfig())
+        self.offered = False
+        """Whether routing may use the link: Established, and not held down."""
         self.opened_at = 0.0
         self.flaps = 0
+        self.established_count = 0
+        self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
+        """Of sessions that have ended; `messages_out` also of this one."""
+        self.written_bytes = 0
+        """Of this connection, as the driver last measured."""
+        self.declared_at: float | None = None
+        """When we last declared the link down, while the neighbour may yet say that it was not."""
+        self.process: int | None = None
+        """Which life of the neighbour's it was, as its hello said."""
         self.senders: dict[str, CustodySender] = {}
         self.told: dict[tuple[str, UUID], int] = {}
         """(destination, origin) -> the last mark told in this session."""
@@ -114,24 +122,66 @@ class Neighbour:
     def established(self) -> bool:
         return self.state is State.ESTABLISHED
 
+    @property
+    def damped(self) -> bool:
+        """Whether its flapping keeps it from routing."""
+        at = self.damping.reuse_at()
+        return at is not None and self.core.now < at
+
     def _move(self, happened: Happened, reason: str = "") -> None:
         before = self.state
-        self.state = TRANSITIONS[before, happened]
-        if before is not self.state:
-            fields = {"neighbour": self.name, "state": self.state.value, "previous": before.value, "reason": reason}
-            self.core.record("session", fields)
-            level = "INFO" if State.ESTABLISHED in (before, self.state) else "DEBUG"
-            self.core.log(level, f"neighbour {self.name}: {before.value} -> {self.state.value} {reason}".rstrip())
+        after = self.state = TRANSITIONS[before, happened]
+        if before is after:
+            return
+        core = self.core
+        self.since = core.now
+        if happened is Happened.LOST:
+            self.reason = reason
+        fields = {"neighbour": self.name, "state": after.value, "previous": before.value, "reason": reason}
+        core.record("session", fields | {"round_trip_s": self.liveness.smoothed_s, "damped": self.damped})
+        level = "INFO" if State.ESTABLISHED in (before, after) else "DEBUG"
+        core.log(level, f"neighbour {self.name}: {before.value} -> {after.value} {reason}".rstrip())
+        if before is State.ESTABLISHED:
+            self._fell(reason or happened.value)
+        elif after is State.ESTABLISHED:
+            self.established_count += 1
+            self.attempts = 0
 
-    # ------------------------------------------------------------------------------------------------ dialling
+    # ------------------------------------------------------------------------------------------------ routing
+
+    def _offer(self) -> None:
+        """The session is Established: routing may use it, unless it flaps."""
+        self.damping.release(self.core.now)
+        at = self.damping.reuse_at()
+        if at is not None:
+            text = f"neighbour {self.name}: its session flaps; routing goes without it for {at - self.core.now:.1f} s"
+            self.core.log("WARNING", text)
+            return
+        self.offered = True
+        if self.core.routing is not None:
+            self.core.routing.link_up(self)
+
+    def _fell(self, reason: str) -> None:
+        if not self.core.stopping:
+            self.damping.fell(self.core.now)
+        if self.offered:
+            self.offered = False
+            if self.core.routing is not None:
+                self.core.routing.link_down(self, reason)
+
+    def _tell_cost(self) -> None:
+        """What the link costs now, as its own messages find it."""
+        round_trip_s, loss_share = self.liveness.smoothed_s, self.liveness.take_loss_share()
+        if self.offered and self.core.routing is not None and round_trip_s is not None:
+            backlog_bytes = sum(sender.queue.bytes_held for sender in self.senders.values() if sender.active)
+            self.core.routing.cost_measured(self, round_trip_s, loss_share, backlog_bytes)
+
+    # ------------------------------------------------------------------------------------------------ time
 
     def tick(self, now: float) -> None:
-        """Dials, probes, and ends what has been silent for the hold time."""
-        if self.dial_at is not None and now >= self.dial_at and self.state is State.IDLE and not self.dialling:
-            self.dial_at = None
-            self.dialling = True
-            self._move(Happened.DIALLED)
-            self.core.connect(self.name)
+        """Dials, probes, and ends what does not answer, or has been silent for the hold time."""
+        if self.dial_at is not None and now >= self.dial_at:
+            self._dial(now)
         peer = self.peer
         if peer is None:
             return
@@ -140,31 +190,76 @@ class Neighbour:
         if now - self.heard_at >= self.hold_time_s:
             self.core.drop(peer, f"nothing heard for {self.hold_time_s:g} s")
             return
-        if self.control is not None and self.control.attached and now >= self.probe_at:
-            self.probe_at = now + self.config.keepalive_s
-            self._probe(now)
+        self._act(self.liveness.tick(now, self.heard_at, self._unanswered_at()))
+        if self.peer is not peer:
+            return
+        if self._control_is_up and now >= self.say_at:
+            self.say_at = now + self.config.keepalive_s
+            self._tell_marks({"kind": "marks"})
+            self._tell_cost()
+        if self.established and not self.offered and self.damping.release(now):
+            self._offer()
         for sender in self.senders.values():
             sender.tick(now)
 
     def next_deadline(self) -> float | None:
         if self.peer is None:
-            return None if self.dialling else self.dial_at
-        deadline = self.heard_at + self.hold_time_s
-        if self.control is not None and self.control.attached:
-            deadline = min(deadline, self.probe_at)
-        for sender in self.senders.values():
-            at = sender.next_deadline() if self.established else None
-            if at is not None:
-                deadline = min(deadline, at)
-        return deadline
+            return self.dial_at if not self.dialling or self.state is State.CONNECT else None
+        moments = [self.heard_at + self.hold_time_s, self.liveness.next_deadline(self.heard_at, self._unanswered_at())]
+        if self._control_is_up:
+            moments.append(self.say_at)
+        if self.established:
+            moments += [sender.next_deadline() for sender in self.senders.values()]
+            if not self.offered:
+                moments.append(self.damping.reuse_at())
+        return min([at for at in moments if at is not None])
+
+    def _unanswered_at(self) -> float | None:
+        waits = [sender.waits_since for sender in self.senders.values() if sender.waits_since is not None]
+        return min(waits) if waits else None
+
+    def _act(self, act: Act) -> None:
+        peer = self.peer
+        if peer is None or act is Act.NOTHING:
+            return
+        if act is Act.DOWN:
+            self.declared_at = self.core.now
+            self.core.drop(peer, f"{MISSES_MAX} probes without an answer")
+            return
+        if act is Act.PROBE and self.control is not None:
+            # the version again: what told of a change may have been dropped
+            self.control.send(control.probe(self.liveness.number, self.core.forwarding.version))
+        self.core.commands.append(events.MeasureOutput(connection=peer.number))
+
+    def measured(self, peer: Peer, event: events.OutputMeasured) -> None:
+        """The driver's answer to MeasureOutput."""
+        if peer is self.peer:
+            self.written_bytes = event.written_bytes
+            self.liveness.measured(event.acknowledged_bytes, event.written_bytes)
+
+    # ------------------------------------------------------------------------------------------------ dialling
+
+    def _dial(self, now: float) -> None:
+        """Dials; one that is under way is given up for a fresh one."""
+        fresh = self.dialling and self.state is State.CONNECT
+        if not fresh and (self.dialling or self.state is not State.IDLE):
+            return
+        self.dial_at = None
+        self.dialled_at = now
+        self.dialling = True
+        self.dials += 1
+        if not fresh:
+            self._move(Happened.DIALLED)
+        self.core.commands.append(events.Connect(neighbour=self.name))
 
     def connect_failed(self, reason: str) -> None:
         self.dialling = False
         if self.state is State.CONNECT:
             self._move(Happened.LOST, reason)
-            if self.core.routing is not None:
+            if self.core.routing is not None:  # the table may have begun with this link
                 self.core.routing.link_down(self, reason)
-        self._dial_later()
+        if self.peer is None:
+            self._dial_later()
 
     def _dial_later(self) -> None:
         if self.config.remote is None or self.core.stopping:
@@ -174,6 +269,17 @@ class Neighbour:
         self.attempts += 1
         self.dial_at = self.core.now + delay * self.core.rng.uniform(0.5, 1.0)
 
+    def network_changed(self) -> None:
+        """A carrier, an address or a route came or went: what was tried is tried anew, what stands is probed at once.
+
+        A connect under way repeats its SYN after seconds only, and a back-off knows nothing of the repair.
+        """
+        self.attempts = 0
+        if self.peer is not None:
+            self._act(self.liveness.network_changed(self.core.now))
+        elif self.config.remote is not None and not self.core.stopping:
+            self.dial_at = max(self.core.now, self.dialled_at + REDIAL_S)
+
     # ------------------------------------------------------------------------------------------------ opening
 
     def connected(self, peer: Peer) -> None:
@@ -182,73 +288,99 @@ class Neighbour:
         if self.state is not State.CONNECT:  # they reached us meanwhile
             self.core.drop(peer, "the neighbour reached us first")
             return
+        self.dial_at = None
         self._move(Happened.CONNECTED)
-        self._hold(peer)
+        self._hold(peer, None)
 
     def opened(self, peer: Peer, properties: dict[Any, Any]) -> None:
         """The peer's open: on a connection that we dialled, or that we now know to be this neighbour's."""
         if peer is self.peer:
             self._move(Happened.OPENED)
         else:
-            if self.peer is not None and not self._yields_to(peer):
+            told = properties.get(DIAL)
+            dial = int(told) if isinstance(told, int) else None
+            if self.peer is not None and not self._yields_to(dial):
                 self.core.drop(peer, "a session with this neighbour is up")
                 return
             old, self.peer = self.peer, None
-            self._move(Happened.ACCEPTED)
+            self._move(Happened.ACCEPTED, "the neighbour came on a new connection" if old is not None else "")
             if old is not None:
-                self._forget_links()
+                self._let_go(old)
                 self.core.drop(old, "the neighbour came on a new connection")
-            self._hold(peer)
+            self._hold(peer, dial)
         peer.neighbour = self
         theirs = properties.get(HOLD_TIME)
         self.hold_time_s = self.config.hold_time_s
         if isinstance(theirs, int) and theirs > 0:
             self.hold_time_s = max(min(self.hold_time_s, theirs / 1000), 0.1)
+        self.liveness.hold_time_s = self.hold_time_s
         store = properties.get(STORE)
         if isinstance(store, UUID):
             self.core.forwarding.neighbour_store(self, store)
 
-    def _yields_to(self, peer: Peer) -> bool:
-        """Of two connections that cross, both sides keep the one that the lower name dialled; else the newer."""
-        assert self.peer is not None
-        if self.peer.dialled == peer.dialled:
-            return True
-        dialled_by_us = peer.dialled
-        ours_is_lower = self.core.config.name < self.name
-        return dialled_by_us == ours_is_lower or self.core.now - self.heard_at > self.config.keepalive_s
+    def _yields_to(self, dial: int | None) -> bool:
+        """Whether the connection we hold gives way to one that the neighbour's dial number `dial` brought.
 
-    def _hold(self, peer: Peer) -> None:
+        RFC 4271 §6.8 with names for identifiers: of two that cross, both sides keep the one that the lower name
+        dialled. Once its hello came by the one that we hold the neighbour has decided, and only a later dial of its
+        counts: then it has lost that one, which we may not know yet.
+        """
+        assert self.peer is not None
+        if self.core.now - self.heard_at > self.config.keepalive_s:
+            return True
+        if dial is not None and self.hello_dial is not None:
+            return dial > self.hello_dial
+        if not self.peer.dialled:
+            return dial is None or self.their_dial is None or dial > self.their_dial
+        return self.name < self.core.config.name
+
+    def _hold(self, peer: Peer, dial: int | None) -> None:
         self.peer = peer
         peer.neighbour = self
+        self.their_dial, self.hello_dial = dial, None
         self.heard_at = self.opened_at = self.core.now
         self.heard_hello = False
+        self.written_bytes = 0
         self.told.clear()
-        self.probe_sent.clear()
+        self.liveness.reset(self.hold_time_s)
         session = self.core.session_of(peer)
-        self.control = session.attach_sender(
+        link = session.attach_sender(
             f"control:{self.core.config.name}",
             Source(address=CONTROL_ADDRESS),
             Target(address=CONTROL_ADDRESS),
             snd_settle_mode=1,
         )
-        self.control.context = ControlSender(self.core, peer, self.control, self)
+        self.control = link.context = ControlSender(self.core, peer, link, self)
         peer.touch()
+
+    @property
+    def _control_is_up(self) -> bool:
+        """Our control link was answered, and the hello is out."""
+        return self.control is not None and self.control.greeted and self.control.link.attached
 
     def control_attached(self) -> None:
         """Our control link was answered: tell what we are and what we have of theirs, before anything else."""
         self.told.clear()
-        version = Ulong(self.core.forwarding.version)
-        self._tell_marks({"kind": "hello", "store": self.core.store_uuid, "version": version})
-        self.probe_at = self.core.now
+        core = self.core
+        self._tell_marks(
+            {
+                "kind": "hello",
+                "store": core.store_uuid,
+                "version": Ulong(core.forwarding.version),
+                "process": Ulong(max(0, core.started_wall_ms)),
+                "dial": Ulong(self.dials),
+                "declared": self.declared_at is not None,
+            }
+        )
+        self.say_at = core.now + self.config.keepalive_s
+        self.liveness.begin(core.now)
         self._maybe_established()
 
     def _maybe_established(self) -> None:
-        if self.state is State.OPEN_CONFIRM and self.heard_hello and self.control is not None and self.control.attached:
-            self.attempts = 0
+        if self.state is State.OPEN_CONFIRM and self.heard_hello and self._control_is_up:
             self._move(Happened.CONTROL_UP)
             self.core.forwarding.established(self)
-            if self.core.routing is not None:
-                self.core.routing.link_up(self)
+            self._offer()
 
     def sender_to(self, destination: str) -> None:
         """Makes sure that the transmission queue for `destination` has its pump towards this neighbour."""
@@ -265,79 +397,89 @@ class Neighbour:
         if peer is not self.peer:
             return
         self.peer = None
-        self._forget_links()
+        self._let_go(peer)
         self.flaps += 1
         self._move(Happened.LOST, reason)
         self._dial_later()
 
-    def _forget_links(self) -> None:
-        if self.core.routing is not None:
-            self.core.routing.link_down(self, "the connection is gone")
+    def _let_go(self, peer: Peer) -> None:
         self.control = None
+        self.bytes_in += peer.heard_bytes
+        self.bytes_out += self.written_bytes
+        self.written_bytes = 0
         for sender in self.senders.values():
             sender.lost()
             sender.retry_at = None
 
     # ------------------------------------------------------------------------------------------------ control
 
-    def send(self, fields: dict[str, Any]) -> bool:
-        """One control message; False where the link has no credit and it is dropped, to be said again or not."""
-        control = self.control
-        if control is None or not control.attached or control.credit < 1 or self.peer is None:
+    def send(self, fields: dict[str, Any], *, reserve: int = CONTROL_RESERVE) -> bool:
+        """One control message; False where the link has no credit and it is dropped, to be said again or not.
+
+        `reserve`: of the credit, what is left to probes and echoes.
+        """
+        if self.control is None or self.peer is None:
             return False
-        control.send(b"\x00\x53\x77" + encode(fields), context=None, settled=True)
-        self.peer.touch()
-        return True
+        return self.control.send(control.VALUE + encode(fields), reserve=reserve)
 
     def tell_version(self) -> None:
         """Our forwarding table is another one: what we sent back may be tried again."""
         self.send({"kind": "table", "version": Ulong(self.core.forwarding.version)})
-
-    def _probe(self, now: float) -> None:
-        self.probe_number += 1
-        self.probe_sent[self.probe_number] = now
-        while len(self.probe_sent) > 16:
-            del self.probe_sent[next(iter(self.probe_sent))]
-        version = Ulong(self.core.forwarding.version)  # again: what told of a change may have been dropped
-        self.send({"kind": "probe", "number": Ulong(self.probe_number), "version": version})
-        self._tell_marks({"kind": "marks"})
 
     def _tell_marks(self, fields: dict[str, Any]) -> None:
         """(destination, origin, mark) of what came by this neighbour, and which it has not been told."""
         at_first = fields["kind"] == "hello"
         rows = self.core.forwarding.marks_for(self, RECEIPTS_MAX, at_first=at_first)
         marks = [[destination, origin, Ulong(mark)] for destination, origin, mark in rows]
-        if (rows or at_first) and self.send(fields | {"marks": marks}):
+        reserve = 0 if at_first else CONTROL_RESERVE
+        if (rows or at_first) and self.send(fields | {"marks": marks}, reserve=reserve):
             self.told.update({(destination, origin): mark for destination, origin, mark in rows})
 
+    def hear_probe(self, number: int, version: int) -> None:
+        if self.control is not None:
+            self.control.answer(number)
+        self._hear_version(version)
+
     def hear(self, fields: dict[Any, Any]) -> None:
-        """A control message of the peer's. Unknown kinds are passed over: a newer neighbour may say more."""
+        """A control message of the peer's. Kinds unknown here are routing's, or a newer neighbour's: passed over."""
         kind = fields.get("kind")
-        if kind in ("hello", "probe", "table"):
+        if kind in ("hello", "table"):
             self._hear_version(fields.get("version"))
-        if kind == "probe":
+        if kind == "probe" or kind == "echo":
             number = fields.get("number")
-            self.send({"kind": "echo", "number": number if isinstance(number, int) else None})
-        elif kind == "echo":
-            number = fields.get("number")
-            sent = self.probe_sent.pop(number, None) if isinstance(number, int) else None
-            if sent is not None:
-                self.round_trip_s = self.core.now - sent
+            if isinstance(number, int) and 0 <= number < 2**64:
+                if kind == "probe":
+                    self.hear_probe(number, fields.get("version", 0))
+                else:
+                    self.liveness.echo(number, self.core.now)
         elif kind in ("hello", "marks"):
-            marks = fields.get("marks")
-            for pair in marks[:RECEIPTS_MAX] if isinstance(marks, list) else []:
-                if isinstance(pair, list) and len(pair) == 3:
-                    destination, origin, mark = pair
-                    if isinstance(destination, str) and isinstance(origin, UUID) and isinstance(mark, int):
-                        self._hear_mark(str(destination), origin, int(mark))
-            store = fields.get("store")
-            if kind == "hello" and isinstance(store, UUID):
-                self.core.forwarding.neighbour_store(self, store)
+            self._hear_marks(fields.get("marks"))
             if kind == "hello":
-                self.heard_hello = True
-                self._maybe_established()
-        elif self.core.routing is not None:
+                self._hear_hello(fields)
+        elif kind != "table" and isinstance(kind, str) and self.core.routing is not None:
             self.core.routing.hear(self, fields)
+
+    def _hear_hello(self, fields: dict[Any, Any]) -> None:
+        store, process, dial = fields.get("store"), fields.get("process"), fields.get("dial")
+        if isinstance(store, UUID):
+            self.core.forwarding.neighbour_store(self, store)
+        if isinstance(dial, int):
+            self.hello_dial = int(dial)
+        if not self.heard_hello:
+            declared, self.declared_at = self.declared_at, None
+            soon = declared is not None and self.core.now - declared <= FALSE_ALARM_S
+            if soon and process is not None and process == self.process and fields.get("declared") is False:
+                self.liveness.back()
+        self.process = int(process) if isinstance(process, int) else None
+        self.heard_hello = True
+        self._maybe_established()
+
+    def _hear_marks(self, marks: object) -> None:
+        for row in marks[:RECEIPTS_MAX] if isinstance(marks, list) else []:
+            if isinstance(row, list) and len(row) == 3:
+                destination, origin, mark = row
+                if isinstance(destination, str) and isinstance(origin, UUID) and isinstance(mark, int):
+                    self._hear_mark(str(destination), origin, int(mark))
 
     def _hear_mark(self, destination: str, origin: UUID, mark: int) -> None:
         if len(destination.encode("utf-8", "replace")) <= NAME_BYTES_MAX and mark < 2**63:
@@ -347,39 +489,3 @@ class Neighbour:
         if isinstance(version, int) and version != self.version:
             self.version = int(version)
             self.core.forwarding.version_heard(self)
-
-
-class ControlSender(Egress):
-    """Our control link."""
-
-    def __init__(self, core: "NodeCore", peer: Peer, link: Sender, neighbour: Neighbour) -> None:
-        super().__init__(core, peer, link)
-        self.neighbour = neighbour
-        self.greeted = False
-
-    def credited(self) -> None:
-        if not self.greeted and self.link.credit > 0 and self.neighbour.control is self.link:
-            self.greeted = True
-            self.neighbour.control_attached()
-
-    def gone(self, unsettled: list[Any]) -> None:
-        if self.neighbour.control is self.link:
-            self.core.drop(self.peer, "the control link was detached")
-
-
-class ControlReceiver(Ingress):
-    """The peer's control link."""
-
-    def __init__(self, core: "NodeCore", peer: Peer, link: Receiver, neighbour: Neighbour) -> None:
-        super().__init__(core, peer, link)
-        self.neighbour = neighbour
-
-    def delivered(self, delivery: Delivery) -> None:
-        try:
-            fields = Message.decode(delivery.payload).value
-        except RemoteProtocolError as error:
-            self.core.log("WARNING", f"neighbour {self.neighbour.name}: control message: {error.description}")
-            fields = None
-        if isinstance(fields, dict) and self.neighbour.peer is self.peer:
-            self.neighbour.hear(fields)
-        self.top_up(CONTROL_CREDIT)

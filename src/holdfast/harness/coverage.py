@@ -75,7 +75,11 @@ REASONS: Final[dict[str, dict[str, str]]] = {
         "lying-peer": "scenarios and tests of their own judge it: much is excused in a run with a liar",
     },
     FATES: {},
-    EVENTS: {},
+    EVENTS: {
+        "NetworkChanged": "a system's word; tests of sessions give it",
+        "OutputMeasured": "the simulated system cannot tell; tests of liveness and of the runtime do",
+        "ReadPutOff": "what comes in one moment is taken in one turn here; tests of the runtime put reads off",
+    },
     COMMANDS: {},
     VERDICTS: {},
 }

@@ -96,6 +96,7 @@ class Topology:
                 name=name,
                 remote=remotes[name] if name in dialled else None,
                 keepalive_s=self.keepalive_s,
+                probe_s=self.keepalive_s,
                 hold_time_s=self.hold_time_s,
             )
             for name in self.neighbours(node)

@@ -74,6 +74,27 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def parse_source(key: str, text: str) -> HostPort:
+    """`HOST`, `HOST:PORT` or either with an IPv6 address (in brackets beside a port); ConfigError that names `key`."""
+    whole = text
+    if ":" not in text or (text.startswith("[") and text.endswith("]")):
+        whole = f"{text}:0"
+    elif _is_ipv6(text):
+        whole = f"[{text}]:0"
+    try:
+        return parse_host_port(key, whole, port_min=0)
+    except ConfigError:
+        raise ConfigError(f"{key}: found {text!r}, accepted is HOST, HOST:PORT, [IPV6] or [IPV6]:PORT") from None
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        socket.inet_pton(socket.AF_INET6, text.partition("%")[0])
+    except OSError:
+        return False
+    return True
+
+
 def load_settings(
     path: Path | None,
     *,
@@ -114,8 +135,10 @@ _LISTS: Final[Mapping[str, Keys]] = {
     "neighbour": {
         "name": TEXT,
         "remote": TEXT,
+        "source": TEXT,
         "keepalive_s": SECONDS,
         "hold_time_s": SECONDS,
+        "probe_s": SECONDS,
         "user": TEXT,
         "password_file": TEXT,
     },
@@ -176,6 +199,8 @@ def _neighbour(table: Mapping[str, Any]) -> NeighbourConfig:
     where = f"neighbour {given['name']!r}"
     file = given.pop("password_file", None)
     remote = given.get("remote")
+    if "source" in given:
+        given["source"] = str(parse_source(f"{where} source", given["source"]))
     if remote is not None:
         given["remote"] = str(parse_host_port(f"{where} remote", remote, port_min=1))
         if ("user" in given) != (file is not None):

@@ -27,7 +27,11 @@ from holdfast.core.events import (
     ConnectionOpened,
     Event,
     Log,
+    MeasureOutput,
+    NetworkChanged,
+    OutputMeasured,
     PauseReading,
+    ReadPutOff,
     Record,
     ResumeReading,
     SendBytes,
@@ -39,9 +43,10 @@ from holdfast.core.events import (
     WritingResumed,
 )
 from holdfast.errors import LocalProtocolError, StorageFull
-from holdfast.names import parse_host_port
-from holdfast.node.config import NodeSettings
+from holdfast.names import HostPort, parse_host_port
+from holdfast.node.config import NodeSettings, parse_source
 from holdfast.node.memory import ResidentMemory
+from holdfast.node.netlink import NetworkWatch
 from holdfast.node.points import Points
 from holdfast.node.telemetry import TelemetryFile
 from holdfast.node.transport import BACKLOG, Pause, Peer, describe, dial, listen, write
@@ -108,12 +113,19 @@ class NodeRuntime:
             for neighbour in settings.core.neighbours
             if neighbour.remote is not None
         }
+        self._sources = {
+            neighbour.name: parse_source("neighbour source", neighbour.source)
+            for neighbour in settings.core.neighbours
+            if neighbour.source is not None
+        }
         self._connections_max = settings.core.limits.connections_max
         self._peers: dict[int, Peer] = {}
         self._last_connection = 0
         self._refusing = False
         self._servers: list[asyncio.AbstractServer] = []
-        self._dials: set[asyncio.Task[None]] = set()
+        self._dials: dict[str, asyncio.Task[None]] = {}
+        """By neighbour; a fresh dial takes the place of one that is under way."""
+        self._network: NetworkWatch | None = None
         self._waiting: deque[Event] = deque()
         self._busy = False
         self._turn_due = False
@@ -141,6 +153,8 @@ class NodeRuntime:
         try:
             served = await self._listen()
             self._writer.start()
+            if self._remotes:
+                self._network = NetworkWatch(self._network_changed)
             self._loop.call_soon(self._end_turn)
             self._turn_due = True
             on_ready(served)
@@ -159,7 +173,7 @@ class NodeRuntime:
         self._stopping = True
         for server in self._servers:
             server.close()
-        for task in self._dials:
+        for task in list(self._dials.values()):
             task.cancel()
         self._loop.call_later(STOP_TIME_OUT_S, self._stop_overdue)
         self._feed(Stopping())
@@ -190,7 +204,7 @@ class NodeRuntime:
                     if type(command) is SendBytes:
                         peer = self._peers.get(command.connection)
                         if peer is not None:
-                            write(peer.transport, command.chunks)
+                            peer.written_bytes += write(peer.transport, command.chunks)
                             if self._committed:
                                 self._settled = True
                     else:
@@ -301,10 +315,19 @@ class NodeRuntime:
                 peer = self._peers.get(connection)
                 if peer is not None:
                     (peer.resume if isinstance(command, ResumeReading) else peer.pause)(Pause.CORE)
+            case MeasureOutput(connection=connection):
+                peer = self._peers.get(connection)
+                acknowledged_bytes = None if peer is None else peer.acknowledged_bytes()
+                if peer is not None and acknowledged_bytes is not None:
+                    written_bytes = peer.written_bytes
+                    self._feed(OutputMeasured(
+                        connection=connection, acknowledged_bytes=acknowledged_bytes, written_bytes=written_bytes
+                    ))  # fmt: skip
             case Connect(neighbour=neighbour):
-                task = self._loop.create_task(self._dial(neighbour))
-                self._dials.add(task)
-                task.add_done_callback(self._dials.discard)
+                before = self._dials.get(neighbour)
+                self._dials[neighbour] = self._loop.create_task(self._dial(neighbour))
+                if before is not None:
+                    before.cancel()
             case Stopped():
                 self._stopped = True
                 for peer in list(self._peers.values()):
@@ -331,17 +354,27 @@ class NodeRuntime:
 
     async def _dial(self, neighbour: str) -> None:
         where = self._remotes[neighbour]
+        source: HostPort | None = self._sources.get(neighbour)
         try:
-            own = await dial(where.host, where.port)
+            own = await dial(where.host, where.port, source=source)
             try:
                 await self._loop.create_connection(lambda: Peer(self, neighbour), sock=own)
             except BaseException:
                 own.close()
                 raise
         except asyncio.CancelledError:
-            self._feed(ConnectFailed(neighbour=neighbour, reason="the node is ending"))
+            if self._dials.get(neighbour) is asyncio.current_task():  # else a fresh one took its place
+                self._feed(ConnectFailed(neighbour=neighbour, reason="the node is ending"))
         except OSError as error:
-            self._feed(ConnectFailed(neighbour=neighbour, reason=f"{where}: {describe(error)}"))
+            way = f"{source} to {where}" if source is not None else str(where)
+            self._feed(ConnectFailed(neighbour=neighbour, reason=f"{way}: {describe(error)}"))
+        finally:
+            if self._dials.get(neighbour) is asyncio.current_task():
+                del self._dials[neighbour]
+
+    def _network_changed(self) -> None:
+        if not self._stopping:
+            self._feed(NetworkChanged())
 
     def _commit_done(self, number: int, error: Exception | None) -> None:
         if self._over:
@@ -393,6 +426,7 @@ class NodeRuntime:
         if len(data) > LIGHT_BYTES and self._turn_due and time.monotonic() >= self._turn_ends:
             peer.pause(Pause.TURN)
             self._later.append((peer, data))
+            self._feed(ReadPutOff(connection=connection))
         else:
             self._take(peer, data)
 
@@ -467,8 +501,10 @@ class NodeRuntime:
     def _release(self) -> None:
         for server in self._servers:
             server.close()
-        for task in self._dials:
+        for task in list(self._dials.values()):
             task.cancel()
+        if self._network is not None:
+            self._network.close()
         if self._timer is not None:
             self._timer.cancel()
         for peer in list(self._peers.values()):

@@ -6,8 +6,11 @@ Source for the options: tcp(7); for dialling several times at once: docs/adr/000
 
 import asyncio
 import errno
+import fcntl
 import os
 import socket
+import struct
+import termios
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any, Final, Protocol, cast
@@ -63,6 +66,7 @@ class Peer(asyncio.Protocol):
         "runtime",
         "slow",
         "transport",
+        "written_bytes",
     )
 
     transport: asyncio.Transport
@@ -73,6 +77,7 @@ class Peer(asyncio.Protocol):
         self.connection = 0
         self.peer_name = ""
         self.loopback = False
+        self.written_bytes = 0
         self.pauses: set[Pause] = set()
         self.slow = True
         """What it brings takes long, for its bytes; so until it has shown otherwise."""
@@ -109,6 +114,20 @@ class Peer(asyncio.Protocol):
             if not self.pauses and not self.transport.is_closing():
                 self.transport.resume_reading()
 
+    def acknowledged_bytes(self) -> int | None:
+        """How much of `written_bytes` the other end's system has acknowledged; None where this one cannot tell.
+
+        Linux: SIOCOUTQ, "the amount of unsent data in the socket send queue" and of what was sent and not
+        acknowledged (tcp(7)); it has the number of TIOCOUTQ.
+        """
+        try:
+            number = self.transport.get_extra_info("socket").fileno()
+            answer = fcntl.ioctl(number, termios.TIOCOUTQ, bytes(4))
+        except (OSError, ValueError):
+            return None
+        (queued_bytes,) = struct.unpack("=i", answer)
+        return max(0, self.written_bytes - int(self.transport.get_write_buffer_size()) - int(queued_bytes))
+
     def pause_writing(self) -> None:
         self.runtime.writing(self.connection, paused=True)
 
@@ -121,14 +140,20 @@ class Peer(asyncio.Protocol):
         self.runtime.lost(self, "closed" if exc is None else describe(exc))
 
 
-def write(transport: asyncio.WriteTransport, chunks: Sequence[bytes | memoryview]) -> None:
-    """Writes the chunks, small ones joined: the loop spends more on each of many than their copy costs."""
+def write(transport: asyncio.WriteTransport, chunks: Sequence[bytes | memoryview]) -> int:
+    """Writes the chunks, small ones joined: the loop spends more on each of many than their copy costs.
+
+    Returns their bytes.
+    """
     if len(chunks) == 1:
         transport.write(chunks[0])
-    elif max(map(len, chunks)) < UNJOINED_BYTES:
-        transport.write(b"".join(chunks))
-    else:
-        transport.writelines([*_joined(chunks)])
+        return len(chunks[0])
+    if max(map(len, chunks)) < UNJOINED_BYTES:
+        data = b"".join(chunks)
+        transport.write(data)
+        return len(data)
+    transport.writelines([*_joined(chunks)])
+    return sum(map(len, chunks))
 
 
 def _joined(chunks: Sequence[bytes | memoryview]) -> Iterator[bytes | memoryview]:
@@ -218,33 +243,45 @@ def listen(where: HostPort, *, loopback_only: bool) -> list[socket.socket]:
 
 
 async def dial(
-    host: str, port: int, *, hedge_s: float = DIAL_HEDGE_S, time_out_s: float = DIAL_TIME_OUT_S
+    host: str,
+    port: int,
+    *,
+    source: HostPort | None = None,
+    hedge_s: float = DIAL_HEDGE_S,
+    time_out_s: float = DIAL_TIME_OUT_S,
 ) -> socket.socket:
     """A connected socket to `host`; the first of several connects that opens wins, the others are dropped.
 
-    A new connect joins every `hedge_s` while none has answered; a refusal with none left is final. OSError.
+    A new connect joins every `hedge_s` while none has answered; a refusal with none left is final. `source`: the local
+    address to go out from; one with a port of its own has one connect at a time. OSError.
     """
     loop = asyncio.get_running_loop()
     give_up = loop.time() + time_out_s
     try:
         async with asyncio.timeout_at(give_up):
             infos = await _resolve(host, port)
+            sources = {} if source is None else await _sources(source)
     except TimeoutError:
         raise OSError(errno.ETIMEDOUT, f"no answer for the name in {time_out_s:g} s") from None
+    if source is not None:
+        infos = [info for info in infos if info[0] in sources]
+        if not infos:
+            raise OSError(errno.EAFNOSUPPORT, f"{source.host} and {host} are not of one family")
+    hedged = source is None or not source.port
     attempts: list[asyncio.Task[socket.socket]] = []
     failure: BaseException = OSError(errno.ETIMEDOUT, f"no answer in {time_out_s:g} s")
     started = 0
     hedge = loop.time()
     try:
         while (now := loop.time()) < give_up:
-            if now >= hedge or not attempts:
+            if (now >= hedge and hedged) or not attempts:
                 family, _, _, _, address = infos[started % len(infos)]
-                attempts.append(loop.create_task(_connect(loop, family, address)))
+                attempts.append(loop.create_task(_connect(loop, family, address, sources.get(family))))
                 started += 1
                 hedge = now + hedge_s
                 if len(attempts) > DIAL_ATTEMPTS_MAX:
                     attempts.pop(0).cancel()
-            wait_s = max(0.0, min(hedge, give_up) - now)
+            wait_s = max(0.0, (min(hedge, give_up) if hedged else give_up) - now)
             done, _ = await asyncio.wait(attempts, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
             for attempt in done:
                 error = attempt.exception()
@@ -265,10 +302,20 @@ async def _resolve(host: str, port: int) -> list[Any]:
     return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
-async def _connect(loop: asyncio.AbstractEventLoop, family: int, address: Any) -> socket.socket:
+async def _sources(source: HostPort) -> dict[int, Any]:
+    """The address to bind, by family."""
+    infos = await _resolve(source.host, source.port)
+    return {family: address for family, _, _, _, address in reversed(infos)}
+
+
+async def _connect(loop: asyncio.AbstractEventLoop, family: int, address: Any, source: Any = None) -> socket.socket:
     own = socket.socket(family, socket.SOCK_STREAM)
     try:
         own.setblocking(False)
+        if source is not None:
+            if source[1]:  # else the next dial waits until the system has forgotten the last
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            own.bind(source)
         await loop.sock_connect(own, address)
     except BaseException:
         own.close()

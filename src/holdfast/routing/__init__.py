@@ -1,1 +1,1 @@
-"""Which nodes there are, how they are joined, and the shortest way from each to each (docs/adr/0015-routing.md)."""
+"""Routing: which nodes there are, by which way each is reached, and what a link costs (docs/adr/0015-routing.md)."""

@@ -127,6 +127,15 @@ class Topology:
     nodes: tuple[TopologyNode, ...]
     links: tuple[TopologyLink, ...]
 
+    def link_between(self, one: str, other: str) -> TopologyLink | None:
+        """The first link that joins the two, whatever its direction."""
+        return next((link for link in self.links if set(link.ends) == {one, other}), None)
+
+    def kind_between(self, one: str, other: str) -> str | None:
+        """What joins the two; None where nothing does."""
+        link = self.link_between(one, other)
+        return None if link is None else link.kind
+
     def validate(self) -> None:
         """Raises ConfigError at the first node or link that is wrong."""
         for what, count, most in (("node", len(self.nodes), NODES_MAX), ("link", len(self.links), LINKS_MAX)):

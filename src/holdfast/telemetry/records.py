@@ -83,6 +83,8 @@ class Session:
     state: str = _declare("state")
     previous: str | None = _declare("state", optional=True)
     reason: str | None = _declare("text", optional=True)
+    round_trip_s: float | None = _declare("seconds", optional=True)
+    damped: bool | None = _declare("true or false", optional=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +238,8 @@ def _check_of(place: "Field[Any]") -> str:
     unit: str = place.metadata["unit"]
     if unit in ("UUID", "time"):
         return unit
+    if place.type == bool | None:
+        return "bool"
     return "str" if place.type in (str, str | None) else "int" if place.type in (int, int | None) else "float"
 
 
@@ -272,7 +276,14 @@ def _amount(value: Any) -> float:
     return float(value)
 
 
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
 _CHECKS: Final[dict[str, Callable[[Any], Any]]] = {
+    "bool": _flag,
     "str": _text,
     "UUID": _uuid,
     "time": _time,

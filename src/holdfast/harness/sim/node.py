@@ -221,6 +221,8 @@ class SimNode:
             elif isinstance(command, events.ResumeReading):
                 for event in self._unread.pop(command.connection, ()):
                     self.post(event)
+            elif isinstance(command, events.MeasureOutput):
+                pass  # as a system that cannot tell
             elif isinstance(command, events.Connect):
                 self._dial(command.neighbour)
             elif isinstance(command, events.Log):

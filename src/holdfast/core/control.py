@@ -1,0 +1,143 @@
+"""The control link between neighbours: both ends, and the two messages that are said most (CUSTODY, "The session").
+
+Rules of this file: a probe and an echo are built and read without the codec, in the exact bytes that the codec would
+make of them; any other form of them is read as every control message is. An echo is owed, never dropped.
+"""
+
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.amqp.codec import encode
+from holdfast.amqp.connection import Delivery, Receiver, Sender
+from holdfast.amqp.message import Message
+from holdfast.amqp.types import Ulong
+from holdfast.core.egress import Egress
+from holdfast.core.ingress import Ingress
+from holdfast.core.peer import Peer
+from holdfast.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+    from holdfast.core.sessions import Neighbour
+
+CONTROL_ADDRESS: Final = "$holdfast/control"
+CONTROL_CREDIT: Final = 200
+CONTROL_RESERVE: Final = 16
+"""Of the credit that the peer gives, what is kept for probes and echoes."""
+
+VALUE: Final = b"\x00\x53\x77"
+"""The descriptor of an amqp-value section (AMQP 1.0 §3.2.8)."""
+
+_NUMBER: Final = 0x1122334455667788
+_VERSION: Final = 0x99AABBCCDDEEFF00
+
+
+def _around(fields: dict[str, Any], *numbers: int) -> tuple[bytes, ...]:
+    """What the codec writes before, between and behind those numbers."""
+    rest, parts = VALUE + encode(fields), []
+    for number in numbers:
+        part, _, rest = rest.partition(number.to_bytes(8, "big"))
+        parts.append(part)
+    return (*parts, rest)
+
+
+_PROBE_HEAD, _PROBE_MIDDLE, _PROBE_TAIL = _around(
+    {"kind": "probe", "number": Ulong(_NUMBER), "version": Ulong(_VERSION)}, _NUMBER, _VERSION
+)
+_ECHO_HEAD, _ECHO_TAIL = _around({"kind": "echo", "number": Ulong(_NUMBER)}, _NUMBER)
+assert not _PROBE_TAIL and not _ECHO_TAIL  # the numbers come last
+_PROBE: Final = Struct(f">{len(_PROBE_HEAD)}sQ{len(_PROBE_MIDDLE)}sQ")
+_ECHO: Final = Struct(f">{len(_ECHO_HEAD)}sQ")
+
+
+def probe(number: int, version: int) -> bytes:
+    """A probe as it goes out; both are ulongs."""
+    return _PROBE.pack(_PROBE_HEAD, number, _PROBE_MIDDLE, version)
+
+
+def echo(number: int) -> bytes:
+    """The answer to probe `number`, a ulong."""
+    return _ECHO.pack(_ECHO_HEAD, number)
+
+
+def read_probe(payload: bytes) -> tuple[int, int] | None:
+    """(number, version) where it is a probe as `probe` makes it."""
+    if len(payload) != _PROBE.size:
+        return None
+    head, number, middle, version = _PROBE.unpack(payload)
+    return (number, version) if head == _PROBE_HEAD and middle == _PROBE_MIDDLE else None
+
+
+def read_echo(payload: bytes) -> int | None:
+    """The number where it is an echo as `echo` makes it."""
+    if len(payload) != _ECHO.size:
+        return None
+    head, number = _ECHO.unpack(payload)
+    return int(number) if head == _ECHO_HEAD else None
+
+
+class ControlSender(Egress):
+    """Our control link."""
+
+    def __init__(self, core: "NodeCore", peer: Peer, link: Sender, neighbour: "Neighbour") -> None:
+        super().__init__(core, peer, link)
+        self.neighbour = neighbour
+        self.greeted = False
+        self.owed: int | None = None
+        """The last probe's number that found no credit for its echo."""
+
+    def send(self, payload: bytes, *, reserve: int = 0) -> bool:
+        """One message; False where the peer's credit, less `reserve`, does not allow it."""
+        link = self.link
+        if not link.attached or link.credit <= reserve:
+            return False
+        link.send(payload, context=None, settled=True)
+        self.peer.touch()
+        return True
+
+    def answer(self, number: int) -> None:
+        """The echo, now or with the next credit; of several that wait, the last one's says all."""
+        self.owed = None if self.send(echo(number)) else number
+
+    def credited(self) -> None:
+        if self.neighbour.control is not self:
+            return
+        if not self.greeted and self.link.credit > 0:
+            self.greeted = True
+            self.neighbour.control_attached()
+        if self.owed is not None:
+            self.answer(self.owed)
+
+    def gone(self, unsettled: list[Any]) -> None:
+        if self.neighbour.control is self:
+            self.core.drop(self.peer, "the control link was detached")
+
+
+class ControlReceiver(Ingress):
+    """The peer's control link."""
+
+    def __init__(self, core: "NodeCore", peer: Peer, link: Receiver, neighbour: "Neighbour") -> None:
+        super().__init__(core, peer, link)
+        self.neighbour = neighbour
+
+    def delivered(self, delivery: Delivery) -> None:
+        neighbour = self.neighbour
+        if neighbour.peer is self.peer:
+            payload = bytes(delivery.payload)
+            found = read_probe(payload)
+            if found is not None:
+                neighbour.hear_probe(*found)
+            elif (number := read_echo(payload)) is not None:
+                neighbour.liveness.echo(number, self.core.now)
+            else:
+                self._hear(payload)
+        self.top_up(CONTROL_CREDIT)
+
+    def _hear(self, payload: bytes) -> None:
+        try:
+            fields = Message.decode(payload).value
+        except RemoteProtocolError as error:
+            self.core.log("WARNING", f"neighbour {self.neighbour.name}: control message: {error.description}")
+            return
+        if isinstance(fields, dict):
+            self.neighbour.hear(fields)

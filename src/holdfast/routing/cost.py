@@ -1,0 +1,87 @@
+"""A link's cost as its own messages find it: the given one, made dearer by delay, loss and backlog.
+
+Rules of this file: pure; costs are whole millionths (ADR 0015), times are seconds on `now`'s scale. A cost that
+follows the load moves the load, and with it itself: so a change is told only past a ratio, and not often.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.errors import ConfigError
+
+MILLIONTHS_A_MS: Final = 1_000_000
+"""A cost of 1 is a millisecond (ADR 0015)."""
+COST_MAX: Final = 2**53
+"""What JSON and every language's numbers hold exactly."""
+LOSS_SHARE_MAX: Final = 0.9
+"""A link that loses more costs no more than one that loses this much: it is about to be declared down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostConfig:
+    """How a measured cost is smoothed and when it is told."""
+
+    smoothing: float = 0.25
+    """The weight of a new measurement."""
+    ratio: float = 1.5
+    """Told only where it is so many times the last told one, or that share of it."""
+    hold_s: float = 10.0
+    """Told again no sooner than this."""
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the field."""
+        if not 0 < self.smoothing <= 1:
+            raise ConfigError(f"cost smoothing: found {self.smoothing!r}, accepted is above 0 up to 1")
+        if not self.ratio > 1:
+            raise ConfigError(f"cost ratio: found {self.ratio!r}, accepted is a number above 1")
+        if not self.hold_s >= 0:
+            raise ConfigError(f"cost hold_s: found {self.hold_s!r}, accepted is 0 or more")
+
+
+def measured_cost(given: int, *, round_trip_s: float, loss_share: float, backlog_bytes: int, bandwidth_bps: int) -> int:
+    """The cost in millionths that one measurement gives; never below `given`, the cost of the link at rest.
+
+    `round_trip_s` counts by its half, the way there. `loss_share` (0 to 1): what is lost goes again, so all counts
+    1 / (1 - loss) times. `backlog_bytes` wait before anything that is sent now; `bandwidth_bps` is what they leave
+    with, 0 where it is not known.
+    """
+    there_ms = max(0.0, round_trip_s) * 1000 / 2
+    backlog_ms = max(0, backlog_bytes) * 8_000 / bandwidth_bps if bandwidth_bps > 0 else 0.0
+    lost = min(max(0.0, loss_share), LOSS_SHARE_MAX)
+    found = (max(given / MILLIONTHS_A_MS, there_ms) + backlog_ms) / (1 - lost)
+    return min(max(given, round(found * MILLIONTHS_A_MS)), COST_MAX)
+
+
+class MeasuredCost:
+    """The cost of one link's direction, from its measurements: smoothed, and told with hysteresis."""
+
+    __slots__ = ("_smoothed", "_told_at", "bandwidth_bps", "config", "cost", "given")
+
+    def __init__(self, given: int, config: CostConfig, *, bandwidth_bps: int = 0) -> None:
+        self.given = given
+        self.config = config
+        self.bandwidth_bps = bandwidth_bps
+        self.cost = given
+        """As it was last told."""
+        self._smoothed = float(given)
+        self._told_at: float | None = None
+
+    def measured(self, now: float, round_trip_s: float, loss_share: float, backlog_bytes: int) -> int | None:
+        """The new cost where it is to be told, None where the last one stands."""
+        found = measured_cost(
+            self.given,
+            round_trip_s=round_trip_s,
+            loss_share=loss_share,
+            backlog_bytes=backlog_bytes,
+            bandwidth_bps=self.bandwidth_bps,
+        )
+        self._smoothed += self.config.smoothing * (found - self._smoothed)
+        if self._told_at is not None and now - self._told_at < self.config.hold_s:
+            return None
+        cost = max(self.given, round(self._smoothed))
+        low, high = sorted((cost, self.cost))
+        if high <= low * self.config.ratio:
+            return None
+        self.cost = cost
+        self._told_at = now
+        return cost
