@@ -1,0 +1,129 @@
+"""What the runtime does for sessions: dials and their sources, fresh dials, how far the output has come."""
+
+import asyncio
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.config import NeighbourConfig
+from holdfast.core.events import (
+    BytesReceived,
+    Command,
+    Connect,
+    ConnectFailed,
+    ConnectionOpened,
+    Event,
+    MeasureOutput,
+    NetworkChanged,
+    OutputMeasured,
+    SendBytes,
+    TurnEnded,
+)
+from holdfast.names import HostPort
+from holdfast.node import runtime as runtime_module
+from node.fakes import LIMIT_S, FakeCore, Running, settings
+
+
+def neighbour(port: int) -> NeighbourConfig:
+    return NeighbourConfig(name="hub", remote=f"127.0.0.1:{port}")
+
+
+def once(command: Command, at: type) -> "Reaction":
+    return Reaction(command, at)
+
+
+class Reaction:
+    """Answers the first event of kind `at` with `command`."""
+
+    def __init__(self, command: Command, at: type) -> None:
+        self._left: list[Command] = [command]
+        self._at = at
+
+    def __call__(self, event: Event, now: float) -> Iterable[Command]:
+        if isinstance(event, self._at):
+            commands, self._left = self._left, []
+            return commands
+        return ()
+
+
+async def read(reader: asyncio.StreamReader, count: int) -> bytes:
+    async with asyncio.timeout(LIMIT_S):
+        return await reader.readexactly(count)
+
+
+async def test_a_fresh_dial_takes_the_place_of_one_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way: list[asyncio.Event] = []
+    began: asyncio.Queue[int] = asyncio.Queue()
+    given_up: asyncio.Queue[int] = asyncio.Queue()
+
+    async def dial(host: str, port: int, *, source: HostPort | None = None) -> socket.socket:
+        under_way.append(asyncio.Event())
+        number = len(under_way)
+        began.put_nowait(number)
+        try:
+            await under_way[-1].wait()
+        except asyncio.CancelledError:
+            given_up.put_nowait(number)
+            raise
+        raise ConnectionRefusedError(111, "no")
+
+    monkeypatch.setattr(runtime_module, "dial", dial)
+
+    def dialling(event: Event, now: float) -> Iterable[Command]:
+        if isinstance(event, (TurnEnded, NetworkChanged)) and len(under_way) < 2:
+            yield Connect(neighbour="hub")
+
+    core = FakeCore(dialling)
+    async with Running(core, settings(tmp_path, neighbours=(neighbour(1),))) as running:
+        async with asyncio.timeout(LIMIT_S):
+            assert await began.get() == 1
+            running.runtime._network_changed()
+            assert await began.get() == 2
+            assert await given_up.get() == 1
+        assert not core.of(ConnectFailed), "the one given up is not answered"
+        under_way[1].set()
+        assert (await core.until(ConnectFailed)).neighbour == "hub"
+        assert not running.runtime._dials
+
+
+async def test_a_dial_goes_out_from_its_source(tmp_path: Path) -> None:
+    there = FakeCore()
+    async with Running(there, settings(tmp_path)) as hub:
+        to_hub = NeighbourConfig(name="hub", remote=f"127.0.0.1:{hub.port}", source="127.0.0.9")
+        here = FakeCore(once(Connect(neighbour="hub"), TurnEnded))
+        async with Running(here, settings(tmp_path, neighbours=(to_hub,))):
+            assert (await there.until(ConnectionOpened)).peer.startswith("127.0.0.9:")
+
+
+async def test_a_source_of_another_machine_is_one_clear_reason(tmp_path: Path) -> None:
+    to_hub = NeighbourConfig(name="hub", remote="127.0.0.1:9", source="192.0.2.1:0")
+    core = FakeCore(once(Connect(neighbour="hub"), TurnEnded))
+    async with Running(core, settings(tmp_path, neighbours=(to_hub,))):
+        failed = await core.until(ConnectFailed)
+    assert failed.reason == "192.0.2.1:0 to 127.0.0.1:9: Cannot assign requested address"
+
+
+async def test_how_far_the_output_has_come_is_measured(tmp_path: Path) -> None:
+    size = 8 * 1024 * 1024
+
+    def reaction(event: Event, now: float) -> Iterable[Command]:
+        if isinstance(event, BytesReceived):
+            if event.data == b"go":
+                yield SendBytes(connection=event.connection, chunks=[bytes(size)])
+            yield MeasureOutput(connection=event.connection)
+            yield MeasureOutput(connection=event.connection + 99)
+
+    core = FakeCore(reaction)
+    async with Running(core, settings(tmp_path)) as running:
+        reader, writer = await running.connect()
+        writer.write(b"go")
+        first = await core.until(OutputMeasured)
+        assert first.written_bytes == size
+        assert 0 <= first.acknowledged_bytes < size
+        await read(reader, size)
+        writer.write(b"on")
+        second = await core.until(OutputMeasured, 2)
+        assert second.acknowledged_bytes == second.written_bytes == size
+        writer.close()
