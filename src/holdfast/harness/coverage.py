@@ -78,7 +78,7 @@ REASONS: Final[dict[str, dict[str, str]]] = {
     EVENTS: {
         "NetworkChanged": "a system's word; tests of sessions give it",
         "OutputMeasured": "the simulated system cannot tell; tests of liveness and of the runtime do",
-        "ReadPutOff": "what comes in one moment is taken in one turn here; tests of the runtime put reads off",
+        "ReadPutOff": "what comes in one moment is taken in one turn here: no read is put off",
     },
     COMMANDS: {},
     VERDICTS: {},

@@ -1,8 +1,7 @@
 """Word from the system that its network changed: carriers, addresses, routes (rtnetlink(7)).
 
 Rules of this file: Linux alone; elsewhere, and where it is denied, there is no word and no noise about it. What
-changed is not read: it is a hint that dials and probes are worth their while now. Fresh connections on this word
-recovered from a hand-off in 17 ms, where time-outs took 785 (docs/sessions.md).
+changed is not read: it is a hint that dials and probes are worth their while now.
 """
 
 import asyncio
