@@ -129,6 +129,8 @@ class Routes:
                 self.heartbeat_at = now
                 self._say()
             elif self.registered and self._have_news():
+                if self.states.challenged:
+                    self._ask_neighbours()
                 self._say()
         self._wake_at = None
         if self.states.changed:
@@ -358,8 +360,12 @@ class Routes:
         if self.acting is not None and self.acting != self.name:
             self._send_heartbeat(sync=True)
         else:
-            self._untold.update(dict.fromkeys(self.states.told, True))
+            self._ask_neighbours()
             self._wake()
+
+    def _ask_neighbours(self) -> None:
+        """They are told what we have, and tell what they have."""
+        self._untold.update(dict.fromkeys(self.states.told, True))
 
     def _may_answer(self, name: str) -> bool:
         """At most once in ASK_S for each who asks."""
