@@ -14,9 +14,11 @@ NAMES = [
     "bounded-restarts",
     "clock-jump",
     "commit-in-flight",
+    "cut-in-the-ring",
     "dead-letter-back",
     "full-neighbours",
     "late-after-tombstone",
+    "late-news",
     "late-old-connection",
     "low-water",
     "one-cursor",
@@ -28,8 +30,10 @@ NAMES = [
     "replaced-disk-sender",
     "restored-backup",
     "sender-restart",
+    "split-and-heal",
     "stale-return",
     "strict-full",
+    "super-lost",
 ]
 
 

@@ -7,12 +7,23 @@ from uuid import UUID
 import pytest
 
 from holdfast.broker import custody, entry, queue
-from holdfast.core import attach, destination, forwarding, hops, identity, ingress, management, node
+from holdfast.core import attach, destination, forwarding, hops, identity, ingress, management, node, routes
 from holdfast.harness.histories import HISTORIES
+from holdfast.routing import linkstate
 
 pytestmark = pytest.mark.sim
 
 Original = Any
+
+
+def speaks_to_supers_alone(original: Original) -> Original:
+    """While no super node is in reach nobody is told anything."""
+
+    def tell_all(self: Any) -> None:
+        if self.acting is not None:
+            original(self)
+
+    return tell_all
 
 
 def refused_alone(original: Original) -> Original:
@@ -155,6 +166,10 @@ BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
     ("producer-crash", ingress.ProducerLink, "take", unnumbered),
     ("refused-then-retried", ingress.ProducerLink, "take", last_number_alone),
     ("dead-letter-back", destination, "dead_letter", returns(None)),
+    ("cut-in-the-ring", routes.Routes, "link_down", returns(None)),
+    ("late-news", linkstate.LinkStates, "stamp", returns(None)),
+    ("super-lost", routes.Routes, "_tell_all", speaks_to_supers_alone),
+    ("split-and-heal", linkstate.LinkStates, "hear_summary", returns(None)),
 ]
 
 

@@ -98,6 +98,9 @@ class Routes:
         self._stores: dict[UUID, str] | None = None
         self._static = dict(core.config.forwarding)
         self._wake_at: float | None = core.now
+        self._due_at = self._wake_at
+        """Asked for every turn, so it is worked out when something changes. A heartbeat that came moves it away: to be
+        early once is all that costs."""
         self._untold: dict[str, bool] = {}
         """Neighbours that are to be told our summary, and whether they are asked for theirs."""
         self._early: dict[str, list[dict[Any, Any]]] = {}
@@ -109,6 +112,9 @@ class Routes:
     # ------------------------------------------------------------------------------------------------ time
 
     def next_deadline(self) -> float | None:
+        return self._due_at
+
+    def _next(self) -> float | None:
         moments = [self._wake_at, self.closed_until]
         if not self.leaving:
             moments.append(self.heartbeat_at if self.registered else self.register_at)
@@ -118,8 +124,7 @@ class Routes:
 
     def tick(self, now: float) -> None:
         """What the turn brought becomes one word of ours, one table, one message to each neighbour."""
-        due = self.next_deadline()
-        if due is None or now < due:
+        if self._due_at is None or now < self._due_at:
             return
         if self.closed_until is not None and now >= self.closed_until:
             self._open()
@@ -143,9 +148,10 @@ class Routes:
             self.heartbeat_at = now + self.config.heartbeat_s
             self._send_heartbeat()
         self._tell_all()
+        self._due_at = self._next()
 
     def _wake(self) -> None:
-        self._wake_at = self.core.now
+        self._wake_at = self._due_at = self.core.now
 
     # ------------------------------------------------------------------------------------------------ sessions
 
@@ -205,7 +211,7 @@ class Routes:
         self._say(left=True)
         self.leaving = True
         self._tell_all()
-        self._wake_at = None
+        self._wake_at = self._due_at = None
 
     # ------------------------------------------------------------------------------------------------ own words
 
