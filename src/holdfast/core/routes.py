@@ -98,7 +98,7 @@ class Routes:
         self._stores: dict[UUID, str] | None = None
         self._static = dict(core.config.forwarding)
         self._wake_at: float | None = core.now
-        self._due_at = self._wake_at
+        self._due_at: float | None = core.now
         """Asked for every turn, so it is worked out when something changes. A heartbeat that came moves it away: to be
         early once is all that costs."""
         self._untold: dict[str, bool] = {}
