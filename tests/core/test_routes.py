@@ -430,9 +430,9 @@ def test_status_tells_of_routes_and_routing() -> None:
 
 def test_at_random_links_and_nodes_come_and_go() -> None:
     """Whatever happened: once it is over all agree, and messages pass by the shortest ways."""
-    for seed in range(6):
+    for seed in range(3):
         rig = Rig(seed)
-        links = (*RING, "b-e") if seed % 2 else RING
+        links = RING if seed else (*RING, "b-e")
         nodes = network(rig, *links, supers=(("a", "d"), ("c",), ())[seed % 3], d=STRICT)
         rig.run(2)
         for _ in range(25):

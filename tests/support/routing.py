@@ -8,7 +8,10 @@ from support.rig import Node, Rig
 
 
 def topology(*links: str, supers: tuple[str, ...] = (), costs: dict[str, float] | None = None) -> Topology:
-    """From links written `a-b` (both ways) or `a>b` (one way); numbers by the order of names, each link costs 1."""
+    """From links written `a-b` (both ways) or `a>b` (one way); numbers by the order of names, each link costs 1.
+
+    Serial ones: their sessions probe seldom, which is most of what a long run costs.
+    """
     pairs = [(link, link.replace(">", "-").split("-")) for link in links]
     names = list(dict.fromkeys(name for _, pair in pairs for name in pair))
     return Topology(
@@ -21,6 +24,7 @@ def topology(*links: str, supers: tuple[str, ...] = (), costs: dict[str, float] 
                 from_=pair[0],
                 to=pair[1],
                 cost=(costs or {}).get(link, 1.0),
+                kind="serial",
                 direction="one" if ">" in link else "both",
             )
             for link, pair in pairs
