@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-large bench-simulator kill-campaign swarm fuzz canaries constraints clean
+.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-large bench-simulator bench-tables kill-campaign swarm fuzz canaries constraints clean
 
 setup: $(SETUP)
 
@@ -55,6 +55,9 @@ bench-large: setup
 
 bench-simulator: setup
 	$(BIN)/python benchmarks/macro/simulator.py
+
+bench-tables: setup
+	$(BIN)/python benchmarks/macro/tables.py
 
 # About an hour on two cores; its `--help` names shorter forms.
 kill-campaign: setup

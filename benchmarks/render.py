@@ -179,12 +179,26 @@ def simulator(report: Report) -> Lines:
     return table(["depth", "goal", "hops a second: median (least–most), n"], rows)
 
 
+def tables(report: Report) -> Lines:
+    goals = report["goals"]
+    rows = []
+    for case in report["cases"].values():
+        aimed = case["nodes"] == goals["nodes"]
+        told = [f" (goal < {goals[key]:g})" if aimed else "" for key in ("table_ms_below", "all_pairs_ms_below")]
+        rows.append([str(case["nodes"]), case["costs"], span(case["table_ms"]) + told[0],
+                     span(case["all_pairs_ms"]) + told[1], span(case["ratio"])])  # fmt: skip
+    heads = ["nodes", "costs", "one node's table, ms: median (least–most), n", "all nodes' tables, ms",
+             "all, Holdfast ÷ networkx"]  # fmt: skip
+    return table(heads, rows)
+
+
 RENDERERS: dict[str, Callable[[Report], Lines]] = {
     "throughput": throughput,
     "latency": latency,
     "many": many,
     "footprint": footprint,
     "simulator": simulator,
+    "tables": tables,
 }
 
 

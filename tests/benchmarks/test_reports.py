@@ -10,6 +10,7 @@ import footprint
 import latency
 import many
 import pytest
+import tables
 import throughput
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -30,7 +31,8 @@ def run(program: ModuleType, tmp_path: Path, *arguments: str) -> dict[str, Any]:
     """The program's report, rendered into a document on the way: every figure of it has its place there."""
     name = program.__name__
     out = tmp_path / f"{name}.json"
-    code = program.main([*arguments, "--data", str(tmp_path / "data"), "--json-out", str(out)])
+    data = [] if program is tables else ["--data", str(tmp_path / "data")]
+    code = program.main([*arguments, *data, "--json-out", str(out)])
     assert code == 0
     report: dict[str, Any] = json.loads(out.read_text())
     document = tmp_path / "document.md"
@@ -95,6 +97,12 @@ def test_footprint(tmp_path: Path) -> None:
     assert (
         report["figure"]["idle_mb"] > 0 and report["results"]["holdfast"]["full_written_per_stored_byte"]["median"] > 1
     )
+
+
+def test_tables(tmp_path: Path) -> None:
+    report = run(tables, tmp_path, "--nodes", "4,128", "--repeat", "1")
+    assert set(report["cases"]) == {"4 drawn", "4 equal", "128 drawn", "128 equal"}
+    assert [case["edges"] for case in report["cases"].values()] == [12, 12, 512, 512]
 
 
 def test_figures_of_changed_sources_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -167,7 +167,9 @@ MISTAKES = [
     # unknown keys
     ("[nodes]\n", "nodes: unknown key, accepted are [node], [store]"),
     ("verbose = true\n", "verbose: unknown key, accepted are [node]"),
-    ("[topology]\nfile = 't.toml'\n", "topology: unknown key, accepted are"),
+    ("[topologies]\nfile = 't.toml'\n", "topologies: unknown key, accepted are"),
+    ("[topology]\nname = 't.toml'\n", "topology name: unknown key, accepted are file"),
+    ("[topology]\nfile = 1\n", "topology file: found 1, accepted is text"),
     ("[node]\nnmae = 'ewr'\n", "node nmae: unknown key, accepted are name, data, listen, roles"),
     ("[store]\nsize = 1\n", "store size: unknown key, accepted are bytes_max"),
     ("[telemetry]\npath = 'x'\n", "telemetry path: unknown key, accepted are file, messages, interval_s"),

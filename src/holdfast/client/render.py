@@ -5,14 +5,14 @@ Rules of this file: pure; the names of `receive --json` are other programs' too:
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
 from holdfast.amqp.message import Message
 from holdfast.amqp.types import MISSING, Described, Timestamp
 from holdfast.client.delivery import Delivery
-from holdfast.units import KIB, iso8601
+from holdfast.units import iso8601
 
 
 def plain(value: Any) -> Any:
@@ -89,39 +89,3 @@ def _text(content: bytes) -> str | None:
 
 def _time(value: int | None) -> Timestamp | None:
     return None if value is None else Timestamp(value)
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns as wide as they need, numbers to the right; None is shown as a dash."""
-    taken = list(rows)
-    cells = [[_cell(value) for value in row] for row in taken]
-    right = [all(isinstance(value, int | float | None) for value in column) for column in zip(*taken, strict=True)]
-    lines = []
-    widths = [max(len(row[index]) for row in (list(header), *cells)) for index in range(len(header))]
-    for row in (list(header), *cells):
-        padded = [
-            cell.rjust(width) if index < len(right) and right[index] else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:.1f}"
-    return str(value)
-
-
-def size(count: int | None) -> str:
-    """Bytes for people: 512 B, 1.5 KiB, 20.0 MiB."""
-    if count is None:
-        return "-"
-    amount, unit = float(count), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if amount < KIB:
-            break
-        amount, unit = amount / KIB, larger
-    return f"{int(amount)} B" if unit == "B" else f"{amount:.1f} {unit}"

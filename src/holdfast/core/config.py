@@ -282,7 +282,8 @@ class NodeConfig:
     anybody reads the periodic records.
 
     `forwarding`: (destination, neighbour that its messages go to next); a neighbour needs none to be reached itself.
-    With a `topology` the routes are computed, but for those that `forwarding` gives.
+    With a `topology` (docs/topology.md) the routes are computed, but for those that `forwarding` gives; `roles` and
+    `neighbours` agree with it.
     """
 
     name: str

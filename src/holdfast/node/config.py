@@ -1,6 +1,6 @@
 """A node's TOML and command line options, made into what core and driver are told (docs/configuration.md).
 
-Rules of this file: the only place where TOML is read; every mistake is a ConfigError of one line that names
+Rules of this file: TOML comes from `node/toml.py`; every mistake is a ConfigError of one line that names
 the file, the key, what was found and what is accepted. Paths are taken from the directory the node is started
 in. Passwords are read from files, once, and never shown.
 """
@@ -15,6 +15,9 @@ from typing import Any, Final
 from holdfast.core.config import Limits, NeighbourConfig, NodeConfig, QueueConfig, RoutingConfig, UserConfig
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort, parse_host_port
+from holdfast.node.toml import read_toml
+from holdfast.node.topology import load_topology, neighbours_of, node_of, roles_of
+from holdfast.routing.topology import Topology
 from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, check_document
 from holdfast.units import MIB
 
@@ -109,7 +112,7 @@ def load_settings(
     if path is None:
         return _settings({}, create_queues=True, name=name, listen=listen, data=data)
     try:
-        return _settings(_read_toml(path), create_queues=False, name=name, listen=listen, data=data)
+        return _settings(read_toml(path), create_queues=False, name=name, listen=listen, data=data)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
@@ -120,6 +123,7 @@ def load_settings(
 _TABLES: Final[Mapping[str, Keys]] = {
     "node": {"name": TEXT, "data": TEXT, "listen": TEXTS, "roles": TEXTS, "create_queues": FLAG},
     "store": {"bytes_max": COUNT},
+    "topology": {"file": TEXT},
     "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
     "routing": {
         "on_unreachable_super": TEXT,
@@ -159,19 +163,6 @@ _NAMED_BY: Final[Mapping[str, str]] = {"route": "destination"}
 
 
 # ------------------------------------------------------------------------------------ from TOML to settings
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    import tomllib  # a node without a file does without it
-
-    try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot be read ({error.strerror}), accepted is a TOML file") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"found byte {error.start} that is not UTF-8, accepted is TOML in UTF-8") from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigError(f"not TOML: {error}") from None
 
 
 def _password(where: str, file: str) -> str:
@@ -231,6 +222,22 @@ def _route(table: Mapping[str, Any]) -> tuple[str, str]:
     return destination, table["via"]
 
 
+def _joined(
+    document: Mapping[str, Any], name: str
+) -> tuple[tuple[str, ...], tuple[NeighbourConfig, ...], Topology | None]:
+    """Roles, neighbours and topology of the node `name`: what its own file says, joined with the topology file."""
+    roles = document.get("node", {}).get("roles")
+    neighbours = tuple(_neighbour(table) for table in document.get("neighbour", ()))
+    if "topology" not in document:
+        return ("client",) if roles is None else tuple(roles), neighbours, None
+    if "file" not in document["topology"]:
+        raise ConfigError(f"topology file: missing, accepted is {TEXT.accepted}")
+    file = document["topology"]["file"]
+    topology = load_topology(Path(file))
+    node = node_of(topology, file, name)
+    return roles_of(node, file, roles), neighbours_of(topology, file, name, neighbours), topology
+
+
 def _settings(
     document: Mapping[str, Any],
     *,
@@ -243,10 +250,12 @@ def _settings(
     node = document.get("node", {})
     telemetry = document.get("telemetry", {})
     name = name if name is not None else node.get("name", socket.gethostname())
+    roles, neighbours, topology = _joined(document, name)
     core = NodeConfig(
         name=name,
-        roles=tuple(node.get("roles", ("client",))),
-        neighbours=tuple(_neighbour(table) for table in document.get("neighbour", ())),
+        roles=roles,
+        neighbours=neighbours,
+        topology=topology,
         forwarding=tuple(_route(table) for table in document.get("route", ())),
         queues=tuple(QueueConfig(**table) for table in document.get("queue", ())),
         users=tuple(_user(table) for table in document.get("user", ())),

@@ -43,6 +43,12 @@ Edges = dict[str, dict[str, int]]
 """From node, to node: the cost of that direction, in millionths."""
 
 
+def cost_number(cost_micro: int) -> int | float:
+    """A cost as people and JSON have it: whole where it is, else to the millionth."""
+    whole, rest = divmod(cost_micro, MICRO)
+    return cost_micro / MICRO if rest else whole
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyNode:
     """`address` is where its neighbours dial it; None: only its [[neighbour]] entries say. `roles` empty: not said

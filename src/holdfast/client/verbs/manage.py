@@ -11,8 +11,9 @@ from typing import Any
 
 from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError
-from holdfast.client.render import plain, size, table
+from holdfast.client.render import plain
 from holdfast.client.verbs.running import connect_as, place_of, run
+from holdfast.columns import size, table
 from holdfast.errors import ConfigError
 
 

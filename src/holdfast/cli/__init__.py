@@ -1,0 +1,66 @@
+"""The command `holdfast`: parsing only, each verb is imported when it runs (docs/client.md).
+
+Rules of this package: no verb's work is done here; what is not built has no option, so argparse refuses it. Exit
+0 done, 1 failed (HoldfastError, one line), 2 usage or configuration (ConfigError, one line), 130 for Ctrl-C.
+A verb's function takes the Namespace that its parser fills, and returns the exit code.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from holdfast import __version__
+from holdfast.cli import messages, network, serving, trials
+from holdfast.errors import ConfigError, HoldfastError
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole grammar of the command line."""
+    top = argparse.ArgumentParser(
+        prog="holdfast",
+        description="A store-and-forward message bus for sites joined by thin, breaking links.",
+        epilog="example:\n  holdfast node --name ewr\n  holdfast VERB --help",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"holdfast {__version__}")
+    verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
+    serving.add_node(verbs)
+    messages.add(verbs)
+    serving.add_store(verbs)
+    network.add(verbs)
+    trials.add(verbs)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb and returns its exit code; argparse itself exits 2 for usage and 0 for help."""
+    top = parser()
+    args = top.parse_args(argv)
+    check: Callable[[argparse.Namespace], str | None] | None = getattr(args, "check", None)
+    complaint = check(args) if check is not None else None
+    if complaint is not None:
+        print(f"holdfast {args.verb}: {complaint}", file=sys.stderr)
+        return EXIT_USAGE
+    run: Callable[[argparse.Namespace], int] = args.run
+    try:
+        return run(args)
+    except ConfigError as error:
+        print(f"holdfast {args.verb}: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except HoldfastError as error:
+        print(f"holdfast {args.verb}: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output is gone: what was not printed was not accepted. Keep the interpreter's last
+        # flush from a second complaint.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED

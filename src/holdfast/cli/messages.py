@@ -1,0 +1,276 @@
+"""The verbs that speak to a node: send, receive, status, queue, subscription.
+
+Rules of this file: as those of the package.
+"""
+
+import argparse
+
+from holdfast.cli.arguments import (
+    BYTES,
+    COUNT,
+    SECONDS,
+    SEQUENCE,
+    SIZE,
+    Verbs,
+    add_client_options,
+    add_json_option,
+    add_verb,
+    key_and_value,
+    messages_a_second,
+    number_of,
+    positive_seconds,
+)
+
+
+def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    """In the order that help shows."""
+    _add_send(verbs)
+    _add_receive(verbs)
+    _add_status(verbs)
+    _add_queue(verbs)
+    _add_subscription(verbs)
+
+
+def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    parser = add_verb(
+        verbs,
+        "send",
+        "sends a message for each line, row or JSON line of a file, or generated ones",
+        "holdfast send flights flights.csv --format csv --subject-from origin --url amqp://127.0.0.1:5672\n"
+        "holdfast send flights --count 100000 --size 1024\n"
+        "holdfast send pictures --file ./map.tiff --producer jfk",
+    )
+    parser.add_argument("address", metavar="ADDRESS", help="queue, or queue@node")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="what to send; standard input if - or left out")
+    parser.add_argument(
+        "--file",
+        dest="files",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="send this file as one message, however large; may be repeated",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("lines", "csv", "json"),
+        default="lines",
+        help="a message for each line (default), CSV row or JSON line",
+    )
+    parser.add_argument("--count", type=COUNT, metavar="N", help="send N generated messages instead of a file")
+    parser.add_argument("--size", type=SIZE, metavar="BYTES", help="body of each generated message (default 1024)")
+    parser.add_argument(
+        "--rate", type=messages_a_second, metavar="PER_SECOND", help="at most this many messages a second"
+    )
+    parser.add_argument("--subject", metavar="S", help="subject of every message")
+    parser.add_argument("--subject-from", metavar="COLUMN", help="take the subject from this column or JSON key")
+    parser.add_argument(
+        "--property",
+        type=key_and_value,
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="application property of every message; may be repeated",
+    )
+    parser.add_argument("--ttl", type=positive_seconds, metavar="S", help="messages expire after S seconds")
+    parser.add_argument(
+        "--priority", type=number_of(0, 255, "a priority"), metavar="P", help="0 to 255, 4 if not given"
+    )
+    parser.add_argument(
+        "--producer",
+        metavar="NAME",
+        help="number the messages under this name, so that none is stored twice whatever breaks on the way",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="with --producer: the place in FILE is the number, so "
+        "what an earlier run of the same FILE stored is skipped",
+    )
+    add_client_options(parser, retry_s=60.0)
+    parser.set_defaults(run=_run_send, check=_check_send)
+
+
+def _check_send(args: argparse.Namespace) -> str | None:
+    if args.files:
+        taken = {
+            "FILE": args.file is not None,
+            "--count": args.count is not None,
+            "--format": args.format != "lines",
+            "--rate": args.rate is not None,
+            "--subject-from": args.subject_from is not None,
+        }
+        for option, is_given in taken.items():
+            if is_given:
+                return f"{option} and --file: found both, accepted is one"
+    if args.count is not None and args.file is not None:
+        return "FILE and --count: found both, accepted is one"
+    if args.size is not None and args.count is None:
+        return "--size: found without --count, accepted is with it"
+    if args.count is not None and args.format != "lines":
+        return "--format and --count: found both, accepted is one"
+    if args.subject is not None and args.subject_from is not None:
+        return "--subject and --subject-from: found both, accepted is one"
+    if args.subject_from is not None and args.format == "lines":
+        return "--subject-from: found with --format lines, accepted is csv or json"
+    if args.resume and args.producer is None:
+        return "--resume: found without --producer, accepted is with it"
+    return None
+
+
+def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    parser = add_verb(
+        verbs,
+        "receive",
+        "prints the bodies of messages and takes them off the queue",
+        "holdfast receive flights --url amqp://127.0.0.1:5672 --count 10 --json\n"
+        "holdfast receive flights --browse --from-sequence 1 --idle-timeout 1\n"
+        "holdfast receive pictures --to ./pictures --count 1",
+    )
+    parser.add_argument("address", metavar="ADDRESS", help="the queue")
+    parser.add_argument("--count", type=COUNT, metavar="N", help="end after N messages")
+    parser.add_argument(
+        "--idle-timeout",
+        type=positive_seconds,
+        metavar="S",
+        help="end when nothing came for S seconds; with --count that is a failure",
+    )
+    parser.add_argument("--browse", action="store_true", help="look only: the messages stay")
+    parser.add_argument("--from-sequence", type=SEQUENCE, metavar="N", help="start at this sequence; only looks")
+    parser.add_argument(
+        "--subscription",
+        metavar="NAME",
+        help="read through this durable subscription, which has a cursor of its own",
+    )
+    parser.add_argument(
+        "--to",
+        metavar="DIRECTORY",
+        help="write each body to a file SEQUENCE-NAME there, however large, and print its path",
+    )
+    add_json_option(parser, "the whole message as one JSON line; with --to all but the body, and the file")
+    add_client_options(parser, retry_s=60.0)
+    parser.set_defaults(run=_run_receive, check=_check_receive)
+
+
+def _check_receive(args: argparse.Namespace) -> str | None:
+    if args.subscription is not None and (args.browse or args.from_sequence is not None):
+        return "--subscription: found with --browse or --from-sequence, accepted is alone"
+    return None
+
+
+def _add_status(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    parser = add_verb(
+        verbs,
+        "status",
+        "shows a node's queues, links, sessions and memory",
+        "holdfast status --url amqp://127.0.0.1:5672 --json",
+    )
+    add_json_option(parser)
+    add_client_options(parser, retry_s=0.0)
+    parser.set_defaults(run=_run_status)
+
+
+def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    group = add_verb(
+        verbs,
+        "queue",
+        "lists, makes, deletes and empties queues",
+        "holdfast queue create flights --messages-max 100000\nholdfast queue list --json",
+    )
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, does, example in (
+        ("list", "lists the queues", "holdfast queue list"),
+        (
+            "create",
+            "makes a durable queue",
+            "holdfast queue create flights --bytes-max 1000000 --when-full refuse",
+        ),
+        ("delete", "deletes a queue and all that is in it", "holdfast queue delete flights"),
+        ("purge", "drops all that is in a queue", "holdfast queue purge flights"),
+        (
+            "skip",
+            "gives up waiting for what is missing, and counts it as lost",
+            "holdfast queue skip flights",
+        ),
+    ):
+        parser = add_verb(actions, name, does, example)
+        if name != "list":
+            parser.add_argument("name", metavar="QUEUE")
+        if name == "create":
+            parser.add_argument("--bytes-max", type=BYTES, metavar="BYTES", help="bound of the bodies' bytes")
+            parser.add_argument("--messages-max", type=COUNT, metavar="N", help="bound of the messages")
+            parser.add_argument("--when-full", choices=("block", "refuse"), help="withhold credit (default) or reject")
+            parser.add_argument(
+                "--order",
+                choices=("strict", "bounded", "none"),
+                help="of what comes from other nodes (default bounded)",
+            )
+            parser.add_argument("--order-wait", type=SECONDS, metavar="S", help="how long bounded waits (default 30)")
+            parser.add_argument("--memory", action="store_true", help="keep messages in memory alone")
+        if name == "skip":
+            parser.add_argument("--origin", metavar="UUID", help="of this origin alone (default: all)")
+        add_json_option(parser)
+        add_client_options(parser, retry_s=0.0)
+        parser.set_defaults(run=_run_queue)
+
+
+def _add_subscription(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    group = add_verb(
+        verbs, "subscription", "lists and deletes subscriptions", "holdfast subscription list --queue flights"
+    )
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, does, example in (
+        (
+            "list",
+            "lists subscriptions and how far each has read",
+            "holdfast subscription list --queue flights",
+        ),
+        ("delete", "deletes a subscription; what it kept may leave", "holdfast subscription delete audit"),
+    ):
+        parser = add_verb(actions, name, does, example)
+        if name == "delete":
+            parser.add_argument("name", metavar="NAME")
+        parser.add_argument("--queue", metavar="QUEUE", help="of this queue (default: wherever it is)")
+        add_json_option(parser)
+        add_client_options(parser, retry_s=0.0)
+        parser.set_defaults(run=_run_subscription)
+
+
+# ----------------------------------------------------------------------------------- run, lazily imported
+
+
+def _run_send(args: argparse.Namespace) -> int:
+    if args.files:
+        from holdfast.client.verbs.files import send_files
+
+        return send_files(args)
+    from holdfast.client.verbs.send import send
+
+    return send(args)
+
+
+def _run_receive(args: argparse.Namespace) -> int:
+    if args.to is not None:
+        from holdfast.client.verbs.files import receive_files
+
+        return receive_files(args)
+    from holdfast.client.verbs.receive import receive
+
+    return receive(args)
+
+
+def _run_status(args: argparse.Namespace) -> int:
+    from holdfast.client.verbs.manage import status
+
+    return status(args)
+
+
+def _run_queue(args: argparse.Namespace) -> int:
+    from holdfast.client.verbs.manage import queue
+
+    return queue(args)
+
+
+def _run_subscription(args: argparse.Namespace) -> int:
+    from holdfast.client.verbs.manage import subscription
+
+    return subscription(args)

@@ -1,0 +1,96 @@
+"""The verbs of a node on this machine: node, store.
+
+Rules of this file: as those of the package.
+"""
+
+import argparse
+
+from holdfast.cli.arguments import Verbs, add_json_option, add_verb, host_and_port
+
+
+def add_node(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    parser = add_verb(
+        verbs,
+        "node",
+        "runs a node in the foreground",
+        "holdfast node --name ewr --listen 127.0.0.1:5672 --data ./ewr.holdfast\nholdfast node ewr.toml",
+    )
+    parser.add_argument(
+        "config",
+        nargs="?",
+        metavar="CONFIG.toml",
+        help="configuration; without one any address that a client names becomes a durable queue",
+    )
+    parser.add_argument("--name", metavar="N", help="the node's name (default: the host's)")
+    parser.add_argument(
+        "--listen", type=host_and_port, metavar="HOST:PORT", help="default 127.0.0.1:5672; port 0 picks one"
+    )
+    parser.add_argument("--data", metavar="DIR", help="where messages are stored (default ./NAME.holdfast)")
+    # For the kill tests alone: ends the process at the COUNT-th passing of a named moment; counts passings.
+    parser.add_argument("--crash-point", metavar="NAME:COUNT", help=argparse.SUPPRESS)
+    parser.add_argument("--points-file", metavar="PATH", help=argparse.SUPPRESS)
+    parser.set_defaults(run=_run_node)
+
+
+def add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    group = add_verb(
+        verbs,
+        "store",
+        "checks, compacts, backs up and restores a node's store",
+        "holdfast store backup /var/lib/holdfast /backup/monday\nholdfast store check /backup/monday",
+    )
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parser = add_verb(
+        actions,
+        "check",
+        "reads everything in a stopped node's store, or in a backup, and says what is wrong",
+        "holdfast store check /var/lib/holdfast --json",
+    )
+    parser.add_argument("data", metavar="DIR", help="the store's directory")
+    _store_options(parser)
+    parser = add_verb(
+        actions,
+        "compact",
+        "writes a stopped node's store anew, so that the disk gets back what is free in it",
+        "holdfast store compact /var/lib/holdfast",
+    )
+    parser.add_argument("data", metavar="DIR", help="the store's directory")
+    _store_options(parser)
+    parser = add_verb(
+        actions,
+        "backup",
+        "copies a store as it is at this moment, while the node runs or not",
+        "holdfast store backup /var/lib/holdfast /backup/monday",
+    )
+    parser.add_argument("data", metavar="DIR", help="the store's directory")
+    parser.add_argument("to", metavar="TO", help="the backup: a directory that is not there yet")
+    _store_options(parser)
+    parser = add_verb(
+        actions,
+        "restore",
+        "makes a store of a backup; it is a new one, with a UUID of its own",
+        "holdfast store restore /backup/monday /var/lib/holdfast",
+    )
+    parser.add_argument("source", metavar="FROM", help="a backup, or a stopped node's store")
+    parser.add_argument("data", metavar="DIR", help="the new store's directory, which holds none yet")
+    _store_options(parser)
+
+
+def _store_options(parser: argparse.ArgumentParser) -> None:
+    add_json_option(parser)
+    parser.set_defaults(run=_run_store)
+
+
+# ----------------------------------------------------------------------------------- run, lazily imported
+
+
+def _run_node(args: argparse.Namespace) -> int:
+    from holdfast.node.command import run_node
+
+    return run_node(args)
+
+
+def _run_store(args: argparse.Namespace) -> int:
+    from holdfast.storage.commands import store
+
+    return store(args)

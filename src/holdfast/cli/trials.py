@@ -1,0 +1,160 @@
+"""The verbs that try and show the house: pipeline, sim, demo.
+
+Rules of this file: as those of the package.
+"""
+
+import argparse
+
+from holdfast.cli.arguments import COUNT, SECONDS, SEED, Verbs, add_client_options, add_json_option, add_verb, number_of
+
+
+def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    """In the order that help shows."""
+    _add_pipeline(verbs)
+    _add_sim(verbs)
+    _add_demo(verbs)
+
+
+def _add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    group = add_verb(
+        verbs,
+        "pipeline",
+        "runs the Spark jobs",
+        "holdfast pipeline ingest flights --out ./flights.parquet --available-now",
+    )
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parser = add_verb(
+        actions,
+        "ingest",
+        "writes what arrives in a queue to Parquet, each message once",
+        "holdfast pipeline ingest flights --url amqp://127.0.0.1:5672 --out ./table --available-now",
+    )
+    parser.add_argument("address", metavar="ADDRESS", help="the queue")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory")
+    parser.add_argument("--available-now", action="store_true", help="write what is there, then end")
+    parser.add_argument("--subscription", metavar="NAME", help="name of the subscription that reads")
+    parser.add_argument("--checkpoint", metavar="DIR", help="Spark's checkpoint (default: beside the table)")
+    parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
+    parser.add_argument("--max-rows", type=COUNT, metavar="N", help="most rows of one trigger")
+    parser.add_argument("--trigger-s", type=SECONDS, metavar="S", help="seconds between triggers")
+    parser.add_argument(
+        "--start",
+        choices=("first", "next"),
+        default="first",
+        help="a new subscription starts at what is there (default) or at what comes next",
+    )
+    add_client_options(parser, retry_s=60.0)
+    parser.set_defaults(run=_run_ingest)
+    parser = add_verb(
+        actions,
+        "swarm",
+        "spreads seeds of the simulator over a Spark cluster, a row of a table each",
+        "holdfast pipeline swarm --seeds 1000 --out ./verdicts --master 'local[2]'",
+    )
+    parser.add_argument(
+        "--scenario", default="swarm", metavar="NAME", help="of `holdfast sim list` (default %(default)s)"
+    )
+    parser.add_argument("--seeds", type=COUNT, default=100, metavar="N", help="how many (default %(default)s)")
+    parser.add_argument("--first-seed", type=int, default=1, metavar="S", help="the first (default %(default)s)")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory, new or empty")
+    parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
+    parser.set_defaults(run=_run_pipeline_swarm)
+
+
+def _add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    group = add_verb(
+        verbs,
+        "sim",
+        "runs whole topologies in virtual time, with faults, from a seed",
+        "holdfast sim list\nholdfast sim run line-cut --seed 7 --out ./line-cut\nholdfast sim swarm --seeds 100",
+    )
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parser = add_verb(
+        actions,
+        "run",
+        "runs a scenario, and says whether every promise held",
+        "holdfast sim run satellite --seed 3 --json\nholdfast sim run ./mine.toml --seed 1 --out ./mine",
+    )
+    parser.add_argument("scenario", metavar="SCENARIO", help="a name from `holdfast sim list`, or a file.toml")
+    parser.add_argument("--seed", type=SEED, default=1, metavar="S", help="default %(default)s")
+    _run_options(parser)
+    parser = add_verb(
+        actions,
+        "swarm",
+        "runs many seeds, each of which draws its topology, workloads and faults",
+        "holdfast sim swarm --seeds 200 --first-seed 1000 --jobs 2 --out ./failures",
+    )
+    parser.add_argument("--seeds", type=COUNT, default=100, metavar="N", help="how many (default %(default)s)")
+    parser.add_argument("--first-seed", type=SEED, default=1, metavar="S", help="default %(default)s")
+    parser.add_argument("--jobs", type=number_of(1, 1_024, "a number of processes"), metavar="J", help="at once")
+    parser.add_argument("--out", metavar="DIR", help="report; plan, events and picture of each seed that failed")
+    parser.add_argument("--shrink", action="store_true", help="also look for a smaller plan that fails alike")
+    parser.add_argument("--canary", metavar="NAME", help=argparse.SUPPRESS)
+    add_json_option(parser)
+    parser.set_defaults(run=_run_sim)
+    parser = add_verb(actions, "list", "lists what `sim run` knows by name", "holdfast sim list")
+    add_json_option(parser)
+    parser.set_defaults(run=_run_sim)
+    parser = add_verb(
+        actions,
+        "replay",
+        "runs a kept plan again",
+        "holdfast sim replay ./out/plan.json --seed 7",
+    )
+    parser.add_argument("file", metavar="FILE.json", help="plan.json of an earlier run's --out")
+    parser.add_argument("--seed", type=SEED, metavar="S", help="default: the one in the file")
+    _run_options(parser)
+
+
+def _run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--depth",
+        choices=("frames", "bytes"),
+        help="what nodes hand each other: decoded frames, or every byte (slower; the same history)",
+    )
+    parser.add_argument("--out", metavar="DIR", help="result, event log, timeline and plan go there")
+    # For the tests that plant a defect on purpose, to see it found.
+    parser.add_argument("--canary", metavar="NAME", help=argparse.SUPPRESS)
+    add_json_option(parser)
+    parser.set_defaults(run=_run_sim)
+
+
+def _add_demo(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    parser = add_verb(
+        verbs,
+        "demo",
+        "shows the whole path on real data, on this machine",
+        "holdfast demo --flights 20000 --out ./demo --keep",
+    )
+    parser.add_argument("--all", action="store_true", help="send every flight")
+    parser.add_argument("--flights", type=COUNT, default=60_000, metavar="N", help="how many (default %(default)s)")
+    parser.add_argument("--out", metavar="DIR", help="where numbers and picture go")
+    parser.add_argument("--keep", action="store_true", help="keep the nodes' stores and the table")
+    parser.set_defaults(run=_run_demo)
+
+
+# ----------------------------------------------------------------------------------- run, lazily imported
+
+
+def _run_ingest(args: argparse.Namespace) -> int:
+    from holdfast.pipeline.commands import ingest
+
+    return ingest(args)
+
+
+def _run_pipeline_swarm(args: argparse.Namespace) -> int:
+    from holdfast.pipeline.commands import swarm
+
+    return swarm(args)
+
+
+def _run_sim(args: argparse.Namespace) -> int:
+    from holdfast.harness.sim_commands import sim
+
+    return sim(args)
+
+
+def _run_demo(args: argparse.Namespace) -> int:
+    from holdfast.harness.demo import run_demo
+
+    return run_demo(args)

@@ -1,0 +1,44 @@
+"""What people read: columns, and sizes in words.
+
+Rules of this file: pure; text in, text out.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.units import KIB
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns as wide as they need, numbers to the right; None is shown as a dash."""
+    taken = list(rows)
+    cells = [[_cell(value) for value in row] for row in taken]
+    right = [all(isinstance(value, int | float | None) for value in column) for column in zip(*taken, strict=True)]
+    lines = []
+    widths = [max(len(row[index]) for row in (list(header), *cells)) for index in range(len(header))]
+    for row in (list(header), *cells):
+        padded = [
+            cell.rjust(width) if index < len(right) and right[index] else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return str(value)
+
+
+def size(count: int | None) -> str:
+    """Bytes for people: 512 B, 1.5 KiB, 20.0 MiB."""
+    if count is None:
+        return "-"
+    amount, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < KIB:
+            break
+        amount, unit = amount / KIB, larger
+    return f"{int(amount)} B" if unit == "B" else f"{amount:.1f} {unit}"

@@ -1,0 +1,24 @@
+"""The one reader of TOML for nodes and the command line.
+
+Rules of this file: a file that cannot be read, or is no TOML, is a ConfigError of one line, without the file's name.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import ConfigError
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The document in `path`. Raises ConfigError."""
+    import tomllib  # a node without a file does without it
+
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot be read ({error.strerror}), accepted is a TOML file") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"found byte {error.start} that is not UTF-8, accepted is TOML in UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        # TOMLDecodeError is a ValueError, and a number of more digits than Python reads is one too.
+        raise ConfigError(f"not TOML: {error}") from None

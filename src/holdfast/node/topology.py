@@ -1,0 +1,74 @@
+"""A node and its topology file: reading it, and what it adds to the node's own configuration (docs/topology.md).
+
+Rules of this file: what both say must agree; what the topology alone says counts; a [[neighbour]] wins over what would
+be derived. Every mistake is a ConfigError of one line that names the key and the topology file.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.core.config import NeighbourConfig
+from holdfast.errors import ConfigError
+from holdfast.node.toml import read_toml
+from holdfast.routing.topology import SUPER, Topology, TopologyNode, topology_of
+
+
+def load_topology(path: Path) -> Topology:
+    """The topology in `path`. Raises ConfigError that begins with the path."""
+    try:
+        return topology_of(read_toml(path))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def node_of(topology: Topology, file: str, name: str) -> TopologyNode:
+    """The node of that name in it; ConfigError where there is none."""
+    node = topology.node(name)
+    if node is None:
+        raise ConfigError(f"node name: found {name!r}, accepted is the name of a [[node]] in {file}")
+    return node
+
+
+def roles_of(node: TopologyNode, file: str, given: Sequence[str] | None) -> tuple[str, ...]:
+    """The node's roles: `given` in its own file (None: none are), else the topology's, else client.
+
+    ConfigError where both say something else. A super node must be one in the topology: the others go by that.
+    """
+    if given is None:
+        return node.roles or ("client",)
+    if node.roles and set(given) != set(node.roles):
+        raise ConfigError(
+            f"node roles: found {', '.join(given) or 'none'}, accepted is what {file} says of node {node.name!r}: "
+            f"{', '.join(node.roles)}"
+        )
+    if SUPER in given and not node.roles:
+        raise ConfigError(f"node roles: found {SUPER}, accepted is a role that {file} gives to node {node.name!r} too")
+    return tuple(given)
+
+
+def neighbours_of(
+    topology: Topology, file: str, name: str, given: Sequence[NeighbourConfig]
+) -> tuple[NeighbourConfig, ...]:
+    """`given`, then those that the topology alone has, in the order of its links.
+
+    The node that a link begins at dials the other's address, once for each pair however many links join them; without
+    that address neither end gets a neighbour of it. ConfigError where one given is joined to the node by no link.
+    """
+    links = topology.links_of(name)
+    joined = {end for link in links for end in link.ends} - {name}
+    for neighbour in given:
+        if neighbour.name not in joined:
+            raise ConfigError(
+                f"neighbour {neighbour.name!r}: found no link between it and {name!r} in {file}, accepted is "
+                f"{', '.join(map(repr, sorted(joined))) or 'none: the node has no links'}"
+            )
+    known = {neighbour.name for neighbour in given}
+    derived = []
+    for link in links:
+        other = link.to if link.from_ == name else link.from_
+        dialled = topology.node(link.to)
+        assert dialled is not None, link
+        if other not in known and dialled.address is not None:
+            known.add(other)
+            derived.append(NeighbourConfig(name=other, remote=str(dialled.address) if link.from_ == name else None))
+    return (*given, *derived)

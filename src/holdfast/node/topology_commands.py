@@ -1,0 +1,62 @@
+"""`holdfast topology`: a topology file checked, and a node's shortest paths in it (docs/topology.md).
+
+Rules of this file: answers go to standard output, warnings to standard error. A wrong file or node is a ConfigError:
+exit code 2. The names of `routes --json` are other programs' too: add, never change.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from holdfast.columns import table
+from holdfast.errors import ConfigError
+from holdfast.node.topology import load_topology, node_of
+from holdfast.routing.paths import shortest_paths
+from holdfast.routing.topology import cost_number, warnings
+
+
+def check(args: argparse.Namespace) -> int:
+    """0: the file is a topology, whatever it is warned of. `args`: file, json."""
+    topology = load_topology(Path(args.file))
+    told = warnings(topology)
+    supers = [node.name for node in topology.supers()]
+    if args.json:
+        answer = {
+            "nodes": len(topology.nodes),
+            "links": len(topology.links),
+            "super_nodes": supers,
+            "warnings": told,
+        }
+        print(json.dumps(answer, ensure_ascii=False))
+        return 0
+    named = f"super nodes {', '.join(supers)}" if supers else "no super node"
+    print(f"{args.file}: {len(topology.nodes)} nodes, {len(topology.links)} links, {named}")
+    for line in told:
+        print(f"holdfast topology: {args.file}: warning: {line}", file=sys.stderr)
+    return 0
+
+
+def routes(args: argparse.Namespace) -> int:
+    """0: the table of `args.node`, by the destinations' names. `args`: file, node, json."""
+    topology = load_topology(Path(args.file))
+    try:
+        node_of(topology, args.file, args.node)
+    except ConfigError:
+        raise ConfigError(f"--from: found {args.node!r}, accepted is the name of a [[node]] in {args.file}") from None
+    rows: list[dict[str, Any]] = [
+        {
+            "destination": destination,
+            "next_hop": path.next_hop,
+            "cost": cost_number(path.cost_micro),
+            "path": list(path.nodes),
+        }
+        for destination, path in sorted(shortest_paths(topology.edges(), args.node).items())
+    ]
+    if args.json:
+        print(json.dumps(rows, ensure_ascii=False))
+        return 0
+    cells = [[row["destination"], row["next_hop"], str(row["cost"]), " ".join(row["path"])] for row in rows]
+    print(table(["destination", "next_hop", "cost", "path"], cells))
+    return 0
