@@ -17,6 +17,8 @@ VERBS = [
     ["store"], ["store", "check"], ["store", "compact"], ["store", "backup"], ["store", "restore"],
     ["pipeline"], ["pipeline", "ingest"], ["demo"],
     ["topology"], ["topology", "check"], ["topology", "routes"],
+    ["fleet"], ["fleet", "up"], ["fleet", "down"], ["fleet", "status"], ["fleet", "cut"], ["fleet", "heal"],
+    ["fleet", "stop"], ["fleet", "start"],
     ["sim"], ["sim", "run"], ["sim", "swarm"], ["sim", "list"], ["sim", "replay"],
 ]  # fmt: skip
 
@@ -34,7 +36,7 @@ def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.Cap
     assert exit_code(*verb, "--help") == 0
     text = capsys.readouterr().out
     assert "example:" in text and f"holdfast {verb[0]}" in text.split("example:")[1]
-    for hidden in ("--crash-point", "--points-file", "--selector", "--canary"):
+    for hidden in ("--crash-point", "--points-file", "--selector", "--canary", "supervise"):
         assert hidden not in text
 
 
@@ -59,6 +61,7 @@ def test_the_examples_are_grammatical(capsys: pytest.CaptureFixture[str]) -> Non
         "node --listen host:70000", "demo --flights 0", "sim", "sim run", "sim replay", "sim run x --seed -1",
         "sim run x --depth packets", "sim swarm --seeds 0", "sim swarm --jobs 0", "sim swarm --depth bytes",
         "store", "store check", "store compact", "store backup d", "store restore d", "store backup d e f",
+        "fleet", "fleet up", "fleet cut a", "fleet heal a b c", "fleet stop", "fleet start", "fleet down x",
         "topology", "topology check", "topology routes x", "topology check x", "route list", "perf", "console",
     ],
 )  # fmt: skip

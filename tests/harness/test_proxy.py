@@ -192,3 +192,39 @@ async def test_a_slow_link_takes_its_time() -> None:
         writer.write(b"x" * 100)
         assert await reader.readexactly(100) == b"x" * 100
         assert asyncio.get_running_loop().time() - began >= 2 * (0.05 + 0.1)
+
+
+async def test_refusing_resets_what_is_there_and_what_comes_until_healed() -> None:
+    async with echo_behind_proxy() as (echo, proxy), asyncio.timeout(LIMIT_S):
+        reader, writer = await dial(proxy)
+        writer.write(b"x")
+        assert await reader.readexactly(1) == b"x"
+        proxy.refuse()
+        with pytest.raises(ConnectionResetError):
+            await reader.read(1)
+        writer.close()
+        await echo.ended.wait()
+        refused, late = await dial(proxy)
+        try:
+            assert await refused.read(1) == b""
+        except ConnectionResetError:
+            pass  # as the reset comes before or after the connection is in use
+        late.close()
+        assert proxy.counters.refused == 1 and len(echo.received) == 1
+        proxy.heal()
+        reader, writer = await dial(proxy)
+        writer.write(b"y")
+        assert await reader.readexactly(1) == b"y"
+        writer.close()
+
+
+async def test_healing_may_tell_silent_connections_that_they_are_dead() -> None:
+    async with echo_behind_proxy() as (_, proxy), asyncio.timeout(LIMIT_S):
+        reader, writer = await dial(proxy)
+        writer.write(b"x")
+        assert await reader.readexactly(1) == b"x"
+        proxy.cut_silently()
+        proxy.heal(reset=True)
+        with pytest.raises(ConnectionResetError):
+            await reader.read(1)
+        writer.close()

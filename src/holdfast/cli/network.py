@@ -1,9 +1,10 @@
-"""The verbs of a whole network: topology.
+"""The verbs of a whole network: topology, fleet.
 
 Rules of this file: as those of the package.
 """
 
 import argparse
+from pathlib import Path
 
 from holdfast.cli.arguments import Verbs, add_json_option, add_verb
 
@@ -11,6 +12,7 @@ from holdfast.cli.arguments import Verbs, add_json_option, add_verb
 def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     """In the order that help shows."""
     _add_topology(verbs)
+    _add_fleet(verbs)
 
 
 def _add_topology(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -42,6 +44,82 @@ def _add_topology(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.set_defaults(run=_run_topology_routes)
 
 
+def _add_fleet(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    group = add_verb(
+        verbs,
+        "fleet",
+        "runs a whole topology on this machine, cuts and heals its links, stops and starts its nodes",
+        "holdfast fleet up topology.toml\nholdfast fleet cut ewr hub --silent\nholdfast fleet status --json\n"
+        "holdfast fleet down",
+    )
+    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parser = add_verb(
+        actions,
+        "up",
+        "starts every node of a topology, and returns when all are ready",
+        "holdfast fleet up topology.toml --dir ./try",
+    )
+    parser.add_argument("file", metavar="FILE", help="the topology, TOML; its addresses are not used here")
+    _dir_option(parser, "where all of it is kept (default: ./FILE.fleet, without FILE's ending)")
+    add_json_option(parser, "the fleet's state as JSON")
+    parser.set_defaults(run=_run_fleet_up)
+    parser = add_verb(
+        actions,
+        "down",
+        "ends a fleet, and removes what it made",
+        "holdfast fleet down --keep",
+    )
+    parser.add_argument("--keep", action="store_true", help="keep stores and logs; `up` goes on with them")
+    _dir_option(parser)
+    parser.set_defaults(run=_run_fleet_down)
+    parser = add_verb(
+        actions,
+        "status",
+        "shows a fleet's nodes, and which links are up by what both ends say",
+        "holdfast fleet status --json",
+    )
+    _dir_option(parser)
+    add_json_option(parser)
+    parser.set_defaults(run=_run_fleet_status)
+    parser = add_verb(
+        actions,
+        "cut",
+        "cuts the link between two nodes: connections are reset, and so are new ones",
+        "holdfast fleet cut ewr hub --silent",
+    )
+    parser.add_argument("a", metavar="A", help="one node")
+    parser.add_argument("b", metavar="B", help="the other")
+    parser.add_argument(
+        "--silent", action="store_true", help="bytes vanish both ways; connections stay open, new ones lead nowhere"
+    )
+    _dir_option(parser)
+    parser.set_defaults(run=_run_fleet_change)
+    parser = add_verb(actions, "heal", "heals a link that was cut", "holdfast fleet heal ewr hub")
+    parser.add_argument("a", metavar="A", help="one node")
+    parser.add_argument("b", metavar="B", help="the other")
+    _dir_option(parser)
+    parser.set_defaults(run=_run_fleet_change)
+    parser = add_verb(actions, "stop", "stops a node by SIGTERM, or kill -9", "holdfast fleet stop hub --kill")
+    parser.add_argument("node", metavar="NODE")
+    parser.add_argument("--kill", action="store_true", help="kill -9")
+    _dir_option(parser)
+    parser.set_defaults(run=_run_fleet_change)
+    parser = add_verb(
+        actions, "start", "starts a stopped node again, on its port and its store", "holdfast fleet start hub"
+    )
+    parser.add_argument("node", metavar="NODE")
+    _dir_option(parser)
+    parser.set_defaults(run=_run_fleet_change)
+    # What `up` starts; without help it is in no list.
+    parser = actions.add_parser("supervise", allow_abbrev=False)
+    parser.add_argument("dir")
+    parser.set_defaults(run=_run_fleet_supervise)
+
+
+def _dir_option(parser: argparse.ArgumentParser, what: str = "the fleet's (default: the only *.fleet here)") -> None:
+    parser.add_argument("--dir", metavar="DIR", help=what)
+
+
 # ----------------------------------------------------------------------------------- run, lazily imported
 
 
@@ -55,3 +133,36 @@ def _run_topology_routes(args: argparse.Namespace) -> int:
     from holdfast.node.topology_commands import routes
 
     return routes(args)
+
+
+def _run_fleet_up(args: argparse.Namespace) -> int:
+    from holdfast.harness.fleet import up
+    from holdfast.node.topology import load_topology
+
+    return up(args, load_topology(Path(args.file)))
+
+
+def _run_fleet_supervise(args: argparse.Namespace) -> int:
+    from holdfast.harness.fleet_state import TOPOLOGY
+    from holdfast.harness.fleet_supervisor import supervise
+    from holdfast.node.topology import load_topology
+
+    return supervise(load_topology(Path(args.dir, TOPOLOGY)), Path(args.dir))
+
+
+def _run_fleet_down(args: argparse.Namespace) -> int:
+    from holdfast.harness.fleet import down
+
+    return down(args)
+
+
+def _run_fleet_status(args: argparse.Namespace) -> int:
+    from holdfast.harness.fleet import status
+
+    return status(args)
+
+
+def _run_fleet_change(args: argparse.Namespace) -> int:
+    from holdfast.harness.fleet import change
+
+    return change(args)

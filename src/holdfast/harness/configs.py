@@ -1,6 +1,6 @@
 """Configuration files of the nodes that a run starts (docs/configuration.md).
 
-Rules of this file: text only; TOML's basic strings are JSON's, so `json.dumps` quotes them.
+Rules of this file: text only; TOML's basic strings are JSON's.
 """
 
 import json
@@ -13,23 +13,24 @@ from holdfast.core.config import Limits, QueueConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """`remote` HOST:PORT where this node dials; None where the other does. Times in seconds."""
+    """`remote` HOST:PORT where this node dials; None where the other does. Times in seconds; None: the node's own."""
 
     name: str
     remote: str | None = None
-    keepalive_s: float = 0.5
-    hold_time_s: float = 1.5
+    keepalive_s: float | None = 0.5
+    hold_time_s: float | None = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFile:
-    """One node's file. `telemetry` None: off; `telemetry_interval_s` seconds between its samples.
+    """One node's file. `role` None: as the topology says. `telemetry` None: off; `telemetry_interval_s` seconds between
+    its samples. `topology`: the file of the network.
 
     `queues` by name alone or with all their settings; `routes` are (destination, neighbour that it goes to next).
     """
 
     name: str
-    role: str
+    role: str | None
     data: Path
     listen: str = "127.0.0.1:0"
     neighbours: Sequence[Neighbour] = ()
@@ -37,6 +38,7 @@ class NodeFile:
     routes: Sequence[tuple[str, str]] = ()
     create_queues: bool = False
     limits: Limits | None = None
+    topology: Path | None = None
     telemetry: Path | None = None
     telemetry_interval_s: float = 0.25
 
@@ -44,29 +46,34 @@ class NodeFile:
         """The TOML."""
         lines = [
             "[node]",
-            f"name = {json.dumps(self.name)}",
-            f"data = {json.dumps(str(self.data))}",
-            f"listen = [{json.dumps(self.listen)}]",
-            f"roles = [{json.dumps(self.role)}]",
+            f"name = {_quoted(self.name)}",
+            f"data = {_quoted(str(self.data))}",
+            f"listen = [{_quoted(self.listen)}]",
         ]
+        if self.role is not None:
+            lines.append(f"roles = [{_quoted(self.role)}]")
         if self.create_queues:
             lines.append("create_queues = true")
         for neighbour in self.neighbours:
-            lines += ["", "[[neighbour]]", f"name = {json.dumps(neighbour.name)}"]
+            lines += ["", "[[neighbour]]", f"name = {_quoted(neighbour.name)}"]
             if neighbour.remote is not None:
-                lines.append(f"remote = {json.dumps(neighbour.remote)}")
-            lines += [f"keepalive_s = {neighbour.keepalive_s}", f"hold_time_s = {neighbour.hold_time_s}"]
+                lines.append(f"remote = {_quoted(neighbour.remote)}")
+            for key in ("keepalive_s", "hold_time_s"):
+                if (value := getattr(neighbour, key)) is not None:
+                    lines.append(f"{key} = {value}")
         for queue in self.queues:
             lines += ["", "[[queue]]", *_settings(QueueConfig(name=queue) if isinstance(queue, str) else queue)]
         for destination, via in self.routes:
-            lines += ["", "[[route]]", f"destination = {json.dumps(destination)}", f"via = {json.dumps(via)}"]
+            lines += ["", "[[route]]", f"destination = {_quoted(destination)}", f"via = {_quoted(via)}"]
         if self.limits is not None and (limits := _settings(self.limits)):
             lines += ["", "[limits]", *limits]
+        if self.topology is not None:
+            lines += ["", "[topology]", f"file = {_quoted(str(self.topology))}"]
         if self.telemetry is not None:
             lines += [
                 "",
                 "[telemetry]",
-                f"file = {json.dumps(str(self.telemetry))}",
+                f"file = {_quoted(str(self.telemetry))}",
                 f"interval_s = {self.telemetry_interval_s}",
             ]
         return "\n".join(lines) + "\n"
@@ -76,6 +83,11 @@ class NodeFile:
         path = directory / f"{self.name}.toml"
         path.write_text(self.text(), encoding="utf-8")
         return path
+
+
+def _quoted(text: str) -> str:
+    """Not in ASCII: JSON would write what is beyond 16 bits as two halves, which TOML does not take."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _settings(config: QueueConfig | Limits) -> list[str]:

@@ -2,7 +2,8 @@
 
 Loudly: both sides get RST (SO_LINGER 0). Silently: nothing is forwarded any more, either way, no FIN and no
 RST; the sockets stay open, as behind a link that drops every packet. Connections made while silent are taken
-and lead nowhere. After `heal` new connections flow; those that were cut stay dead. Source of the distinction:
+and lead nowhere. Refusing: as loudly, and every new connection gets RST too, as where nobody listens. After `heal`
+new connections flow; those that were cut stay dead. Source of the distinction:
 amqp-on-unstable-networks, hand-off: a peer learns of an outage by its own time-outs alone.
 Held back (`hold`): nothing passes in a direction, and all of it does after `let_go`, as TCP sends again what a
 partition kept. Slow: each chunk waits `delay_s`, and as long as its bytes take at `rate` bytes a second.
@@ -45,7 +46,7 @@ class Counters:
     cuts_loud: int = 0
     cuts_silent: int = 0
     refused: int = 0
-    """Connections reset because the server was not to be reached."""
+    """Connections reset because the server was not to be reached, or was not to be."""
 
 
 @dataclass(slots=True)
@@ -96,6 +97,7 @@ class Proxy:
         self.target = (host, port)
         self.counters = Counters()
         self.silent = False
+        self.refusing = False
         self.delay_s = 0.0
         self.rate: float | None = None
         self._passing = {direction: asyncio.Event() for direction in Direction}
@@ -145,6 +147,12 @@ class Proxy:
         """From now on nothing is forwarded, on no connection, old or new, until `heal`."""
         self._cut_now(Manner.SILENT)
 
+    def refuse(self) -> None:
+        """RST to both sides of every live connection, and to every new one until `heal`."""
+        self.heal(reset=True)
+        self.refusing = True
+        self._cut_now(Manner.LOUD)
+
     def cut_after(self, manner: Manner, direction: Direction, count: int) -> None:
         """Arms a cut when `count` (≥ 0) more bytes of `direction` have been forwarded; replaces one armed
         before.
@@ -159,10 +167,15 @@ class Proxy:
         """Waits until the armed cut has happened."""
         await self._cut.wait()
 
-    def heal(self) -> None:
-        """New connections flow again; old ones stay dead. Disarms."""
+    def heal(self, *, reset: bool = False) -> None:
+        """New connections flow again; old ones stay dead, or are told so with RST where `reset`. Disarms."""
         self._armed = None
         self.silent = False
+        self.refusing = False
+        if reset:
+            for pair in [pair for pair in self._pairs if pair.dead]:
+                pair.close(reset=True)
+                self._pairs.remove(pair)
 
     def hold(self, *directions: Direction) -> None:
         """Nothing passes any more in those directions, or in both; nothing is lost."""
@@ -188,6 +201,7 @@ class Proxy:
         else:
             self.counters.cuts_silent += 1
             self.silent = True
+            self.refusing = False
             for pair in self._pairs:
                 pair.freeze()
         self._cut.set()
@@ -201,6 +215,10 @@ class Proxy:
             client.setblocking(False)
             self.counters.connections += 1
             pair = _Pair(client)
+            if self.refusing:
+                self.counters.refused += 1
+                pair.close(reset=True)
+                continue
             self._make_room()
             self._pairs.append(pair)
             if self.silent:

@@ -17,8 +17,9 @@ from holdfast.client import Connection, Url, connect
 from holdfast.errors import ConfigError
 from holdfast.harness.configs import Neighbour, NodeFile
 from holdfast.harness.history import History, Violation, key_in
-from holdfast.harness.processes import Child, Children
+from holdfast.harness.processes import Children
 from holdfast.harness.proxy import Proxy
+from holdfast.harness.real_node import RealNode
 from holdfast.harness.sim.seeds import SeedTree
 from holdfast.harness.sim.world import Note
 from holdfast.harness.topology import Link, Topology
@@ -27,58 +28,6 @@ CLIENT_RETRY_S: Final = 86_400.0 * 365
 ASK_S: Final = 10.0
 STEP_S: Final = 0.02
 """Between two looks at whether a run is done."""
-
-
-class RealNode:
-    """One node's process over its lives: one port, one store."""
-
-    def __init__(self, name: str, children: Children, config: Path, told: Callable[[BaseException], None]) -> None:
-        self.name = name
-        self.lives = 0
-        self.address = ""
-        self._children = children
-        self._config = config
-        self._told = told
-        self._child: Child | None = None
-        self._mourner: asyncio.Task[None] | None = None
-        self._lock = asyncio.Lock()
-
-    @property
-    def up(self) -> bool:
-        return self._child is not None
-
-    async def start(self) -> None:
-        """Starts it, ready, unless it runs. Raises ChildFailed."""
-        async with self._lock:
-            if self._child is None:
-                listen = ["--listen", self.address] if self.address else []
-                self.lives += 1
-                self._child, self.address = await self._children.node(self.name, self._config, *listen)
-                self._mourner = asyncio.create_task(self._mourn(self._child), name=f"{self.name} ended")
-
-    async def _mourn(self, child: Child) -> None:
-        self._told(child.died(await child.wait(), " and nobody had told it to"))
-
-    async def kill(self) -> None:
-        """kill -9."""
-        await self._end(lambda child: child.kill())
-
-    async def stop(self) -> None:
-        """SIGTERM, and -9 where that does not help in time."""
-        await self._end(lambda child: child.stop())
-
-    async def _end(self, way: Callable[[Child], Coroutine[Any, Any, Any]]) -> None:
-        async with self._lock:
-            child, self._child = self._child, None
-            if child is not None:
-                if self._mourner is not None:
-                    self._mourner.cancel()
-                await way(child)
-
-    def forget(self) -> None:
-        """The run is over: its end is no news."""
-        if self._mourner is not None:
-            self._mourner.cancel()
 
 
 class TestBed:
