@@ -1,10 +1,11 @@
 """Addresses: `queue`, `queue@node`, and what begins with `$` (amqp-illustrations, "Global Addressing").
 
-Rules of this file: pure. The part behind the last `@` names a node; blank, `localhost` and the node's own name
-mean here. `without_alias` comes first: it takes off what clients of other brokers put around a name.
+Rules of this file: pure. The part behind the last `@` names a node; blank, `localhost`, the node's own name and
+where it listens mean here. `without_alias` comes first: it takes off what clients of other brokers put around a name.
 """
 
 import re
+from collections.abc import Container
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
@@ -27,13 +28,16 @@ class Address(NamedTuple):
         return self.queue if self.node is None else f"{self.queue}@{self.node}"
 
 
-def parse(text: str, *, own_name: str) -> Address:
-    """The address that `text` writes, as seen at the node `own_name`; ConfigError where a part is no name."""
+def parse(text: str, *, own_name: str, own_addresses: Container[str] = ()) -> Address:
+    """The address that `text` writes, as seen at the node `own_name`; ConfigError where a part is no name.
+
+    `own_addresses`: what else names this node, HOST or HOST:PORT of where it listens ("Message Relay").
+    """
     queue, at, node = text.rpartition("@")
     if not at:
         queue, node = node, ""
     check_name(queue)
-    if node in ("", "localhost", own_name):
+    if node in ("", "localhost", own_name) or node in own_addresses:
         return Address(queue, None)
     return Address(queue, check_name(node))
 

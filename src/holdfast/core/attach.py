@@ -24,6 +24,7 @@ from holdfast.core.places import QUEUE_EFFORT, Place, Refusal, address_of, place
 from holdfast.core.relay import RelayLink
 from holdfast.core.requests import ReplyLink, RequestLink
 from holdfast.core.temporaries import TemporaryQueue
+from holdfast.core.unroutable import UnroutableLink
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 
@@ -146,13 +147,17 @@ def _custody(core: "NodeCore", peer: Peer, link: Receiver, properties: dict[Any,
 def _produce(
     core: "NodeCore", peer: Peer, link: Receiver, target: Target, found: Place, properties: dict[Any, Any]
 ) -> None:
-    queue, destination, to = found
+    queue, destination, to, unknown = found
     name = properties.get(PRODUCER)
     if name is None:
-        temporary = isinstance(queue, TemporaryQueue)
-        if not temporary and core.resume.producer(peer, link, queue, target=target, destination=destination, to=to):
+        kept = not isinstance(queue, TemporaryQueue) and unknown is None
+        if kept and core.resume.producer(peer, link, queue, target=target, destination=destination, to=to):
             return
-        link.context = producer_link = ProducerLink(core, peer, link, queue, destination=destination, to=to)
+        if unknown is None:
+            producer_link = ProducerLink(core, peer, link, queue, destination=destination, to=to)
+        else:
+            producer_link = UnroutableLink(core, peer, link, found)
+        link.context = producer_link
         if isinstance(queue, TemporaryQueue) and target.dynamic:
             queue.creator = producer_link
         link.accept(target=replace(target, timeout=0))  # nothing is kept of it
@@ -160,7 +165,8 @@ def _produce(
         return
     if target.dynamic:
         raise Refusal(conditions.INVALID_FIELD, f"{PRODUCER}: accepted is a target with an address")
-    address = queue.name if destination is None else f"{to}@{destination}"
+    far = destination or unknown
+    address = queue.name if far is None else f"{to}@{far}"
     if not isinstance(name, str) or not name or len(name.encode()) > NAME_BYTES_MAX or "\0" in name:
         raise Refusal(conditions.INVALID_FIELD, f"{PRODUCER}: accepted is a string of 1 to {NAME_BYTES_MAX} bytes")
     if len(f"{name}\0{address}".encode()) > PRODUCER_KEY_BYTES_MAX:
@@ -171,7 +177,11 @@ def _produce(
     if isinstance(older, ProducerLink):
         core.steal(older, f"producer {name!r} speaks from a newer link")
     producer.epoch += 1
-    link.context = named = ProducerLink(core, peer, link, queue, destination=destination, to=to, producer=producer)
+    if unknown is None:
+        named = ProducerLink(core, peer, link, queue, destination=destination, to=to, producer=producer)
+    else:
+        named = UnroutableLink(core, peer, link, found, producer=producer)
+    link.context = named
     producer.holder = named
     core.catalog.put_producer(producer)
 
@@ -211,9 +221,9 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
         return
     if wanted == sessions.CONTROL_ADDRESS:
         raise Refusal(conditions.NOT_ALLOWED, f"{sessions.CONTROL_ADDRESS} is a target")
-    source, (queue, destination, to) = _queue_of(core, peer, source, wanted)
-    if destination is not None:
-        raise Refusal(conditions.NOT_FOUND, f"{to}@{destination}: accepted is a queue of {core.config.name!r}")
+    if isinstance(wanted, str) and not source.dynamic and address_of(core, wanted).node is not None:
+        raise Refusal(conditions.NOT_FOUND, f"{wanted}: accepted is a queue of {core.config.name!r}")
+    source, (queue, *_) = _queue_of(core, peer, source, wanted)
     presettled = attach is not None and attach.snd_settle_mode == 1
     start, end, held = _filters(queue, source)
     echoed = replace(source, filter=_applied(source))

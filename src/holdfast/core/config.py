@@ -18,6 +18,7 @@ WHEN_FULL: Final = ("block", "refuse")
 ORDERS: Final = ("strict", "bounded", "none")
 ON_UNREACHABLE_SUPER: Final = ("flood", "silence")
 COSTS: Final = ("given", "measured")
+UNKNOWN_DESTINATION: Final = ("refuse", "keep", "dead-letter")
 PROBE_S_MIN: Final = 0.005
 """A node that probed its neighbours more often would do little else."""
 
@@ -284,6 +285,8 @@ class NodeConfig:
     `forwarding`: (destination, neighbour that its messages go to next); a neighbour needs none to be reached itself.
     With a `topology` (docs/topology.md) the routes are computed, but for those that `forwarding` gives; `roles` and
     `neighbours` agree with it.
+    `unknown_destination`: what becomes of clients' messages for a node of which nothing is known (places.py).
+    `own_addresses`: HOST and HOST:PORT that mean this node behind an address's `@`.
     """
 
     name: str
@@ -293,6 +296,8 @@ class NodeConfig:
     queues: tuple[QueueConfig, ...] = ()
     users: tuple[UserConfig, ...] = ()
     create_queues: bool = False
+    unknown_destination: str = "refuse"
+    own_addresses: tuple[str, ...] = ()
     telemetry: bool = True
     telemetry_messages: bool = False
     telemetry_interval_s: float = 1.0
@@ -307,6 +312,7 @@ class NodeConfig:
         self.routing.validate()
         for role in self.roles:
             _one_of("node roles", role, ROLES)
+        _one_of("node unknown_destination", self.unknown_destination, UNKNOWN_DESTINATION)
         _positive("telemetry interval_s", self.telemetry_interval_s)
         for what, names in (
             ("neighbour", [neighbour.name for neighbour in self.neighbours]),

@@ -46,7 +46,8 @@ def reject(core: "NodeCore", cursor: Cursor, sequences: list[int], state: Reject
             core.move_out(queue, sequence, value)
 
 
-def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> None:
+def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> int:
+    """Takes the entry into the dead letters, with why and where from; its sequence there."""
     reason = reason[:REASON_CHARACTERS_MAX]
     bytes_max = core.config.limits.annotation_bytes_max + DEATH_BYTES_MAX
     item = entry.unpack(annotate.merge(value, {REASON: reason, DEAD_FROM: place}, bytes_max))
@@ -60,7 +61,7 @@ def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> None
         annotation_count=count,
         annotations=notes,
     )
-    core.catalog.own(DEAD_LETTERS).append(dead, entry.size_of(dead))
+    return core.catalog.own(DEAD_LETTERS).append(dead, entry.size_of(dead))
 
 
 def annotate_entries(core: "NodeCore", queue: Queue, sequences: list[int], added: dict[Any, Any]) -> None:

@@ -76,6 +76,8 @@ class Forwarding:
         self.ways = 0
         """Counts the changes of `brought`, for those who remember what stands there."""
         self.returned: dict[str, Returned] = {}
+        self.refused = self.dead_lettered = 0
+        """Attaches and messages for nodes of which nothing is known, and what of them became dead letters."""
 
     # ------------------------------------------------------------------------------------------------ the table
 

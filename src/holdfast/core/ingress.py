@@ -398,7 +398,7 @@ class ProducerLink(Intake):
                 identity=identity,
                 to=self.to,
             )
-        sequence = queue.append(value, size)
+        sequence = self.keep(value, size)
         if producer is not None:
             core.turn.keep_producer(producer)
             producer.stored.add(number)
@@ -407,3 +407,7 @@ class ProducerLink(Intake):
         if core.config.telemetry_messages:
             core.record_message("stored", queue, sequence, value)
         return True
+
+    def keep(self, value: bytes, size: int) -> int:
+        """Takes the entry into the turn; its sequence."""
+        return self.queue.append(value, size)

@@ -33,11 +33,15 @@ class Refusal(Exception):
 
 
 class Place(NamedTuple):
-    """Where messages for an address go: `queue` holds them; `destination` and `to` where another node is meant."""
+    """Where messages for an address go: `queue` holds them; `destination` and `to` where another node is meant.
+
+    `unknown`: that other node, where nothing is known of it and `queue` is the dead letters.
+    """
 
     queue: Queue
     destination: str | None
     to: str
+    unknown: str | None = None
 
 
 def plain_address(address: Any) -> Any:
@@ -55,7 +59,7 @@ def address_of(core: "NodeCore", text: str) -> Address:
     if text == DEAD_LETTERS or text.startswith(PREFIX):
         return Address(text, None)
     try:
-        return parse(text, own_name=core.config.name)
+        return parse(text, own_name=core.config.name, own_addresses=core.config.own_addresses)
     except ConfigError as error:
         raise Refusal(conditions.INVALID_FIELD, str(error)) from error
 
@@ -77,8 +81,9 @@ def local(core: "NodeCore", name: str) -> Queue:
 
 
 def transmission(core: "NodeCore", destination: str) -> Queue:
-    """The queue for what is bound for another node, which must have been heard of."""
-    if not core.forwarding.knows(check_name(destination)):
+    """The queue for what is bound for another node, which must have been heard of, unless such are kept."""
+    if not core.forwarding.knows(check_name(destination)) and core.config.unknown_destination != "keep":
+        core.forwarding.refused += 1
         raise Refusal(conditions.NOT_FOUND, f"{core.config.name!r} has no route to {destination!r}")
     queue = core.catalog.transmission(destination)
     core.forwarding.steer(destination)
@@ -89,4 +94,6 @@ def place(core: "NodeCore", address: Address) -> Place:
     """Where a message for that address is put."""
     if address.node is None:
         return Place(local(core, address.queue), None, "")
+    if core.config.unknown_destination == "dead-letter" and not core.forwarding.knows(address.node):
+        return Place(core.catalog.own(DEAD_LETTERS), None, address.queue, address.node)
     return Place(transmission(core, address.node), address.node, address.queue)

@@ -18,6 +18,7 @@ from holdfast.core.peer import Peer
 from holdfast.core.places import QUEUE_EFFORT, Place, Refusal, address_of, place, plain_address
 from holdfast.core.requests import RequestLink
 from holdfast.core.streams import Stream
+from holdfast.core.unroutable import bury
 from holdfast.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -37,10 +38,14 @@ class Route(ProducerLink):
     def __init__(self, relay: "RelayLink", found: Place) -> None:
         super().__init__(relay.core, relay.peer, relay.link, found.queue, destination=found.destination, to=found.to)
         self.relay = relay
+        self.unknown = found.unknown
         self.core.producers_of(self.queue).pop(self)
 
     def refill(self) -> None:
         self.relay.refill()
+
+    def keep(self, value: bytes, size: int) -> int:
+        return super().keep(value, size) if self.unknown is None else bury(self.core, value, self.to, self.unknown)
 
 
 class RelayLink(Intake):
@@ -118,6 +123,8 @@ class RelayLink(Intake):
         if self.core.catalog.next_queue_id != queues:
             self.peer.amqp.burden(QUEUE_EFFORT, self.core.now)
         routes.pop(address, None)
+        if route.unknown is not None:  # looked up anew each time: it may be known by then
+            return route
         if len(routes) >= ROUTES_MAX:
             del routes[next(iter(routes))]
         routes[address] = route

@@ -227,6 +227,10 @@ def status(core: "NodeCore") -> dict[str, Any]:
         "sessions": [session_map(core, neighbour) for neighbour in core.neighbours.values()],
         "routes": _routes(core),
         **({} if core.routing is None else {"routing": core.routing.status()}),
+        "unroutable": {
+            "refused": Ulong(core.forwarding.refused),
+            "dead_lettered": Ulong(core.forwarding.dead_lettered),
+        },
         "origins": origins,
         "losses": core.losses[-100:],
     }

@@ -121,7 +121,14 @@ def load_settings(
 
 
 _TABLES: Final[Mapping[str, Keys]] = {
-    "node": {"name": TEXT, "data": TEXT, "listen": TEXTS, "roles": TEXTS, "create_queues": FLAG},
+    "node": {
+        "name": TEXT,
+        "data": TEXT,
+        "listen": TEXTS,
+        "roles": TEXTS,
+        "create_queues": FLAG,
+        "unknown_destination": TEXT,
+    },
     "store": {"bytes_max": COUNT},
     "topology": {"file": TEXT},
     "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
@@ -238,6 +245,21 @@ def _joined(
     return roles_of(node, file, roles), neighbours_of(topology, file, name, neighbours), topology
 
 
+def _own_addresses(listens: Sequence[HostPort]) -> tuple[str, ...]:
+    """What means this node behind an address's `@`: each listener's host, alone and with its port, unless the system
+    gives that (amqp-illustrations, "Message Relay"). A wildcard names no host."""
+    named: dict[str, None] = {}
+    for where in listens:
+        hosts = [] if where.host in ("0.0.0.0", "::") else [where.host]
+        if is_loopback(where.host) or not hosts:
+            hosts.append("localhost")
+        for host in hosts:
+            named[host] = None
+            if where.port:
+                named[str(HostPort(host, where.port))] = None
+    return tuple(named)
+
+
 def _settings(
     document: Mapping[str, Any],
     *,
@@ -251,6 +273,8 @@ def _settings(
     telemetry = document.get("telemetry", {})
     name = name if name is not None else node.get("name", socket.gethostname())
     roles, neighbours, topology = _joined(document, name)
+    addresses = listen if listen else node.get("listen", [LISTEN_DEFAULT])
+    listens = tuple(parse_host_port("node listen", address, port_min=0) for address in addresses)
     core = NodeConfig(
         name=name,
         roles=roles,
@@ -260,6 +284,8 @@ def _settings(
         queues=tuple(QueueConfig(**table) for table in document.get("queue", ())),
         users=tuple(_user(table) for table in document.get("user", ())),
         create_queues=node.get("create_queues", create_queues),
+        unknown_destination=node.get("unknown_destination", "refuse"),
+        own_addresses=_own_addresses(listens),
         telemetry="file" in telemetry,
         telemetry_messages=telemetry.get("messages", False),
         telemetry_interval_s=telemetry.get("interval_s", 1.0),
@@ -269,10 +295,9 @@ def _settings(
     if data is None:
         data = Path(node.get("data", f"./{name.replace(os.sep, '_')}.holdfast"))
     file = telemetry.get("file")
-    addresses = listen if listen else node.get("listen", [LISTEN_DEFAULT])
     settings = NodeSettings(
         core=core,
-        listen=tuple(parse_host_port("node listen", address, port_min=0) for address in addresses),
+        listen=listens,
         data=data,
         telemetry_file=None if file is None else Path(file),
         store_bytes_max=document.get("store", {}).get("bytes_max", STORE_BYTES_MAX),
