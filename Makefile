@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-large bench-simulator bench-tables kill-campaign swarm fuzz canaries constraints clean
+.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-large bench-simulator bench-tables bench-trace-bytes kill-campaign swarm fuzz canaries constraints clean
 
 setup: $(SETUP)
 
@@ -58,6 +58,9 @@ bench-simulator: setup
 
 bench-tables: setup
 	$(BIN)/python benchmarks/macro/tables.py
+
+bench-trace-bytes: setup
+	$(BIN)/python benchmarks/macro/trace_bytes.py
 
 # About an hour on two cores; its `--help` names shorter forms.
 kill-campaign: setup

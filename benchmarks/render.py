@@ -192,6 +192,14 @@ def tables(report: Report) -> Lines:
     return table(heads, rows)
 
 
+def trace_bytes(report: Report) -> Lines:
+    keys = ("full_bytes", "aliased_bytes", "beside_the_message_full", "beside_the_message_aliased")
+    rows = [[str(row["passed"]), *[number(row[key], 1) for key in keys], f"{row['saved_percent']:g} %"]
+            for row in report["results"]]  # fmt: skip
+    heads = ["nodes passed", "in full, B a message", "by aliases", "beside the message in full", "by aliases", "saved"]
+    return table(heads, rows)
+
+
 RENDERERS: dict[str, Callable[[Report], Lines]] = {
     "throughput": throughput,
     "latency": latency,
@@ -199,6 +207,7 @@ RENDERERS: dict[str, Callable[[Report], Lines]] = {
     "footprint": footprint,
     "simulator": simulator,
     "tables": tables,
+    "trace_bytes": trace_bytes,
 }
 
 

@@ -12,6 +12,7 @@ import many
 import pytest
 import tables
 import throughput
+import trace_bytes
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -103,6 +104,20 @@ def test_tables(tmp_path: Path) -> None:
     report = run(tables, tmp_path, "--nodes", "4,128", "--repeat", "1")
     assert set(report["cases"]) == {"4 drawn", "4 equal", "128 drawn", "128 equal"}
     assert [case["edges"] for case in report["cases"].values()] == [12, 12, 512, 512]
+
+
+def test_a_trace_costs_less_by_aliases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "trace_bytes.json"
+    assert trace_bytes.main(["--messages", "20", "--nodes", "1", "64", "--json-out", str(out)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    one, most = report["results"]
+    assert report == json.loads(out.read_text()) and (one["passed"], most["passed"]) == (1, 64)
+    assert most["full_bytes"] - one["full_bytes"] > 63 * 16
+    assert most["aliased_bytes"] - one["aliased_bytes"] < 63 * 16 / 4
+    document = tmp_path / "document.md"
+    document.write_text("<!-- trace_bytes -->\n<!-- end trace_bytes -->\n")
+    assert render.main([str(out), "--document", str(document), "--changed"]) == 0
+    assert f"| 64 | {render.number(most['full_bytes'], 1)} |" in document.read_text()
 
 
 def test_figures_of_changed_sources_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """What custody writes beside a message is read by its bytes, and the long way round, to the same result."""
 
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -10,11 +11,19 @@ from holdfast.amqp.codec import encode
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker import entry
 from holdfast.core import carried
+from holdfast.core.aliases import Count, Taken
 from holdfast.errors import RemoteProtocolError
 
 u63 = st.integers(1, carried.NUMBER_MAX)
 BARE = b"\x00\x53\x75\xa0\x03abc"
 DURABLE = b"\x00\x53\x70\xc0\x02\x01\x41"
+
+
+def taken(*stores: UUID) -> Taken:
+    """A link on which each of `stores` has the number of its place."""
+    aliases = Taken(Count())
+    aliases.hear(b"".join(bytes((number,)) + store.bytes for number, store in enumerate(stores)))
+    return aliases
 
 
 def fields(arrival: carried.Arrival) -> list[object]:
@@ -39,11 +48,11 @@ def test_both_ways_read_the_same(
         tombstone=tombstone,
     )
     payload = (DURABLE if durable else b"") + section + BARE
-    long = carried.read_any(payload)
-    assert fields(carried.read(payload)) == fields(long)
+    long = carried.read_any(payload, taken())
+    assert fields(carried.read(payload, taken())) == fields(long)
     assert (long.number, long.identity, long.to, long.trace) == (number, (origin, sequence), to, passed)
     assert (long.receipt, long.tombstone, long.durable, bytes(long.bare)) == (receipt, tombstone, durable, BARE)
-    short = carried._read_own(payload)
+    short = carried._read_own(payload, taken())
     assert (short is None) == (len(trace) > 15)
 
 
@@ -53,11 +62,11 @@ def test_both_ways_store_the_same(origin: UUID, sequence: int, to: str, trace: l
     identity = entry.pack_identity(entry.Identity(origin, sequence))
     payload = (DURABLE if durable else b"") + carried.write(identity, 1, to=to.encode(), trace=passed, receipt=0) + BARE
     told = {"enqueued_ms": 5, "steady_ms": 9, "message_format": 3, "trace": passed}
-    short, long = carried.read(payload), carried.read_any(payload)
+    short, long = carried.read(payload, taken()), carried.read_any(payload, taken())
     assert short.stored is not None and long.stored is None
     assert carried.entry_of(short, **told) == carried.entry_of(long, **told)
     assert carried.entry_of(short, late=True, **told) == carried.entry_of(long, late=True, **told)
-    _, parts = carried.parts_of(carried.entry_of(short, **told), 1, ours=b"", receipt=0, steady_ms=9)
+    _, parts = carried.parts_of(carried.entry_of(short, **told), 1, trace=passed, receipt=0, steady_ms=9)
     assert b"".join(parts) == payload
 
 
@@ -70,9 +79,9 @@ def test_a_changed_byte_is_read_alike_or_refused(data: st.DataObject) -> None:
     payload = bytearray(DURABLE + section + BARE)
     at = data.draw(st.integers(0, len(payload) - 1))
     payload[at] = data.draw(st.integers(0, 255))
-    short = carried._read_own(bytes(payload))
+    short = carried._read_own(bytes(payload), taken())
     if short is not None:
-        assert fields(short) == fields(carried.read_any(bytes(payload)))
+        assert fields(short) == fields(carried.read_any(bytes(payload), taken()))
 
 
 def test_another_encoding_is_read_too() -> None:
@@ -83,7 +92,8 @@ def test_another_encoding_is_read_too() -> None:
         carried.TO: "work",
         carried.TRACE: [UUID(int=9)],
     }
-    arrival = carried.read(encode(Described(Ulong(0x71), {Symbol(key): value for key, value in told.items()})) + BARE)
+    section = encode(Described(Ulong(0x71), {Symbol(key): value for key, value in told.items()}))
+    arrival = carried.read(section + BARE, taken())
     assert (arrival.number, arrival.identity, arrival.trace) == (1, (UUID(int=7), 2), UUID(int=9).bytes)
 
 
@@ -99,4 +109,68 @@ def test_what_custody_needs_must_be_there(lacking: str) -> None:
     del told[getattr(carried, lacking)]
     payload = encode(Described(Ulong(0x71), dict(told))) + BARE
     with pytest.raises(RemoteProtocolError, match="without its number"):
-        carried.read(payload)
+        carried.read(payload, taken())
+
+
+# ------------------------------------------------------------------------------------------------ aliases
+
+
+@given(
+    u63, st.uuids(), u63, st.text(max_size=20),
+    st.lists(st.uuids(), min_size=1, max_size=entry.TRACE_MAX, unique=True), st.integers(0, carried.NUMBER_MAX),
+    st.booleans(), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_a_trace_by_aliases_means_the_same_both_ways(
+    number: int, origin: UUID, sequence: int, to: str, trace: list[UUID], receipt: int, tombstone: bool, durable: bool,
+    told_before: bool,
+) -> None:  # fmt: skip
+    path = bytes(range(len(trace)))
+    aliases = b"".join(bytes((place,)) + store.bytes for place, store in enumerate(trace))
+    told = {"to": to.encode(), "receipt": receipt, "tombstone": tombstone}
+    identity = entry.pack_identity(entry.Identity(origin, sequence))
+    full = carried.write(identity, number, trace=b"".join(store.bytes for store in trace), **told)
+    short = carried.write(identity, number, trace=path, short=True, aliases=b"" if told_before else aliases, **told)
+    head = DURABLE if durable else b""
+    wanted = fields(carried.read(head + full + BARE, taken()))
+    link = taken(*trace) if told_before else taken()
+    assert fields(carried.read(head + short + BARE, link)) == wanted
+    assert fields(carried.read(head + short + BARE, link)) == wanted  # as when there was no room at first
+    assert fields(carried.read_any(head + short + BARE, link)) == wanted
+    assert (carried._read_own(head + short + BARE, link) is None) == (not told_before)
+    assert len(short) < len(full) or not told_before
+
+
+@given(st.data())
+def test_a_changed_byte_of_the_short_form_is_read_alike_or_refused(data: st.DataObject) -> None:
+    section = carried.write(
+        UUID(int=7).bytes + (3).to_bytes(8, "big"), 2, to=b"work", trace=b"\0\1", receipt=5, short=True,
+        aliases=data.draw(st.sampled_from((b"", b"\2" + UUID(int=4).bytes))),
+    )  # fmt: skip
+    payload = bytearray(DURABLE + section + BARE)
+    payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    stores = UUID(int=9), UUID(int=8)
+    try:
+        short = carried._read_own(bytes(payload), taken(*stores))
+    except RemoteProtocolError:
+        short = None
+    if short is not None:
+        assert fields(short) == fields(carried.read_any(bytes(payload), taken(*stores)))
+
+
+@pytest.mark.parametrize("both", [carried.read, carried.read_any])
+@pytest.mark.parametrize(
+    ("path", "aliases", "text"),
+    [
+        (b"\5", b"", "found alias 5, which was never told on this link"),
+        (b"\0", b"\0" + UUID(int=3).bytes, "found alias 0 told anew"),
+        (b"\0", b"\3" * 16, "found aliases of 16 bytes, accepted are 17 for each"),
+        (b"\0", bytes((250,)) + bytes(16), "found alias 250, accepted is at most 249"),
+        (b"\0" * 65, b"", "without its number, identity or trace"),
+    ],
+)
+def test_what_no_alias_can_be_is_refused(both: Callable[..., object], path: bytes, aliases: bytes, text: str) -> None:
+    section = carried.write(
+        UUID(int=7).bytes + bytes(7) + b"\1", 1, to=b"work", trace=path, receipt=0, short=True, aliases=aliases
+    )
+    with pytest.raises(RemoteProtocolError, match=text):
+        both(section + BARE, taken(UUID(int=9)))

@@ -1,7 +1,8 @@
 """What a transfer in custody carries beside its message, as delivery annotations (CUSTODY, "The hop").
 
-Rules of this file: pure. A node writes one form, and `read` takes that form apart by its bytes; whatever else means the
-same goes the long way round, to the same result. Everything read is hostile until checked here: sizes, ranges, types.
+Rules of this file: pure. A node writes one form, its trace in full or by aliases, and `read` takes that form apart by
+its bytes; whatever else means the same goes the long way round, to the same result. Everything read is hostile until
+checked here: sizes, ranges, types.
 """
 
 from functools import lru_cache
@@ -14,6 +15,7 @@ from holdfast.amqp.message import SECTION_BYTES_MAX, Sections, split
 from holdfast.amqp.types import Array, Symbol
 from holdfast.broker import entry
 from holdfast.core import annotate
+from holdfast.core.aliases import Taken, stores_of
 from holdfast.errors import RemoteProtocolError
 from holdfast.names import NAME_BYTES_MAX
 
@@ -21,6 +23,7 @@ NUMBER: Final = Symbol("x-opt-holdfast-number")
 ORIGIN: Final = Symbol("x-opt-holdfast-origin")
 SEQUENCE: Final = Symbol("x-opt-holdfast-sequence")
 TRACE: Final = Symbol("x-opt-holdfast-trace")
+ALIASES: Final = Symbol("x-opt-holdfast-aliases")
 TO: Final = Symbol("x-opt-holdfast-to")
 RECEIPT: Final = Symbol("x-opt-holdfast-receipt")
 TOMBSTONE: Final = Symbol("x-opt-holdfast-tombstone")
@@ -35,6 +38,7 @@ _NUMBER_KEY: Final = encode(NUMBER) + b"\x80"
 _ORIGIN_KEY: Final = encode(ORIGIN) + b"\x98"
 _SEQUENCE_KEY: Final = encode(SEQUENCE) + b"\x80"
 _TRACE_KEY: Final = encode(TRACE)
+_ALIASES_KEY: Final = encode(ALIASES) + b"\xb0"
 _TO_KEY: Final = encode(TO)
 _RECEIPT_KEY: Final = encode(RECEIPT) + b"\x80"
 _TOMBSTONE: Final = encode(TOMBSTONE) + b"\x41"
@@ -46,15 +50,21 @@ _COPY_BYTES: Final = 2_048
 
 _FORMS_MAX: Final = 1_024
 """Forms remembered: an origin, a destination's queue and a way make one, a new receipt another."""
+_PASSED_AT: Final = entry.FIXED_BYTES + 24
+
 _FORM_BYTES_MAX: Final = 1_024
 """A larger section is read the long way, lest a stranger fill memory with forms."""
 
 
 @lru_cache(_FORMS_MAX)
-def _written(origin: bytes, to: bytes, trace: bytes, receipt: int, tombstone: bool) -> tuple[bytes, bytes, bytes]:
+def _written(
+    origin: bytes, to: bytes, trace: bytes, receipt: int, tombstone: bool, short: bool, aliases: bytes = b""
+) -> tuple[bytes, bytes, bytes]:
     """The section before the hop's number, between it and the sequence, and behind: only these two vary in a run."""
     size = len(trace)
-    if size < 254:  # an array of UUIDs (AMQP 1.0 §1.6.24)
+    if short:  # a byte for each store
+        head = bytes((0xA0, size))
+    elif size < 254:  # an array of UUIDs (AMQP 1.0 §1.6.24)
         head = bytes((0xE0, size + 2, size // 16, 0x98))
     else:
         head = b"\xf0" + (size + 5).to_bytes(4, "big") + (size // 16).to_bytes(4, "big") + b"\x98"
@@ -66,24 +76,38 @@ def _written(origin: bytes, to: bytes, trace: bytes, receipt: int, tombstone: bo
     if tombstone:
         tail += _TOMBSTONE
         count += 2
+    if aliases:
+        tail += _ALIASES_KEY + len(aliases).to_bytes(4, "big") + aliases
+        count += 2
     middle = _ORIGIN_KEY + origin + _SEQUENCE_KEY
     size = 4 + len(_NUMBER_KEY) + 8 + len(middle) + 8 + len(tail)
     return _SECTION + size.to_bytes(4, "big") + count.to_bytes(4, "big") + _NUMBER_KEY, middle, tail
 
 
-def write(identity: bytes, number: int, *, to: bytes, trace: bytes, receipt: int, tombstone: bool = False) -> bytes:
+def write(
+    identity: bytes, number: int, *, to: bytes, trace: bytes, receipt: int, tombstone: bool = False,
+    short: bool = False, aliases: bytes = b"",
+) -> bytes:  # fmt: skip
     """The section. `identity` and `to` as entries hold them; `trace`: the stores passed, this node's own last, 16
-    bytes each; `number` the hop's; `receipt` 0 is none."""
-    before, middle, tail = _written(identity[:16], to, trace, receipt, tombstone)
+    bytes each, or where `short` an alias each; `aliases`: those told with it; `number` the hop's; `receipt` 0 is none.
+    """
+    before, middle, tail = _written(identity[:16], to, trace, receipt, tombstone, short, aliases)
     return b"".join((before, number.to_bytes(8, "big"), middle, identity[16:], tail))
 
 
-def parts_of(value: bytes, number: int, *, ours: bytes, receipt: int, steady_ms: int) -> tuple[int, tuple[Any, ...]]:
-    """The message format and the parts of a transfer that hands the entry on under that hop number; `ours` is this
-    node's store, which the trace ends with from now on."""
+def passed_by(value: bytes) -> bytes:
+    """The trace of an entry in custody."""
+    return value[_PASSED_AT : _PASSED_AT + 16 * value[3]]
+
+
+def parts_of(
+    value: bytes, number: int, *, trace: bytes, receipt: int, steady_ms: int, short: bool = False, aliases: bytes = b""
+) -> tuple[int, tuple[Any, ...]]:
+    """The message format and the parts of a transfer that hands the entry on under that hop number; `trace` as it
+    is from now on, this node's own store the last, and as `write` takes it."""
     if entry.is_plain(value):
-        identity, trace, to, end = entry.plain_parts(value)
-        beside = write(identity, number, to=to, trace=trace + ours, receipt=receipt)
+        identity, _, to, end = entry.plain_parts(value)
+        beside = write(identity, number, to=to, trace=trace, receipt=receipt, short=short, aliases=aliases)
         message_format = int.from_bytes(value[20:24], "big")
         bare = value[end:] if len(value) < _COPY_BYTES else memoryview(value)[end:]
         return message_format, (_DURABLE, beside, bare) if value[1] & entry.DURABLE else (beside, bare)
@@ -94,9 +118,11 @@ def parts_of(value: bytes, number: int, *, ours: bytes, receipt: int, steady_ms:
         entry.pack_identity(whole.identity),
         number,
         to=whole.to.encode(),
-        trace=whole.trace + ours,
+        trace=trace,
         receipt=receipt,
         tombstone=bool(whole.flags & entry.TOMBSTONE),
+        short=short,
+        aliases=aliases,
     )
     return whole.message_format, (head, beside, *notes, whole.bare)
 
@@ -170,9 +196,10 @@ def entry_of(
     )
 
 
-def read(payload: bytes) -> Arrival:
-    """The message and what it carries. RemoteProtocolError where something that custody needs is not there."""
-    return _read_own(payload) or read_any(payload)
+def read(payload: bytes, aliases: Taken) -> Arrival:
+    """The message and what it carries. RemoteProtocolError where something that custody needs is not there, or an
+    alias is none of the link's."""
+    return _read_own(payload, aliases) or read_any(payload, aliases)
 
 
 class _Form(NamedTuple):
@@ -185,6 +212,7 @@ class _Form(NamedTuple):
     trace: bytes
     receipt: int
     tombstone: bool
+    short: bool
 
 
 @lru_cache(_FORMS_MAX)
@@ -193,8 +221,14 @@ def _form(before: bytes, middle: bytes, tail: bytes) -> _Form | None:
     at = len(_TO_KEY)
     try:
         to_ends = at + 2 + tail[at + 1]
-        trace_at = to_ends + len(_TRACE_KEY) + 4
-        trace_ends = trace_at + 16 * tail[trace_at - 2]
+        trace_at = to_ends + len(_TRACE_KEY)
+        short = tail[trace_at] == 0xA0
+        if short:
+            trace_at += 2
+            trace_ends = trace_at + tail[trace_at - 1]
+        else:
+            trace_at += 4
+            trace_ends = trace_at + 16 * tail[trace_at - 2]
         raw_to = tail[at + 2 : to_ends]
         to = raw_to.decode()
     except (IndexError, UnicodeDecodeError):
@@ -210,13 +244,14 @@ def _form(before: bytes, middle: bytes, tail: bytes) -> _Form | None:
         len(origin) != 16
         or len(raw_to) > NAME_BYTES_MAX
         or receipt > NUMBER_MAX
-        or (before, middle, tail) != _written(origin, raw_to, trace, receipt, tombstone)
+        or (short and len(trace) > entry.TRACE_MAX)
+        or (before, middle, tail) != _written(origin, raw_to, trace, receipt, tombstone, short)
     ):
         return None
-    return _Form(entry.uuid_of(origin), origin, to, raw_to, trace, receipt, tombstone)
+    return _Form(entry.uuid_of(origin), origin, to, raw_to, trace, receipt, tombstone, short)
 
 
-def _read_own(payload: bytes) -> Arrival | None:
+def _read_own(payload: bytes, aliases: Taken) -> Arrival | None:
     """What `write` wrote, behind the usual header or none and before a bare message; None for all else."""
     durable = payload.startswith(_DURABLE)
     at = len(_DURABLE) if durable else 0
@@ -231,7 +266,9 @@ def _read_own(payload: bytes) -> Arrival | None:
     sequence = int.from_bytes(raw_sequence, "big")
     if not 0 < sequence <= NUMBER_MAX:
         return None
-    origin, raw_origin, to, raw_to, trace, receipt, tombstone = form
+    origin, raw_origin, to, raw_to, trace, receipt, tombstone, short = form
+    if short:
+        trace = aliases.known.get(trace) or aliases.trace(trace)
     return Arrival(
         int.from_bytes(payload[number_at : number_at + 8], "big"), entry.Identity(origin, sequence), to, trace,
         receipt, tombstone, durable, entry.PRIORITY_DEFAULT, None, annotate.NO_ANNOTATIONS, memoryview(payload)[end:],
@@ -239,7 +276,7 @@ def _read_own(payload: bytes) -> Arrival | None:
     )  # fmt: skip
 
 
-def read_any(payload: bytes) -> Arrival:
+def read_any(payload: bytes, aliases: Taken) -> Arrival:
     """As `read`, of any encoding that AMQP allows."""
     sections: Sections = split(payload)
     told: dict[Any, Any] = sections.delivery_annotations or {}
@@ -247,6 +284,12 @@ def read_any(payload: bytes) -> Arrival:
     to, trace, receipt = told.get(TO), told.get(TRACE), told.get(RECEIPT, 0)
     if isinstance(trace, Array):
         trace = trace.values
+    elif isinstance(trace, bytes) and len(trace) <= entry.TRACE_MAX:
+        told_now = told.get(ALIASES)
+        if isinstance(told_now, bytes):
+            aliases.hear(told_now)
+        passed = aliases.trace(trace)
+        trace = [entry.uuid_of(store) for store in stores_of(passed)]
     if (
         not isinstance(number, int)
         or not isinstance(origin, UUID)
@@ -266,7 +309,7 @@ def read_any(payload: bytes) -> Arrival:
     header = sections.header
     return Arrival(
         int(number),
-        entry.Identity(origin, int(sequence)),
+        entry.Identity(entry.uuid_of(origin.bytes), int(sequence)),  # as `_read_own` has it: looked up by identity
         str(to),
         b"".join(store.bytes for store in trace),
         int(receipt),

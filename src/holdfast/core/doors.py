@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.effort import ATTACH
+from holdfast.amqp.performatives import Error, Open
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.core import events, sessions
 from holdfast.core.containers import answer_open
@@ -49,7 +50,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
         told[sessions.DIAL] = Ulong(neighbour.dials)
         settings = amqp.Settings(
             **common,
-            offered_capabilities=(sessions.CAPABILITY,),
+            offered_capabilities=(sessions.CAPABILITY, sessions.ALIASES),
             properties=told,
             desired_capabilities=(sessions.CAPABILITY,),
             idle_time_out_s=config.hold_time_s,
@@ -65,7 +66,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
             **common,
             offered_capabilities=(sessions.CAPABILITY, ANONYMOUS_RELAY),
             properties=told,
-            answer_open=lambda theirs, ours: answer_open(core, theirs, ours),
+            answer_open=lambda theirs, ours: _answer_open(core, theirs, ours),
             idle_time_out_s=limits.idle_time_out_s,
             handshake_time_out_s=limits.handshake_time_out_s,
             peer_idle_time_out_min_s=limits.peer_idle_time_out_min_s,
@@ -102,6 +103,13 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
         core.drop(peer, refused)
 
 
+def _answer_open(core: "NodeCore", theirs: Open, ours: Open) -> Error | None:
+    """Aliases are offered to who offers them: a client's answer stays as short as it was."""
+    if sessions.ALIASES in [str(item) for item in theirs.offered_capabilities or ()]:
+        ours.offered_capabilities = (*(ours.offered_capabilities or ()), Symbol(sessions.ALIASES))
+    return answer_open(core, theirs, ours)
+
+
 def _authenticator(core: "NodeCore", *, loopback: bool) -> Callable[[str, str | None, str | None], bool]:
     users = {user.name: user.password for user in core.config.users}
     theirs = {item.user: item.password for item in core.config.neighbours if item.user and item.password}
@@ -125,6 +133,7 @@ def welcome(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:
     name = str(event.open.container_id)
     offered = [str(item) for item in event.open.offered_capabilities or ()]
     properties = event.open.properties or {}
+    peer.takes_aliases = sessions.ALIASES in offered
     if peer.dialled:
         neighbour = peer.neighbour
         assert neighbour is not None

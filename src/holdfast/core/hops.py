@@ -19,6 +19,7 @@ from holdfast.amqp.types import Symbol, Ulong
 from holdfast.broker import entry
 from holdfast.broker.queue import Queue
 from holdfast.core import carried
+from holdfast.core.aliases import Given, Taken
 from holdfast.core.egress import too_large
 from holdfast.core.endings import dead_letter, stone_of, tombstone
 from holdfast.core.forwarding import HELD_MAX
@@ -97,6 +98,8 @@ class CustodySender:
         self.active = False
         self.blocked: dict[UUID, Blocked] = {}
         self.large: LargeSend | None = None
+        self.given: Given | None = None
+        """The link's aliases, where the neighbour takes such."""
         queue.shared.attach(self)
 
     # ------------------------------------------------------------------------------------------------ route
@@ -152,6 +155,7 @@ class CustodySender:
         self.link.context = self
         peer.egress[self] = None
         self.epoch = epoch
+        self.given = Given(peer.aliases_given) if peer.takes_aliases else None
         peer.touch()
 
     def attached(self) -> None:
@@ -182,6 +186,9 @@ class CustodySender:
         if self.large is not None:
             self.large.close()
             self.large = None
+        if self.given is not None:
+            self.given.forget()
+            self.given = None
         self.open = False
         self.waits_since = None
         self.link = None
@@ -239,14 +246,25 @@ class CustodySender:
         ours = core.store_uuid.bytes
         origin = entry.origin_of(value)
         number = self.number = self.number + 1
+        large = said is value and value[1] & entry.BLOB
+        trace = written = carried.passed_by(said) + ours
+        given, aliases, told = self.given, b"", None
+        path = given.known.get(trace) if given is not None else None
+        if path is None and given is not None and not large:  # a large one may be given up, and what it tells with it
+            told = given.tell(trace)
+            if told is not None:
+                path, aliases = told
+        if path is not None:
+            written = path
         message_format, parts = carried.parts_of(
             said,
             number,
-            ours=ours,
+            trace=written,
             receipt=core.forwarding.receipt_for(origin, self.destination),
             steady_ms=core.clock.steady_ms,
+            short=path is not None,
+            aliases=aliases,
         )
-        large = said is value and value[1] & entry.BLOB
         if (large or len(value) > self.sure_bytes) and too_large(link, parts, said):
             self.number -= 1
             dead_letter(core, value, f"larger than {self.neighbour.name!r} takes", str(self.destination))
@@ -261,6 +279,8 @@ class CustodySender:
             )  # fmt: skip
         else:
             link.send(parts, context=number, message_format=message_format)
+            if told is not None and given is not None:
+                given.told(trace, *told)
         if self.waits_since is None:
             self.waits_since = core.now
         self.in_doubt[number] = sequence
@@ -391,6 +411,7 @@ class CustodyReceiver(Intake):
         self.epoch = epoch
         self.epoch_bytes = epoch.bytes
         self.taken = 0
+        self.aliases = Taken(peer.aliases_taken)
         self.failed = False
         self.fenced = False
 
@@ -435,6 +456,7 @@ class CustodyReceiver(Intake):
         if not self.fenced:
             self.core.neighbours[self.neighbour].messages_in += self.taken
         self.fenced = True
+        self.aliases.forget()
         super().gone()
 
     def fail(self) -> None:
@@ -481,7 +503,7 @@ class CustodyReceiver(Intake):
     def take(self, delivery: Delivery, *, large: bool) -> bool:
         """As of all links: True where the number is decided, or cannot be."""
         try:
-            arrival = carried.read(delivery.payload)
+            arrival = carried.read(delivery.payload, self.aliases)
             arrival.large = large
             number = arrival.number
             if number > self.taken + 1:

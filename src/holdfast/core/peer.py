@@ -8,6 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.amqp.connection import Connection
+from holdfast.core.aliases import Count
 
 if TYPE_CHECKING:
     from holdfast.core.requests import RequestLink
@@ -33,8 +34,9 @@ class Peer:
     it is not read from. `ahead_bytes`: of large messages from it, what no batch holds yet."""
 
     __slots__ = (
-        "address", "ahead_bytes", "amqp", "dialled", "egress", "heard_bytes", "loopback", "neighbour", "number",
-        "pauses", "reply_bytes", "sends", "stalled", "touched", "unread_bytes", "wake_at", "writable",
+        "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "dialled", "egress", "heard_bytes",
+        "loopback", "neighbour", "number", "pauses", "reply_bytes", "sends", "stalled", "takes_aliases", "touched",
+        "unread_bytes", "wake_at", "writable",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +64,8 @@ class Peer:
         self.touched = touched
         self.wake_at = NEVER
         """Where it stands among the node's deadlines (deadlines.py)."""
+        self.takes_aliases = False
+        self.aliases_given, self.aliases_taken = Count(), Count()
         self.egress: dict[Writer, None] = {}
         """The links of this connection that carry messages away, told when the socket takes more again."""
 

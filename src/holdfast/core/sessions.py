@@ -36,6 +36,8 @@ __all__ = [
 ]
 
 CAPABILITY: Final = "holdfast:custody"
+ALIASES: Final = "holdfast:aliases"
+"""Traces may come by aliases (core/aliases.py)."""
 STORE: Final = Symbol("holdfast:store")
 HOLD_TIME: Final = Symbol("holdfast:hold-time")
 DIAL: Final = Symbol("holdfast:dial")

@@ -1,0 +1,129 @@
+"""Small numbers for the stores in a trace, told once for each custody link (ARCHITECTURE, "Trace"; esb-dynamic-routing
+§4.4: the field holds node numbers alone, so that it does not take up many bytes).
+
+Rules of this file: pure. A number means one store for the life of its link, as a handle means one link: it is told
+before it is used or in the same transfer, never changed, and forgotten with the link. Both ends count the numbers of a
+connection, and who would pass a bound writes the trace in full. What is read is hostile until checked.
+"""
+
+from typing import Final
+
+from holdfast.amqp import conditions
+from holdfast.errors import RemoteProtocolError
+
+LINK_ALIASES_MAX: Final = 250
+"""Numbers of one link, from 0; each takes a byte in a trace."""
+
+CONNECTION_ALIASES_MAX: Final = 4_096
+"""Numbers of all custody links of one connection, each way."""
+
+TRACES_MAX: Final = 256
+"""Traces remembered for each link; at the bound all are, and made anew."""
+
+TOLD_BYTES: Final = 17
+"""One number as it is told: the number, then the store's UUID."""
+
+
+class Count:
+    """How many numbers the links of a connection hold, one way."""
+
+    __slots__ = ("held",)
+
+    def __init__(self) -> None:
+        self.held = 0
+
+
+class Given:
+    """The sending end of one link: numbers that it gave."""
+
+    __slots__ = ("_count", "_numbers", "known")
+
+    def __init__(self, count: Count) -> None:
+        self._count = count
+        self._numbers: dict[bytes, int] = {}
+        self.known: dict[bytes, bytes] = {}
+        """Traces by numbers that were told, one byte a store: what is looked up for each message."""
+
+    def tell(self, trace: bytes) -> tuple[bytes, bytes] | None:
+        """(the trace by numbers, what is to be told with it); None where the bounds allow no number. `told` then."""
+        numbers = self._numbers
+        new = [store for store in stores_of(trace) if store not in numbers]
+        new = list(dict.fromkeys(new))
+        if len(numbers) + len(new) > LINK_ALIASES_MAX or self._count.held + len(new) > CONNECTION_ALIASES_MAX:
+            return None
+        given = {store: number for number, store in enumerate(new, len(numbers))}
+        path = bytes([given[store] if store in given else numbers[store] for store in stores_of(trace)])
+        return path, b"".join(bytes((number,)) + store for store, number in given.items())
+
+    def told(self, trace: bytes, path: bytes, aliases: bytes) -> None:
+        """The transfer with what `tell` made of the trace is written."""
+        for at in range(0, len(aliases), TOLD_BYTES):
+            self._numbers[aliases[at + 1 : at + TOLD_BYTES]] = aliases[at]
+            self._count.held += 1
+        if len(self.known) >= TRACES_MAX:
+            self.known.clear()
+        self.known[trace] = path
+
+    def forget(self) -> None:
+        """The link is gone."""
+        self._count.held -= len(self._numbers)
+        self._numbers.clear()
+        self.known.clear()
+
+
+class Taken:
+    """The receiving end of one link: numbers that were told."""
+
+    __slots__ = ("_count", "_stores", "known")
+
+    def __init__(self, count: Count) -> None:
+        self._count = count
+        self._stores: dict[int, bytes] = {}
+        self.known: dict[bytes, bytes] = {}
+        """By path, what `trace` made of it."""
+
+    def hear(self, aliases: bytes) -> None:
+        """Numbers that a transfer tells; the same may be told again, as when a transfer is read twice."""
+        if len(aliases) % TOLD_BYTES:
+            raise _wrong(f"aliases of {len(aliases)} bytes, accepted are {TOLD_BYTES} for each")
+        for at in range(0, len(aliases), TOLD_BYTES):
+            number, store = aliases[at], aliases[at + 1 : at + TOLD_BYTES]
+            known = self._stores.get(number)
+            if known == store:
+                continue
+            if known is not None:
+                raise _wrong(f"alias {number} told anew, it stands for another store on this link")
+            if number >= LINK_ALIASES_MAX:
+                raise _wrong(f"alias {number}, accepted is at most {LINK_ALIASES_MAX - 1}")
+            if self._count.held >= CONNECTION_ALIASES_MAX:
+                raise _wrong(f"more aliases than the {CONNECTION_ALIASES_MAX} that one connection may hold")
+            self._stores[number] = store
+            self._count.held += 1
+
+    def trace(self, path: bytes) -> bytes:
+        """The stores that a path names, 16 bytes each."""
+        trace = self.known.get(path)
+        if trace is None:
+            stores = self._stores
+            for number in path:
+                if number not in stores:
+                    raise _wrong(f"alias {number}, which was never told on this link")
+            trace = b"".join([stores[number] for number in path])
+            if len(self.known) >= TRACES_MAX:
+                self.known.clear()
+            self.known[path] = trace
+        return trace
+
+    def forget(self) -> None:
+        """The link is gone."""
+        self._count.held -= len(self._stores)
+        self._stores.clear()
+        self.known.clear()
+
+
+def stores_of(trace: bytes) -> list[bytes]:
+    return [trace[at : at + 16] for at in range(0, len(trace), 16)]
+
+
+def _wrong(found: str) -> RemoteProtocolError:
+    return RemoteProtocolError(conditions.INVALID_FIELD, f"a transfer in custody: found {found}")
