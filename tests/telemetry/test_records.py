@@ -59,6 +59,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "gaps": 0,
     },
     "loss": {"origin": UUID_TEXT, "first": 3, "last": 9, "reason": "skipped by hand"},
+    "paths": {"paths_shortest": 7, "paths_other": 2, "paths_unknown": 1, "loops": 0},
 }
 
 

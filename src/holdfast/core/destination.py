@@ -13,6 +13,7 @@ from holdfast.broker.queue import Queue
 from holdfast.core import carried
 from holdfast.core.catalog import WAITING
 from holdfast.core.endings import dead_letter
+from holdfast.core.verification import Verification
 
 if TYPE_CHECKING:
     from holdfast.core.carried import Arrival
@@ -39,6 +40,7 @@ class Destination:
         self.blocked: dict[Origin, None] = {}
         """Origins whose next message finds its queue full."""
         self.next_tick: float | None = None
+        self.paths = Verification(core)
         self.closing: dict[UUID, float] = {}
         """Old stores of names that came back with a new one, and when their gaps close."""
         self._load_waiting()  # before the gaps are asked for: what waits shows them
@@ -106,6 +108,7 @@ class Destination:
             return False if core.room_is_known else None
         if verdict is Verdict.WAIT:
             core.turn.keep_origin(origin)
+            self.paths.arrived(arrival.trace)
             held = self.catalog.own(WAITING)
             self._wait(origin, number, held.append(value, size), arrival.to)
             self._changed(origin)
@@ -115,6 +118,7 @@ class Destination:
         if queue is not None and keeps and not queue.fits(size) and queue.config.when_full == "block":
             return None
         core.turn.keep_origin(origin)
+        self.paths.arrived(arrival.trace)
         goes_on = order == "bounded" and verdict is Verdict.DELIVER and origin.missing_below(number)
         self._deliver(origin, number, queue, value, size, arrival.to)
         if goes_on:

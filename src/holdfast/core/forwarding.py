@@ -174,6 +174,8 @@ class Forwarding:
             dead_letter(core, value, reason, destination)
             value, size = self._end_of(arrival)
         sequence = queue.append(value, size)
+        if passed >= 0:
+            core.destination.paths.came_back(receiver.neighbour)
         if came_back:
             self._hold(destination, sequence, receiver.neighbour)
         if core.config.telemetry_messages:

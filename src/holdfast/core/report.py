@@ -98,6 +98,8 @@ class Meter:
         self._next = start
         self._left = QUEUES_MAX
         _measure_senders(self.core)
+        if self.core.routing is not None:
+            self.core.record("paths", self.core.destination.paths.status())
 
     def _some(self) -> None:
         told = 0
@@ -227,6 +229,7 @@ def status(core: "NodeCore") -> dict[str, Any]:
         "sessions": [session_map(core, neighbour) for neighbour in core.neighbours.values()],
         "routes": _routes(core),
         **({} if core.routing is None else {"routing": core.routing.status()}),
+        "paths": core.destination.paths.status(),
         "unroutable": {
             "refused": Ulong(core.forwarding.refused),
             "dead_lettered": Ulong(core.forwarding.dead_lettered),

@@ -27,6 +27,7 @@ __all__ = [
     "Loss",
     "Message",
     "Node",
+    "Paths",
     "Queue",
     "Session",
     "Telemetry",
@@ -125,7 +126,17 @@ class Loss:
     reason: str = _declare("text")
 
 
-Body = Node | Queue | Session | Message | Custody | Loss
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """Kind `paths`: by which paths messages came to this node, once an interval. Written where it has a topology."""
+
+    paths_shortest: int = _declare("messages")
+    paths_other: int = _declare("messages")
+    paths_unknown: int = _declare("messages")
+    loops: int = _declare("messages")
+
+
+Body = Node | Queue | Session | Message | Custody | Loss | Paths
 
 KINDS: Final[Mapping[str, type[Body]]] = {
     "node": Node,
@@ -134,6 +145,7 @@ KINDS: Final[Mapping[str, type[Body]]] = {
     "message": Message,
     "custody": Custody,
     "loss": Loss,
+    "paths": Paths,
 }
 
 
