@@ -81,6 +81,36 @@ def test_time_to_live_and_tombstones_pass_through() -> None:
     assert ttl[0] is None and ttl[2] is None and 0 < ttl[1] < 51_000
 
 
+@pytest.mark.parametrize("hours", [-1, 1])
+@pytest.mark.parametrize("wrong", ["a", "b", "d"])
+def test_a_clock_an_hour_wrong_expires_nothing_early_or_late(wrong: str, hours: int) -> None:
+    """Time to live is time spent; no node's clock is compared with another's."""
+    rig = Rig()
+    a, b, d = nodes = rig.line("a", "b", "d", d=STRICT, start=False)
+    rig.nodes[wrong].clock_error_ms = hours * 3_600_000
+    for node in nodes:
+        node.start()
+    rig.run(3)
+    d.crash()
+    for number, ttl in enumerate((None, 20_000, 8_000, 3_000_000), 1):
+        send(rig, a, str(number), header=Header(ttl=ttl))
+    rig.run(5)
+    b.crash()
+    b.start()
+    rig.run(5)
+    d.start()
+    rig.run(5)
+    assert d.bodies("work") == ["1", "2", "4"] and is_empty(*nodes)
+    rig.run(2)
+    client = rig.client(d)
+    client.receiver("work")
+    rig.settle()
+    left = [message.header.ttl if message.header is not None else None for message in client.messages()]
+    assert left[0] is None and 0 < left[1] < 8_000 and 2_900_000 < left[2] < 2_990_000
+    rig.run(5)
+    assert client.bodies() == ["1", "2", "4"]
+
+
 @pytest.mark.parametrize("order", ["strict", "bounded"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_line_that_breaks_at_random(seed: int, order: str) -> None:

@@ -68,13 +68,19 @@ class Node:
         self.stopped = False
         self.due = False
         self.lives = 0
+        self.clock_error_ms = 0
+        """How much later its wall clock is than the world's."""
+
+    @property
+    def wall_ms(self) -> int:
+        return self.rig.wall_ms + self.clock_error_ms
 
     def start(self) -> None:
         assert self.core is None
         self.lives += 1
         self.stopped = False
         self.core = NodeCore(
-            self.config, self.store, rng=Random(self.rig.random.random()), wall_ms=self.rig.wall_ms, now=self.rig.now
+            self.config, self.store, rng=Random(self.rig.random.random()), wall_ms=self.wall_ms, now=self.rig.now
         )
         self.due = True
 
@@ -125,7 +131,7 @@ class Node:
 
     def end_turn(self) -> None:
         self.due = False
-        self.handle(events.TurnEnded(wall_ms=self.rig.wall_ms))
+        self.handle(events.TurnEnded(wall_ms=self.wall_ms))
 
     def finish_commit(self) -> None:
         """The disk answers the commit under way."""

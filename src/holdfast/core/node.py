@@ -19,6 +19,7 @@ from holdfast.core import attach, events, sessions
 from holdfast.core.blobs import Blobs
 from holdfast.core.catalog import STEADY_KEY, Catalog, Tables
 from holdfast.core.chores import Chores
+from holdfast.core.clocks import Clocks
 from holdfast.core.config import NodeConfig
 from holdfast.core.deadlines import Deadlines, Timed
 from holdfast.core.destination import Destination
@@ -115,9 +116,10 @@ class NodeCore:
         self.forwarding = Forwarding(self)
         self.routing: Routes | None = None
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
+        self.clocks = Clocks(self)
         self.routing = None if config.topology is None else Routes(self, config.topology)
         self.timed: list[Timed] = [*self.neighbours.values(), self.destination, self.forwarding, self.resume]
-        self.timed += [self.guard] if self.routing is None else [self.guard, self.routing]
+        self.timed += [self.guard, self.clocks, *([] if self.routing is None else [self.routing])]
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
         self.record("node", {"event": "started", "store": str(self.store_uuid), "resident_bytes": None})

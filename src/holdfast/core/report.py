@@ -189,6 +189,7 @@ def session_map(core: "NodeCore", neighbour: "Neighbour") -> dict[str, Any]:
         "attempts": neighbour.attempts,
         "established": neighbour.established_count,
         "lost": neighbour.flaps,
+        "clock_offset_s": core.clocks.offset_s(neighbour.name),
         "damped": neighbour.damped,
         "probes": {
             "sent": Ulong(liveness.sent),

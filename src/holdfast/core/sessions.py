@@ -382,6 +382,7 @@ class Neighbour:
         if self.state is State.OPEN_CONFIRM and self.heard_hello and self._control_is_up:
             self._move(Happened.CONTROL_UP)
             self.core.forwarding.established(self)
+            self.core.clocks.established()
             self._offer()
 
     def sender_to(self, destination: str) -> None:
@@ -458,6 +459,8 @@ class Neighbour:
             self._hear_marks(fields.get("marks"))
             if kind == "hello":
                 self._hear_hello(fields)
+        elif self.core.clocks.hear(self, fields):
+            pass
         elif kind != "table" and isinstance(kind, str) and self.core.routing is not None:
             self.core.routing.hear(self, fields)
 

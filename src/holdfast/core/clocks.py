@@ -1,0 +1,121 @@
+"""How far neighbours' wall clocks are from ours, estimated on the session for reports alone (RFC 5905 §8; status,
+`clock_offset_s`).
+
+Rules of this file: nothing is decided by it: time to live counts time spent. Asked seldom, by control messages of its
+own, so that probes stay what they are; an older neighbour passes them over.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
+
+from holdfast.amqp.types import Ulong
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+    from holdfast.core.sessions import Neighbour
+
+SAMPLES: Final = 8
+"""Of so many the one with the shortest round trip counts (RFC 5905 §10)."""
+
+EVERY_S: Final = (5.0, 30.0)
+"""Between two questions: until there are SAMPLES, and then."""
+
+ANSWER_S: Final = 10.0
+"""A later answer tells more of queues than of clocks, and is passed over."""
+
+TIME_MS_MAX: Final = 2**53
+
+ASK: Final = "clock"
+ANSWER: Final = "time"
+
+
+@dataclass(slots=True)
+class Offset:
+    """What is known of one neighbour's clock."""
+
+    due: float = 0.0
+    number: int = 0
+    asked: tuple[int, float] | None = None
+    """The wall time in ms and `now` of the question that waits for its answer."""
+    samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+    """(round trip, offset) in seconds."""
+
+    @property
+    def offset_s(self) -> float | None:
+        """Theirs less ours, in seconds; None before the first answer."""
+        return min(self.samples)[1] if self.samples else None
+
+
+class Clocks:
+    """Of all neighbours."""
+
+    def __init__(self, core: "NodeCore") -> None:
+        self.core = core
+        self.offsets: dict[str, Offset] = {}
+        self.due_at: float | None = core.now
+        """When somebody is to be asked; asked for every turn, so it is worked out when something was asked."""
+
+    def established(self) -> None:
+        """A session came up: that neighbour may be asked."""
+        self.due_at = self.core.now
+
+    def offset_s(self, neighbour: str) -> float | None:
+        """How much later that neighbour's wall clock is than ours, in seconds; None where it is not known."""
+        known = self.offsets.get(neighbour)
+        found = known.offset_s if known is not None else None
+        return None if found is None else round(found, 3)
+
+    def tick(self, now: float) -> None:
+        if self.due_at is None or now < self.due_at:
+            return
+        self.due_at = None
+        for neighbour in self.core.neighbours.values():
+            if not neighbour.established:
+                continue
+            known = self.offsets.setdefault(neighbour.name, Offset())
+            if now >= known.due:
+                known.due = now + EVERY_S[len(known.samples) == SAMPLES]
+                known.number += 1
+                sent_ms = self.core.clock.wall_ms
+                known.asked = sent_ms, now
+                neighbour.send({"kind": ASK, "number": Ulong(known.number), "sent": Ulong(sent_ms)})
+            if self.due_at is None or known.due < self.due_at:
+                self.due_at = known.due
+
+    def next_deadline(self) -> float | None:
+        return self.due_at
+
+    def hear(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> bool:
+        """A control message of these kinds; False for another."""
+        kind = fields.get("kind")
+        if kind == ASK:
+            number, sent_ms = fields.get("number"), fields.get("sent")
+            if _is_time(number) and _is_time(sent_ms):
+                ours = Ulong(self.core.clock.wall_ms)
+                neighbour.send({"kind": ANSWER, "number": number, "sent": sent_ms, "heard": ours, "answered": ours})
+        elif kind == ANSWER:
+            self._answered(neighbour.name, fields)
+        return kind in (ASK, ANSWER)
+
+    def _answered(self, name: str, fields: dict[Any, Any]) -> None:
+        known = self.offsets.get(name)
+        heard, answered = fields.get("heard"), fields.get("answered")
+        number, sent = fields.get("number"), fields.get("sent")
+        if known is None or known.asked is None or not (_is_time(number) and _is_time(sent)):
+            return
+        if not (_is_time(heard) and _is_time(answered)) or (number, sent) != (known.number, known.asked[0]):
+            return
+        sent_ms, asked_at = known.asked
+        known.asked = None
+        passed_s = self.core.now - asked_at  # not by the wall clock, which may have jumped meanwhile
+        if passed_s > ANSWER_S:
+            return
+        came_ms = sent_ms + passed_s * 1000
+        round_trip_ms = max(0.0, came_ms - sent_ms - (answered - heard))
+        offset_ms = ((heard - sent_ms) + (answered - came_ms)) / 2
+        known.samples.append((round_trip_ms / 1000, offset_ms / 1000))
+
+
+def _is_time(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < TIME_MS_MAX

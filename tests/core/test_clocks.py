@@ -1,0 +1,119 @@
+"""The offset between neighbours' clocks, for reports alone (RFC 5905)."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.types import Ulong
+from holdfast.core import clocks
+from holdfast.core.clocks import ANSWER_S, EVERY_S, SAMPLES
+from support.rig import Node, Rig
+
+
+def pair(error_ms: int) -> tuple[Rig, Node, Node]:
+    rig = Rig()
+    jfk, hub = rig.pair(start=False)
+    hub.clock_error_ms = error_ms
+    jfk.start()
+    hub.start()
+    return rig, jfk, hub
+
+
+def offset_s(node: Node) -> Any:
+    return node.rig.client(node).manage("STATUS", "node")[1]["sessions"][0]["clock_offset_s"]
+
+
+@pytest.mark.parametrize("error_ms", [0, 250, -250, 3_600_000, -3_600_000])
+def test_both_sides_find_the_offset(error_ms: int) -> None:
+    rig, jfk, hub = pair(error_ms)
+    jfk.end_turn()
+    assert jfk.core.clocks.offset_s("hub") is None
+    rig.run(3)
+    assert offset_s(jfk) == pytest.approx(error_ms / 1000, abs=0.002)
+    assert offset_s(hub) == pytest.approx(-error_ms / 1000, abs=0.002)
+
+
+class Asker:
+    """A neighbour that answers as it is told to."""
+
+    name = "hub"
+    established = True
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+
+    def send(self, fields: dict[str, Any]) -> bool:
+        self.told.append(fields)
+        return True
+
+
+class Core:
+    """As much of a node as clocks look at."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.clock = self
+        self.asker = Asker()
+        self.neighbours = {"hub": self.asker}
+
+    @property
+    def wall_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+def exchange(core: Core, known: clocks.Clocks, there_s: float, back_s: float, ahead_s: float) -> None:
+    known.tick(core.now)
+    asked = core.asker.told[-1]
+    core.now += there_s
+    theirs = Ulong(core.wall_ms + int(ahead_s * 1000))
+    core.now += back_s
+    known.hear(core.asker, {"kind": "time", **{key: asked[key] for key in ("number", "sent")}, "heard": theirs,
+                            "answered": theirs})  # fmt: skip
+    core.now += EVERY_S[1]
+
+
+def test_the_shortest_round_trip_of_the_last_eight_counts() -> None:
+    core: Any = Core()
+    known = clocks.Clocks(core)
+    exchange(core, known, 0.5, 0.1, ahead_s=7.0)  # lopsided: wrong by 0.2 s
+    assert known.offset_s("hub") == pytest.approx(7.2, abs=0.002)
+    exchange(core, known, 0.01, 0.01, ahead_s=7.0)
+    for _ in range(SAMPLES - 1):
+        exchange(core, known, 0.9, 0.1, ahead_s=7.0)
+        assert known.offset_s("hub") == pytest.approx(7.0, abs=0.002)
+    exchange(core, known, 0.9, 0.1, ahead_s=7.0)  # the short one is the ninth last now
+    assert known.offset_s("hub") == pytest.approx(7.4, abs=0.002)
+    assert len(known.offsets["hub"].samples) == SAMPLES
+
+
+def test_an_answer_that_comes_late_says_nothing() -> None:
+    core: Any = Core()
+    known = clocks.Clocks(core)
+    exchange(core, known, ANSWER_S, 0.0, ahead_s=1.0)
+    assert known.offset_s("hub") is not None
+    known.offsets.clear()
+    exchange(core, known, ANSWER_S, 0.01, ahead_s=1.0)
+    assert known.offset_s("hub") is None
+
+
+def test_it_asks_seldom() -> None:
+    rig, jfk, _ = pair(0)
+    rig.run(SAMPLES * EVERY_S[0] + 2)
+    before = jfk.core.clocks.offsets["hub"].number
+    assert SAMPLES <= before <= SAMPLES + 2
+    rig.run(10 * EVERY_S[1])
+    assert 9 <= jfk.core.clocks.offsets["hub"].number - before <= 11
+
+
+@pytest.mark.parametrize("key", ["number", "sent", "heard", "answered"])
+@pytest.mark.parametrize("value", [None, -1, 2**53, 2**70, "x", True, [], {}])
+def test_what_is_no_time_is_passed_over(key: str, value: Any) -> None:
+    core: Any = Core()
+    known = clocks.Clocks(core)
+    known.tick(core.now)
+    asked = core.asker.told.pop()
+    good = {"number": asked["number"], "sent": asked["sent"], "heard": Ulong(1), "answered": Ulong(1)}
+    known.hear(core.asker, {"kind": "time", **good, key: value})
+    assert known.offset_s("hub") is None
+    known.hear(core.asker, {"kind": "clock", **good, key: value})
+    assert len(core.asker.told) == (key in ("heard", "answered"))
