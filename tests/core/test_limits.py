@@ -45,6 +45,8 @@ ELSEWHERE = {
     "unstored_bytes_max": "test_pressure.py",
     "unfinished_bytes_max": "test_pressure.py",
     "parked_bytes_max": "test_pressure.py",
+    "passed_max": "test_where.py",
+    "where_entries_max": "test_where.py",
     "requests_max": "test_limits_of_management.py",
     "request_bytes_max": "test_limits_of_management.py",
 }

@@ -351,8 +351,8 @@ def test_unknown_kinds_are_passed_over_and_others_may_be_added() -> None:
     a, b = network(rig, "a-b", supers=("a",))
     rig.run(3)
     heard = []
-    core_routes(a).kinds["where"] = lambda neighbour, fields: heard.append((neighbour.name, fields["x"]))
-    for kind in ("where", "something else"):
+    core_routes(a).kinds["weather"] = lambda neighbour, fields: heard.append((neighbour.name, fields["x"]))
+    for kind in ("weather", "something else"):
         assert b.core.neighbours["a"].send({"kind": kind, "x": 5})
     rig.run(1.5)
     assert heard == [("b", 5)]

@@ -247,6 +247,12 @@ def size_of(value: bytes) -> int:
     return size
 
 
+def bare_at(value: bytes) -> int:
+    """Where the bare message of an entry begins."""
+    at = FIXED_BYTES + int.from_bytes(value[24:28], "big") + (value[28] << 8) + value[29]
+    return at + _IDENTITY.size + 16 * value[3] if value[1] & CUSTODY else at
+
+
 def identity_of(value: bytes) -> Identity:
     """The identity of an entry that has one."""
     origin, number = _IDENTITY.unpack_from(value, FIXED_BYTES)

@@ -414,6 +414,10 @@ class Queue:
             self.deleted_cursors.append("")
             self.touch_counters()
 
+    def leaves(self, sequence: int) -> bool:
+        """Whether that entry is retired already, though the store has it still."""
+        return sequence in self._leaving()
+
     def _leaving(self) -> set[int]:
         """Sequences whose retirement is in the turn's batch or in the commit under way: the store has them still."""
         pending = (self.work.batch.retires, self.work.retires_in_flight, self.work.moved)

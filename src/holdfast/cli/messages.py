@@ -1,4 +1,4 @@
-"""The verbs that speak to a node: send, receive, status, queue, subscription.
+"""The verbs that speak to a node: send, receive, status, where, queue, subscription.
 
 Rules of this file: as those of the package.
 """
@@ -27,6 +27,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     _add_send(verbs)
     _add_receive(verbs)
     _add_status(verbs)
+    _add_where(verbs)
     _add_queue(verbs)
     _add_subscription(verbs)
 
@@ -169,6 +170,32 @@ def _add_status(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.set_defaults(run=_run_status)
 
 
+def _add_where(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    parser = add_verb(
+        verbs,
+        "where",
+        "says where a message is: who has it, the path so far, what it waits for",
+        "holdfast where order-17 --url amqp://127.0.0.1:5672\nholdfast where 0x00ff --type binary --json",
+    )
+    parser.add_argument("message_id", metavar="MESSAGE-ID", help="the message-id, as its sender gave it")
+    parser.add_argument(
+        "--type",
+        choices=("text", "ulong", "uuid", "binary"),
+        dest="kind",
+        help="its AMQP type (default: any that it can be written as; binary in hexadecimal digits behind 0x)",
+    )
+    parser.add_argument(
+        "--limit",
+        type=number_of(0.1, 60, "seconds", float),
+        default=5.0,
+        metavar="S",
+        help="seconds that the nodes may take (default %(default)g)",
+    )
+    add_json_option(parser)
+    add_client_options(parser, retry_s=0.0)
+    parser.set_defaults(run=_run_where)
+
+
 def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     group = add_verb(
         verbs,
@@ -262,6 +289,12 @@ def _run_status(args: argparse.Namespace) -> int:
     from holdfast.client.verbs.manage import status
 
     return status(args)
+
+
+def _run_where(args: argparse.Namespace) -> int:
+    from holdfast.client.verbs.where import where
+
+    return where(args)
 
 
 def _run_queue(args: argparse.Namespace) -> int:

@@ -70,21 +70,24 @@ def strip(payload: bytes, sections: Sections, bytes_max: int) -> Annotations:
     return Annotations(2 * len(kept), items, number if isinstance(number, int) else None)
 
 
+def notes_of(item: entry.Entry) -> dict[Any, Any]:
+    """The message annotations of an entry."""
+    if not item.annotation_count:
+        return {}
+    size = len(item.annotations) + 4
+    head = b"\xd1" + size.to_bytes(4, "big") + item.annotation_count.to_bytes(4, "big")
+    fields, _ = decode(head + item.annotations)
+    return dict(fields)
+
+
 def merge(value: bytes, added: dict[Any, Any], bytes_max: int) -> bytes:
     """An entry whose message annotations were added to (modified, §3.4.5), as far as they stay within `bytes_max`."""
     item = entry.unpack(value)
-    fields: dict[Any, Any] = {}
-    if item.annotation_count:
-        size = len(item.annotations) + 4
-        fields, _ = decode(
-            b"\xd1" + size.to_bytes(4, "big") + item.annotation_count.to_bytes(4, "big") + item.annotations
-        )
-    merged = fields | {key: part for key, part in added.items() if not _ours(key)}
+    merged = notes_of(item) | {key: part for key, part in added.items() if not _ours(key)}
     items = b"".join(encode(key) + encode(part) for key, part in merged.items())
     if len(merged) > ANNOTATIONS_MAX or len(items) > bytes_max:
         return value  # modified again and again it may not grow without end
-    fields = merged
-    return entry.repack(item._replace(annotation_count=2 * len(fields), annotations=memoryview(items)))
+    return entry.repack(item._replace(annotation_count=2 * len(merged), annotations=memoryview(items)))
 
 
 def encode_header(durable: bool, priority: int | None, ttl_ms: int | None, first: bool, count: int) -> bytes:

@@ -202,6 +202,10 @@ class Limits:
     """Links whose unsettled state is kept, attached or not; past it a link cannot be resumed."""
     resume_tags_max: int = 16_384
     """Stored delivery-tags remembered of one producer's link: more than may be in doubt with a `credit` of 4,000."""
+    passed_max: int = 8_192
+    """Messages handed on to neighbours that are remembered, for `holdfast where`; about half a KiB each."""
+    where_entries_max: int = 100_000
+    """Entries that one question after a message looks at."""
     resume_s_max: float = 300.0
     """Seconds that a link which was not closed may wait to be resumed, whatever its terminus asks for."""
 

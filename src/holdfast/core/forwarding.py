@@ -5,6 +5,7 @@ its hop number alone, copies are its destination's business; what is kept of oth
 is bounded, and to lose it costs a retry or a later receipt, never a message.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -30,6 +31,9 @@ HELD_MAX: Final = 10_000
 RETURN_S: Final = (0.5, 60.0)
 """The first and the longest wait before what was returned is sent again once a table changed. The longest is also
 how long it is held where nothing is heard to have changed: in a longer loop it may have, out of earshot."""
+
+PASSED_BYTES: Final = 512
+"""Of an entry that was handed on, what is remembered beside its trace: identity, address, a short message-id."""
 
 RESERVE_BYTES: Final = 1024 * 1024
 """What of the store's reserve transit may use beside that of arrivals for this node, each queue its share."""
@@ -61,6 +65,11 @@ class Returned:
     sent_again_at: float = 0.0
 
 
+Passed = tuple[bytes, str, str, int]
+"""What was handed on, for those who ask where it is: the entry's beginning, its destination, the neighbour, and when,
+in ms of wall time. A plain tuple: one is made for each message."""
+
+
 class Forwarding:
     """The forwarding table of a node, and its part in the custody of messages that are for others."""
 
@@ -76,6 +85,7 @@ class Forwarding:
         self.ways = 0
         """Counts the changes of `brought`, for those who remember what stands there."""
         self.returned: dict[str, Returned] = {}
+        self.passed: deque[Passed] = deque(maxlen=core.config.limits.passed_max)
         self.refused = self.dead_lettered = 0
         """Attaches and messages for nodes of which nothing is known, and what of them became dead letters."""
 

@@ -22,7 +22,7 @@ from holdfast.core import carried
 from holdfast.core.aliases import Given, Taken
 from holdfast.core.egress import too_large
 from holdfast.core.endings import dead_letter, stone_of, tombstone
-from holdfast.core.forwarding import HELD_MAX
+from holdfast.core.forwarding import HELD_MAX, PASSED_BYTES
 from holdfast.core.ingress import Intake
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend
@@ -284,6 +284,9 @@ class CustodySender:
         if self.waits_since is None:
             self.waits_since = core.now
         self.in_doubt[number] = sequence
+        if said is value:
+            head = value[: PASSED_BYTES + 16 * value[3]]
+            core.forwarding.passed.append((head, self.destination, self.neighbour.name, core.clock.wall_ms))
         if origin == ours:
             sent = core.forwarding.sent
             sent[self.destination] = max(entry.identity_of(value).number, sent.get(self.destination, 0))

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from holdfast.amqp.types import Ulong
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
+from holdfast.core.asks import CLIENT_ASKS_MAX, IDS_MAX, LIMIT_S, LIMIT_S_DEFAULT, answer_of, ids_of
 from holdfast.core.catalog import DEAD_LETTERS, WAITING
 from holdfast.core.config import QueueConfig
+from holdfast.core.message_ids import ID_BYTES_MAX
 from holdfast.core.report import QUEUES_A_PAGE, page_of_queues, queue_map, status
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
@@ -82,6 +84,21 @@ def _queue(core: "NodeCore", name: str) -> Queue:
 
 def node_status(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
     return Answer(200, "OK", status(core))
+
+
+def node_where(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Later:
+    """Where a message is, here or along its path (docs/where.md)."""
+    ids = ids_of(arguments.get("message_id"))
+    if ids is None:
+        text = f"1 to {IDS_MAX} message-ids: strings or binaries of at most {ID_BYTES_MAX} bytes, ulongs, UUIDs"
+        raise Refused(400, f"message_id: accepted are {text}")
+    limit_s = arguments.get("limit_s", LIMIT_S_DEFAULT)
+    if not isinstance(limit_s, (int, float)) or not LIMIT_S[0] <= limit_s <= LIMIT_S[1]:
+        raise Refused(400, f"limit_s: found {limit_s!r}, accepted is {LIMIT_S[0]:g} to {LIMIT_S[1]:g}")
+    later = Later()
+    if not core.asks.ask(ids, limit_s, lambda steps: later.answer(Answer(200, "OK", answer_of(ids, steps)))):
+        raise Refused(409, f"{CLIENT_ASKS_MAX} such questions are under way, the most there may be")
+    return later
 
 
 def queue_query(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
@@ -310,6 +327,7 @@ def subscription_query(core: "NodeCore", name: str, arguments: dict[str, Any]) -
 
 OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("holdfast:node", "STATUS"): node_status,
+    ("holdfast:node", "WHERE"): node_where,
     ("holdfast:queue", "QUERY"): queue_query,
     ("holdfast:queue", "READ"): queue_read,
     ("holdfast:queue", "CREATE"): queue_create,

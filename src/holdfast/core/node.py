@@ -16,6 +16,7 @@ from holdfast.broker import entry
 from holdfast.broker.port import Batch
 from holdfast.broker.queue import Clock, Queue, Work
 from holdfast.core import attach, events, sessions
+from holdfast.core.asks import Asks
 from holdfast.core.blobs import Blobs
 from holdfast.core.catalog import STEADY_KEY, Catalog, Tables
 from holdfast.core.chores import Chores
@@ -116,10 +117,10 @@ class NodeCore:
         self.forwarding = Forwarding(self)
         self.routing: Routes | None = None
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
-        self.clocks = Clocks(self)
+        self.asks, self.clocks = Asks(self), Clocks(self)
         self.routing = None if config.topology is None else Routes(self, config.topology)
         self.timed: list[Timed] = [*self.neighbours.values(), self.destination, self.forwarding, self.resume]
-        self.timed += [self.guard, self.clocks, *([] if self.routing is None else [self.routing])]
+        self.timed += [self.guard, self.asks, self.clocks, *([] if self.routing is None else [self.routing])]
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
         self.record("node", {"event": "started", "store": str(self.store_uuid), "resident_bytes": None})
@@ -324,10 +325,6 @@ class NodeCore:
         self.readers.pop(queue, None)
         self.meter.totals.pop(queue.name, None)
         self.chores.forget(queue)
-
-    def next_hop(self, destination: str) -> sessions.Neighbour | None:
-        """The neighbour that a message for `destination` goes to next, None where no way is known."""
-        return self.forwarding.next_hop(destination)
 
     def draining(self, link: ConsumerLink) -> None:
         if link.link.drain:

@@ -246,7 +246,7 @@ def _routes(core: "NodeCore") -> list[dict[str, Any]]:
     waiting = dict(core.catalog.transmissions())
     rows = []
     for name in dict.fromkeys([*paths, *waiting]):
-        hop, queue, path = core.next_hop(name), waiting.get(name), paths.get(name)
+        hop, queue, path = core.forwarding.next_hop(name), waiting.get(name), paths.get(name)
         row: dict[str, Any] = {
             "destination": name,
             "next_hop": None if hop is None else hop.name,

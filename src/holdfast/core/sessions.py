@@ -459,7 +459,7 @@ class Neighbour:
             self._hear_marks(fields.get("marks"))
             if kind == "hello":
                 self._hear_hello(fields)
-        elif self.core.clocks.hear(self, fields):
+        elif self.core.asks.hear(self, fields) or self.core.clocks.hear(self, fields):
             pass
         elif kind != "table" and isinstance(kind, str) and self.core.routing is not None:
             self.core.routing.hear(self, fields)

@@ -1,0 +1,267 @@
+"""Where a message is at this node: in which queue, what it waits for, or where it went (OPERATOR, "where").
+
+Rules of this file: looks, never changes. A look is a generator that reads a bounded share each time it is asked on, and
+says how far it came: it holds no queue, and one that goes meanwhile is passed over. What left the node is known as far
+as `passed` remembers.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
+
+from holdfast.broker import entry
+from holdfast.broker.queue import Queue
+from holdfast.core import annotate
+from holdfast.core.aliases import stores_of
+from holdfast.core.catalog import DEAD_LETTERS, WAITING
+from holdfast.core.endings import REASON
+from holdfast.core.forwarding import HELD_MAX
+from holdfast.core.message_ids import HEAD_BYTES, first_field
+from holdfast.units import iso8601
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+NEWEST: Final = 5_000
+"""Entries of each queue that are looked at first: what is asked for is mostly new."""
+
+SHARE_COUNT: Final = 500
+SHARE_BYTES: Final = 1024 * 1024
+"""What one step reads of a queue."""
+
+QUEUES_A_STEP: Final = 200
+"""Empty queues that one step passes over."""
+
+GAPS_MAX: Final = 10
+"""Ranges of missing numbers that one answer lists."""
+
+Step = dict[str, Any]
+
+
+class Hint(NamedTuple):
+    """What is known of the message before it is looked for, from the node that passed it on."""
+
+    destination: str
+    identity: entry.Identity
+    to: str
+
+
+class Look:
+    """One search of this node. `run` to its end, or as far as time allows; `step` is what was found."""
+
+    def __init__(self, core: "NodeCore", wanted: tuple[bytes, ...], hint: Hint | None) -> None:
+        self.core = core
+        self.wanted = wanted
+        self.hint = hint
+        self.looked_at = 0
+        self.complete = False
+        self.step: Step | None = None
+        self.onward: Hint | None = None
+        """What the next node is told, where the message was handed on."""
+        self.neighbour: str | None = None
+        """Whom it was handed to."""
+
+    def run(self, entries_max: int) -> Iterator[None]:
+        """Looks, newest first; ends where the message is found or `entries_max` were looked at."""
+        for newest in (True, False):
+            names = self._names()
+            for at, name in enumerate(names):
+                if at % QUEUES_A_STEP == QUEUES_A_STEP - 1:
+                    yield
+                for _ in self._in_queue(name, newest):
+                    if self.step is not None:
+                        return
+                    if self.looked_at >= entries_max:
+                        return
+                    yield
+                if self.step is not None:
+                    return
+            if newest:
+                yield from self._in_passed()
+                if self.step is not None:
+                    return
+        self.complete = True
+
+    def _names(self) -> list[str]:
+        """Queues in the order in which they are looked at: what is on its way first."""
+        queues, hint = self.core.catalog.queues, self.hint
+        if hint is not None and hint.destination != self.core.config.name:
+            return [f"@{hint.destination}", DEAD_LETTERS]
+        first = [hint.to] if hint is not None else sorted(name for name in queues if name.startswith("@"))
+        names = [*first, WAITING, DEAD_LETTERS]
+        if hint is None:
+            names += [name for name, queue in queues.items() if not name.startswith(("@", "$")) and queue.messages]
+        return names
+
+    def _in_queue(self, name: str, newest: bool) -> Iterator[None]:
+        queue = self.core.catalog.queues.get(name)
+        if queue is None:
+            return
+        first = max(0, queue.next_sequence - NEWEST)
+        end = queue.next_sequence
+        if not newest:
+            first, end = 0, first
+        while first < end and self.core.catalog.queues.get(name) is queue:
+            found = queue.read(first, count_max=SHARE_COUNT, bytes_max=SHARE_BYTES)
+            for sequence, value in found:
+                if sequence >= end:
+                    return
+                self.looked_at += 1
+                if self._is(value) and not queue.leaves(sequence):
+                    self.step = state_of(self.core, queue, sequence, value)
+                    return
+            if not found:
+                return
+            first = found[-1][0] + 1
+            yield
+
+    def _in_passed(self) -> Iterator[None]:
+        """The newest first, as they are now: what leaves or comes meanwhile does not matter."""
+        passed = self.core.forwarding.passed
+        for at, (value, destination, neighbour, wall_ms) in enumerate(list(reversed(passed))):
+            if at % SHARE_COUNT == SHARE_COUNT - 1:
+                yield
+            if self._is(value):
+                self.neighbour = neighbour
+                found = entry.unpack(value)
+                assert found.identity is not None
+                self.onward = Hint(destination, found.identity, found.to)
+                self.step = {
+                    "state": "passed",
+                    "next": neighbour,
+                    "at": iso8601(wall_ms),
+                    "since": iso8601(found.enqueued_ms),
+                    **_identity(self.core, found, destination),
+                }
+                return
+
+    def _is(self, value: bytes) -> bool:
+        if value[1] & entry.TOMBSTONE:
+            return False
+        hint = self.hint
+        if hint is not None and value[1] & entry.CUSTODY and entry.identity_of(value) != hint.identity:
+            return False
+        return first_field(head_of(self.core, value)).startswith(self.wanted)
+
+
+def head_of(core: "NodeCore", value: bytes) -> bytes:
+    """The beginning of the bare message that an entry has, or refers to."""
+    at = entry.bare_at(value)
+    if not value[1] & entry.BLOB:
+        return value[at : at + HEAD_BYTES]
+    if len(value) - at != entry.REFERENCE_BYTES:
+        return b""
+    return (core.store.piece(entry.blob_of(value).blob, 0) or b"")[:HEAD_BYTES]
+
+
+def name_of(core: "NodeCore", store: UUID) -> str:
+    """The node that has, or had, that store; the UUID itself where nobody said so."""
+    if store == core.store_uuid:
+        return core.config.name
+    for name, known in core.catalog.neighbour_stores.items():
+        if known == store:
+            return name
+    routed = core.routing.name_of_store(store) if core.routing is not None else None
+    return routed if routed is not None else str(store)
+
+
+def _identity(core: "NodeCore", item: entry.Entry, destination: str) -> Step:
+    """Who a message in custody is, and the nodes that it passed before this one."""
+    assert item.identity is not None
+    return {
+        "origin": name_of(core, item.identity.origin),
+        "number": item.identity.number,
+        "destination": destination,
+        "path": [name_of(core, entry.uuid_of(store)) for store in stores_of(item.trace)],
+    }
+
+
+# ------------------------------------------------------------------------------------------------ states
+
+
+def state_of(core: "NodeCore", queue: Queue, sequence: int, value: bytes) -> Step:
+    """What is said of a message that lies here."""
+    item = entry.unpack(value)
+    step: Step = {"queue": queue.name, "sequence": sequence, "since": iso8601(item.enqueued_ms), "custody": True}
+    onward = queue.name.startswith("@")
+    if item.identity is not None:
+        step |= _identity(core, item, queue.name[1:] if onward else core.config.name)
+    if queue.name == DEAD_LETTERS:
+        notes = annotate.notes_of(item)
+        return step | {"state": "dead letter", "reason": str(notes.get(REASON, "")), "waits_for": "an operator"}
+    if queue.expired(value):
+        return step | {"state": "expired", "waits_for": "its end, which is told in its place"}
+    if queue.name == WAITING:
+        return step | {"state": "held back", "waits_for": _gap(core, item)}
+    if onward:
+        return step | {"state": "in transmission", "waits_for": _wait(core, queue.name[1:], queue, sequence)}
+    return step | _in_local(queue, sequence)
+
+
+def _in_local(queue: Queue, sequence: int) -> Step:
+    """A message in a queue of this node's own: its destination, or all that there is to its way."""
+    shared = queue.shared
+    left = [
+        name for name, cursor in queue.named.items() if cursor.floor <= sequence and sequence not in cursor.finished
+    ]
+    told: Step = {"subscriptions": sorted(left)} if left else {}
+    if sequence in shared.shown:
+        return told | {"state": "with a consumer", "waits_for": "its outcome"}
+    taken = queue.taken_by
+    if taken is not None:
+        return told | {"state": "queued", "waits_for": f"subscription {taken!r}"}
+    done = sequence in shared.finished or (sequence < shared.position and sequence not in shared.returned)
+    if done and left:
+        return told | {"state": "consumed", "waits_for": f"subscriptions {', '.join(sorted(left))}"}
+    if done:
+        return told | {"state": "consumed", "waits_for": "nothing"}
+    return told | {"state": "queued", "waits_for": "a consumer's credit" if shared.takers else "a consumer"}
+
+
+def _gap(core: "NodeCore", item: entry.Entry) -> str:
+    """Which earlier numbers keep it waiting."""
+    assert item.identity is not None
+    origin = core.catalog.origins.get(item.identity.origin)
+    gaps = [(first, last) for first, last in origin.gaps() if first < item.identity.number] if origin else []
+    if not gaps:
+        return "its turn"
+    told = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in gaps[:GAPS_MAX])
+    more = " and more" if len(gaps) > GAPS_MAX else ""
+    return f"missing numbers of {name_of(core, item.identity.origin)}: {told}{more}"
+
+
+def _wait(core: "NodeCore", destination: str, queue: Queue, sequence: int) -> str:
+    """What keeps a message in transmission from going."""
+    forwarding = core.forwarding
+    hop = forwarding.next_hop(destination)
+    if hop is None:
+        return f"a route to {destination!r}"
+    if forwarding.holds(destination, sequence):
+        return "a change of a table: it came back"
+    if not hop.established:
+        return f"the session with {hop.name!r}, which is {hop.state.value}"
+    sender = hop.senders.get(destination)
+    if sender is None or sender.link is None or not sender.open:
+        return f"a link to {hop.name!r} for {destination!r}"
+    if sequence in sender.in_doubt.values():
+        return f"the answer of {hop.name!r}"
+    if any(sequence in blocked.aside for blocked in sender.blocked.values()):
+        return "an earlier number of its origin, for which its destination has no place yet"
+    if forwarding.held(destination) >= HELD_MAX:
+        return "a change of a table: too much came back"
+    if not sender.link.credit:
+        return f"credit of {hop.name!r}"
+    if sender.wants() <= 0:
+        return f"answers of {hop.name!r} to what went before"
+    return "its turn"
+
+
+def finished_here(core: "NodeCore", hint: Hint) -> Step:
+    """What this node, its destination, knows of an identity that lies in none of its queues."""
+    origin = core.catalog.origins.get(hint.identity.origin)
+    number = hint.identity.number
+    if origin is not None and (number <= origin.mark or number in origin.finished):
+        if number in origin.ended:
+            return {"state": "ended", "reason": "it ended on its way (expired, purged, dead letter) or was given up"}
+        return {"state": "delivered", "queue": hint.to}
+    return {"state": "expected"}
