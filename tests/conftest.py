@@ -32,6 +32,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # test starts, however deep, reads this.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+STAGE_MARKS = frozenset({"interop", "spark", "crash", "fuzz", "sim"})
+
 StartNode = Callable[..., Awaitable[NodeProcess]]
 
 
@@ -51,6 +53,19 @@ def pytest_configure(config: pytest.Config) -> None:
             plant_to_stay(name)
         except ConfigError as error:
             raise pytest.UsageError(str(error)) from None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A stage collects only modules that name its mark (tools/stages.py), so one given in another way is refused."""
+    texts: dict[Path, str] = {}
+    for item in items:
+        for mark in item.iter_markers():
+            if mark.name in STAGE_MARKS:
+                text = texts.get(item.path) or texts.setdefault(item.path, item.path.read_text(encoding="utf-8"))
+                if f"mark.{mark.name}" not in text:
+                    raise pytest.UsageError(
+                        f"{item.nodeid}: found mark {mark.name} from elsewhere, accepted is in its module"
+                    )
 
 
 @pytest_asyncio.fixture

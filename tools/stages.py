@@ -4,7 +4,7 @@
 
 Without a name all stages run, in order; one that fails does not keep the later ones from running. The last
 line is `total: N passed, N failed, N skipped`, over all tests (the static checks count one each). Exit code 1
-if anything failed or a stage ran no test.
+if anything failed or a stage ran no test. SIGTERM and Ctrl-C end the stage's processes first, then this one.
 """
 
 import os
@@ -13,15 +13,21 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.prefix, "bin")
+TESTS = ROOT / "tests"
 REPORTS = ROOT / ".checks"
 
 # A hung stage is ended at this many times its budget: the budget is for a quiet machine, and none is.
 LIMIT_BY_BUDGET = 4
+
+# Told to end, pytest takes down what its tests started, some of it in sessions of its own; then the group is killed.
+END_LIMIT_S = 10.0
 
 # Workers of a stage that shares itself out: one for each core, but no more than this, because each may hold nodes and
 # a JVM. Tests are handed out one by one; a worker that is done early takes what another has left.
@@ -32,23 +38,32 @@ SHARED_OUT = ("--numprocesses=auto", f"--maxprocesses={WORKERS_MAX}", "--dist=wo
 @dataclass(frozen=True)
 class Stage:
     """`marks` selects tests; None for the static checks. `budget_s` is what it should take, in seconds, on two cores.
-    `shared_out` over several processes, or in one.
+    `named`: the mark that a test module names or has no test of this stage. `shared_out` over several processes, or
+    in one.
     """
 
     name: str
     budget_s: int
     marks: str | None
+    named: str | None = None
     shared_out: bool = True
+
+    def modules(self) -> list[str]:
+        """What pytest is to collect: to import every module costs each worker some seconds."""
+        if self.named is None:
+            return [TESTS.name]
+        naming = (path for path in sorted(TESTS.rglob("test_*.py")) if f"mark.{self.named}" in path.read_text())
+        return [str(path.relative_to(ROOT)) for path in naming]
 
 
 STAGES = (
     Stage("static", 60, None),
     Stage("unit", 180, "not interop and not spark and not crash and not sim and not fuzz and not slow"),
-    Stage("fuzz", 60, "fuzz and not slow", shared_out=False),
-    Stage("interop", 120, "interop and not slow"),
-    Stage("spark", 180, "spark and not interop and not crash and not slow"),
-    Stage("crash", 120, "crash and not interop and not slow"),
-    Stage("sim", 180, "sim and not interop and not spark and not crash and not slow"),
+    Stage("fuzz", 60, "fuzz and not slow", "fuzz", shared_out=False),
+    Stage("interop", 120, "interop and not slow", "interop"),
+    Stage("spark", 180, "spark and not interop and not crash and not slow", "spark"),
+    Stage("crash", 120, "crash and not interop and not slow", "crash"),
+    Stage("sim", 180, "sim and not interop and not spark and not crash and not slow", "sim"),
 )
 
 STATIC = (
@@ -71,14 +86,43 @@ class Tally:
         self.skipped += other.skipped
 
 
+class Ended(BaseException):
+    """This process was told to end, by the signal of this number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def end(number: int, _frame: FrameType | None) -> None:
+    raise Ended(number)
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """What the checks run in. Compiled modules are kept, even where `given` forbids it: the tests start some hundred
+    processes, and each would compile Holdfast anew, which takes longer than all else it does.
+    """
+    return {name: value for name, value in given.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def run(command: list[str], limit_s: float) -> int:
     """The exit code of `command`; one that outlives `limit_s` is killed with all it started, and is 124."""
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment(os.environ), stdin=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         return process.wait(limit_s)
     except subprocess.TimeoutExpired:
         print(f"stopped after {limit_s:.0f} s: {' '.join(command)}", flush=True)
         return 124
+    except Ended:
+        # Being a session of its own it heard nothing; a second signal ends the patience.
+        try:
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(END_LIMIT_S)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            pass
+        raise
     finally:
         # What a finished command left behind goes too, the group being its own.
         try:
@@ -103,7 +147,8 @@ def tests(stage: Stage, limit_s: float) -> Tally:
     """The stage's tests. An exit code that the report does not explain (no test, a kill) is one failure."""
     report = REPORTS / f"{stage.name}.xml"
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "tests", "-q", "-m", str(stage.marks), f"--junit-xml={report}"]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", str(stage.marks), f"--junit-xml={report}"]
+    command += stage.modules()
     command += SHARED_OUT if stage.shared_out else ()
     code = run(command, limit_s)
     tally = Tally()
@@ -142,4 +187,11 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as a shell's background has it
+            signal.signal(number, end)
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Ended as ended:
+        print(f"ended by {signal.Signals(ended.number).name}", flush=True)
+        sys.exit(128 + ended.number)

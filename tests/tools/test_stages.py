@@ -1,0 +1,85 @@
+"""The stages' runner: what a stage collects, what it hands down, and that nothing outlives a signal to it."""
+
+import asyncio
+import importlib.util
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.harness.processes import Children
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNNER = ROOT / "tools" / "stages.py"
+LIMIT_S = 60.0
+
+_spec = importlib.util.spec_from_file_location("stages", RUNNER)
+assert _spec is not None and _spec.loader is not None
+stages = importlib.util.module_from_spec(_spec)
+sys.modules["stages"] = stages  # its dataclasses look there
+_spec.loader.exec_module(stages)
+
+# A test that starts a process in a session of its own, says so, and ends it whatever happens.
+LONG_TEST = """\
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+def test_long():
+    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
+    try:
+        part = Path(__file__).with_name("part")
+        part.write_text(f"{os.getpid()} {started.pid}")
+        part.rename(Path(__file__).with_name("pids"))
+        started.wait()
+    finally:
+        started.kill()
+        started.wait()
+"""
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_the_stage_and_what_its_tests_started(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tests").mkdir()
+    shutil.copy(RUNNER, tmp_path / "tools")
+    (tmp_path / "tests" / "conftest.py").write_text(
+        "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # as in ours
+    )
+    (tmp_path / "tests" / "test_long.py").write_text(LONG_TEST)
+    pids = tmp_path / "tests" / "pids"
+    async with Children(tmp_path / "logs") as children, asyncio.timeout(LIMIT_S):
+        runner = await children.start("stages", [sys.executable, tmp_path / "tools" / "stages.py", "unit"])
+        while not pids.exists():  # files announce nothing
+            assert runner.running, "\n".join(runner.lines) + runner.stderr_text()
+            await asyncio.sleep(0.05)
+        runner.signal(number)
+        assert await runner.wait() == 128 + number
+    assert f"ended by {number.name}" in "\n".join(runner.lines)
+    assert [pid for pid in map(int, pids.read_text().split()) if runs(pid)] == []
+
+
+def test_modules_are_collected_where_a_stage_s_mark_is_named() -> None:
+    known = {stage.name: stage for stage in stages.STAGES}
+    assert known["unit"].modules() == ["tests"]
+    for name in ("fuzz", "interop", "spark", "crash", "sim"):
+        modules = known[name].modules()
+        assert len(modules) == len(set(modules)) > 0
+        assert known[name].named == str(known[name].marks).split()[0] == name
+    assert "tests/crash/test_cuts.py" in known["crash"].modules()
+    assert "tests/crash/test_cuts.py" not in known["spark"].modules()
+
+
+def test_compiled_modules_are_kept() -> None:
+    given = {"PATH": "/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+    assert stages.environment(given) == {"PATH": "/bin"}
