@@ -3,6 +3,7 @@
 import ast
 import re
 from dataclasses import Field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,16 @@ def test_guarantees_name_tests() -> None:
     assert [line for line in promises if "::test_" not in line] == []
 
 
+@cache
+def functions_of(path: Path) -> frozenset[str]:
+    """Names of all functions in a module. Kept: a module is asked about for each of its tests that is named."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+
 @pytest.mark.parametrize(("path", "name"), sorted(set(NAMED)))
 def test_it_is_there(path: str, name: str) -> None:
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    names = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
-    assert name in names
+    assert name in functions_of(ROOT / path)
 
 
 ITEMS = {
@@ -41,13 +47,7 @@ NOT_OURS_YET = {38}
 
 @pytest.fixture(scope="module")
 def test_names() -> set[str]:
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "tests").rglob("test_*.py")]
-    return {
-        node.name
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-    }
+    return {name for path in (ROOT / "tests").rglob("test_*.py") for name in functions_of(path)}
 
 
 def test_every_habit_of_clients_is_there() -> None:
