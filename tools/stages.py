@@ -30,23 +30,27 @@ LIMIT_BY_BUDGET = 4
 END_LIMIT_S = 10.0
 
 # Workers of a stage that shares itself out: one for each core, but no more than this, because each may hold nodes and
-# a JVM. Tests are handed out one by one; a worker that is done early takes what another has left.
+# a JVM.
 WORKERS_MAX = 4
-SHARED_OUT = ("--numprocesses=auto", f"--maxprocesses={WORKERS_MAX}", "--dist=worksteal")
+SHARED_OUT = ("--numprocesses=auto", f"--maxprocesses={WORKERS_MAX}")
+# A worker that is done early takes what another has left.
+ONE_BY_ONE = "worksteal"
+# Tests that share something dear, as Spark's session, are of one group (`xdist_group`) and go to one worker, first.
+BY_GROUP = "loadgroup"
 
 
 @dataclass(frozen=True)
 class Stage:
     """`marks` selects tests; None for the static checks. `budget_s` is what it should take, in seconds, on two cores.
-    `named`: the mark that a test module names or has no test of this stage. `shared_out` over several processes, or
-    in one.
+    `named`: the mark that a test module names or has no test of this stage. `shared_out` over several processes, in
+    this way, or None for one process.
     """
 
     name: str
     budget_s: int
     marks: str | None
     named: str | None = None
-    shared_out: bool = True
+    shared_out: str | None = ONE_BY_ONE
 
     def modules(self) -> list[str]:
         """What pytest is to collect: to import every module costs each worker some seconds."""
@@ -59,9 +63,9 @@ class Stage:
 STAGES = (
     Stage("static", 60, None),
     Stage("unit", 180, "not interop and not spark and not crash and not sim and not fuzz and not slow"),
-    Stage("fuzz", 60, "fuzz and not slow", "fuzz", shared_out=False),
+    Stage("fuzz", 60, "fuzz and not slow", "fuzz", shared_out=None),
     Stage("interop", 120, "interop and not slow", "interop"),
-    Stage("spark", 180, "spark and not interop and not crash and not slow", "spark"),
+    Stage("spark", 180, "spark and not interop and not crash and not slow", "spark", BY_GROUP),
     Stage("crash", 120, "crash and not interop and not slow", "crash"),
     Stage("sim", 180, "sim and not interop and not spark and not crash and not slow", "sim"),
 )
@@ -149,7 +153,8 @@ def tests(stage: Stage, limit_s: float) -> Tally:
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "-m", str(stage.marks), f"--junit-xml={report}"]
     command += stage.modules()
-    command += SHARED_OUT if stage.shared_out else ()
+    if stage.shared_out is not None:
+        command += [*SHARED_OUT, f"--dist={stage.shared_out}"]
     code = run(command, limit_s)
     tally = Tally()
     if report.is_file():

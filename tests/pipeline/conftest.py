@@ -21,6 +21,14 @@ def worker_path() -> str:
     return os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All that use the session go to one worker: a second one would start a JVM and its Python workers again."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("session"))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """`local[2,4]`, with the sources `holdfast` and `fakebus`; the tests skip where there is no Java."""
