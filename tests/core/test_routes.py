@@ -43,6 +43,22 @@ def test_a_cut_changes_the_way_everywhere() -> None:
     assert d.bodies("work") == names(1, 5) and is_empty(*nodes)
 
 
+def test_status_says_how_long_ago_a_next_hop_changed() -> None:
+    """To time convergence by, afterwards. A table computed anew in which no next hop changed does not count."""
+    rig = Rig()
+    a, b, *_ = network(rig, *RING, supers=("a",))
+    rig.run(3)
+    rig.refuse_dials = True
+    apart(rig, "b", "c")
+    rig.run(2)
+    version, since_s = core_routes(a).version, core_routes(a).status()["changed_s"]
+    assert 1.9 <= since_s <= 2.0
+    core_routes(b).set_cost("c", 2_000_000)
+    core_routes(b).set_cost("a", 1_500_000)
+    rig.run(1)
+    assert core_routes(a).version > version and core_routes(a).status()["changed_s"] == pytest.approx(since_s + 1, 0.01)
+
+
 def known(node: Node, name: str) -> Known:
     return core_routes(node).states.known[name]
 

@@ -92,6 +92,8 @@ class Routes:
         self.table: dict[str, str] = {}
         self.version = 0
         """Counts the computations of the table."""
+        self.changed_at = core.now
+        """When a next hop last became another one."""
         self.paths: dict[str, Path] = {}
         self.graph = Graph({})
         self._to_us: dict[str, Path] | None = None
@@ -257,6 +259,7 @@ class Routes:
         table = {name: path.next_hop for name, path in self.paths.items()} | self._static
         if table != self.table:
             self.table = table
+            self.changed_at = self.core.now
             self.core.forwarding.change(table)
 
     def _reaches(self, name: str) -> bool:
@@ -528,6 +531,7 @@ class Routes:
             "acting_super": self.acting,
             "mode": self.config.on_unreachable_super,
             "version": Ulong(self.version),
+            "changed_s": round(now - self.changed_at, 6),
             "digest": f"{states.digest:016x}",
             "records": len([known for known in states.known.values() if known.record.version]),
             "synchronised": self.synchronised,
