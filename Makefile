@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-large bench-simulator bench-tables bench-trace-bytes kill-campaign swarm fuzz canaries constraints clean
+.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-large bench-simulator bench-tables bench-bus-routing bench-trace-bytes kill-campaign swarm fuzz canaries constraints clean
 
 setup: $(SETUP)
 
@@ -61,6 +61,10 @@ bench-tables: setup
 
 bench-trace-bytes: setup
 	$(BIN)/python benchmarks/macro/trace_bytes.py
+
+# Sixteen nodes; about eight minutes. `--quick` takes one, `--parts` names what is measured.
+bench-bus-routing: setup
+	$(BIN)/python benchmarks/macro/bus_routing.py
 
 # About an hour on two cores; its `--help` names shorter forms.
 kill-campaign: setup

@@ -1,7 +1,8 @@
 """Writes the tables of docs/BENCHMARKS.md from the JSON of benchmarks: `python benchmarks/render.py FILE.json …`.
 
 Rules of this file: every figure comes from a file that a benchmark wrote, none from here. A benchmark's tables lie
-between `<!-- NAME -->` and `<!-- end NAME -->`, its command and machine with them; what is outside stays as it is.
+between `<!-- NAME -->` and `<!-- end NAME -->`, its command and machine with them; what is outside stays as it is. One
+that has a page of its own under docs/results has its full tables there, between `<!-- NAME in full -->` and its end.
 A file whose commit had changes is refused unless --changed says that it is meant.
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "BENCHMARKS.md"
+RESULTS = DOCUMENT.parent / "results"
 Report = dict[str, Any]
 Lines = list[str]
 PEERS = {
@@ -200,6 +202,149 @@ def trace_bytes(report: Report) -> Lines:
     return table(heads, rows)
 
 
+# ---------------------------------------------------------------------------------------------------- bus_routing
+
+
+def marks(found: Report, digits: int = 0) -> str:
+    """`median, p95, most; n` of what `_bus_figures.spread` made."""
+    if not found["n"]:
+        return NOTHING
+    median, p95, most = (number(found[key], digits) for key in ("median", "p95", "max"))
+    return f"{median}, {p95}, {most}; {found['n']}"
+
+
+def bus_routing(report: Report) -> Lines:
+    """What the goals and the paper speak of; the rest is in `bus_routing_in_full`."""
+    parts, paper, goals = report["parts"], report["paper"], report["goals"]
+    aim = f"< {goals['convergence_s'] * 1000:g}"
+    less = f"< {paper['convergence_s'] * 1000:g}"
+    rows = []
+    if "table" in parts:
+        found = parts["table"]
+        first = f"{found['first_synchronisation_s']:.1f}; {found['after_last_ready_s']:.1f}"
+        what = "first synchronisation (eq. 1), s; of it after the last `ready`"
+        rows.append([what, f"< {goals['after_ready_s']:g} after", f"< {paper['first_synchronisation_s']:g}", first])
+    for kind in ("loud", "silent"):
+        if "convergence" in parts:
+            found = parts["convergence"][kind]
+            rows.append([f"{kind} cut until all nodes route right, ms: median, p95, most; n", aim, less,
+                         f"{marks(found['right_ms'])} ({found['within_goal']} within the goal)"])  # fmt: skip
+            rows.append([f"{kind} cut until a message comes the new way, ms", aim, less, marks(found["arrived_ms"])])
+    for name, found in parts.get("alarms", {}).items():
+        rows.append([f"sessions lost without a cut, {name}, {found['seconds']:g} s", f"{goals['false_alarms']}", "",
+                     str(found["false_alarms"])])  # fmt: skip
+    if "load" in parts:
+        steps = parts["load"]["undisturbed"]
+        for step in (steps[0], steps[-1]):
+            what = f"{step['rate']:g} messages a second over the bus"
+            rows.append([f"{what}: CPU of a node, % of a core: median, p95, most; n", "", f"< {paper['cpu_percent']:g}",
+                         marks(step["cpu_percent"], 1)])  # fmt: skip
+            rows.append([f"{what}: anonymous memory of a node, MB", "", f"< {paper['memory_mb']:g}",
+                         marks(step["memory_mb"], 1)])  # fmt: skip
+        lost = [step["loss"]["never_came"] for kind in ("undisturbed", "with cuts") for step in parts["load"][kind]]
+        rows.append(["share of messages lost (eq. 2, 3), the worst step", "0", "", f"{max(lost):g}"])
+    return table(["what", "goal", "paper", "Holdfast"], rows)
+
+
+def bus_routing_in_full(report: Report) -> Lines:
+    lines: Lines = []
+    ways = {"table": _bus_table, "convergence": _bus_cuts, "load": _bus_load, "alarms": _bus_alarms,
+            "silence": _bus_silence}  # fmt: skip
+    for name, told in ways.items():
+        if name in report["parts"]:
+            lines += ["", *told(report["parts"][name])]
+    return lines[1:]
+
+
+def _yes(told: bool) -> str:
+    return "right" if told else "**wrong**"
+
+
+def _bus_table(found: Report) -> Lines:
+    rows = [
+        [step["step"], f"{step['right_ms']:.0f}", f"{step['paths']}; {step['networkx']}",
+         _yes(step["links_shown_right"]), _yes(step["super_sees_links"])]
+        for step in found["steps"]
+    ]  # fmt: skip
+    heads = ["step", "all right after, ms", "paths compared; by networkx", "links shown", "super node's view"]
+    idle = found["idle"]
+    return [
+        "### The test's steps", "",
+        *table(heads, rows), "",
+        f"First synchronisation {found['first_synchronisation_s']:.2f} s, all nodes `ready` after "
+        f"{found['start_until_all_ready_s']:.2f} s, synchronised {found['after_last_ready_s']:.2f} s later. "
+        f"{found['heartbeats_by_shortest_path']} of {found['heartbeats']} nodes' heartbeats came by the shortest path. "
+        f"Idle: CPU of a node {marks(idle['cpu_percent'], 1)} %, memory {marks(idle['memory_mb'], 1)} MB "
+        "(median, p95, most; n).",
+    ]  # fmt: skip
+
+
+def _bus_cuts(found: Report) -> Lines:
+    keys = [("the first end noticed", "noticed_ms"), ("both ends noticed", "both_noticed_ms"),
+            ("from the first end to the last node", "spreading_ms"), ("**all nodes route right**", "right_ms"),
+            ("a message came the new way", "arrived_ms"), ("healed until all route right", "healed_ms"),
+            ("bound of the asking's own error", "uncertain_ms")]  # fmt: skip
+    rows = [[text, *(marks(found[kind][key]) for kind in ("loud", "silent"))] for text, key in keys]
+    told = found["messages"]
+    return [
+        "### Convergence", "", "Milliseconds since the cut: median, p95, most; n.", "",
+        *table(["", "loud cut", "silent cut"], rows), "",
+        f"Sessions lost on links that nobody cut: {found['others_lost']}. Of {told['sent']:,} messages over the links "
+        f"that were cut {'all' if told['all_came'] else '**not all**'} came, {told['twice']} twice, {told['disorder']} "
+        "out of order.",
+    ]  # fmt: skip
+
+
+def _bus_load(found: Report) -> Lines:
+    lines: Lines = ["### Rising load"]
+    for kind in ("undisturbed", "with cuts"):
+        steps = found[kind]
+        heads = ["messages a second", *found["classes"], "CPU of all nodes, % of a core", "of the load",
+                 "late is lost (eq. 2)", "as the paper counts", "never came", "false alarms"]  # fmt: skip
+        rows = [
+            [f"{step['rate']:g}", *(f"{told['p50']:.0f}, {told['p95']:.0f}, {told['max']:.0f}" if told["n"] else NOTHING
+             for told in (step["delay_ms"][name] for name in found["classes"])), f"{step['cpu_percent_all_nodes']:.0f}",
+             f"{step['cpu_percent_of_load']:.0f}", *(f"{step['loss'][key]:g}" if step["loss"][key] is not None else "–"
+             for key in ("late_is_lost", "as_paper", "never_came")), str(step["false_alarms"])]
+            for step in steps
+        ]  # fmt: skip
+        lines += ["", f"#### {kind.capitalize()}", ""]
+        lines += ["Milliseconds from handing over to arrival by class: p50, p95, most.", "", *table(heads, rows), ""]
+        lines += ["By node, CPU in % of a core; last column: anonymous memory in MB.", ""]
+        nodes = steps[0]["cpu_percent_by_node"]
+        rows = [
+            [name, *(f"{step['cpu_percent_by_node'][name]:.1f}" for step in steps),
+             f"{steps[-1]['memory_mb_by_node'][name]:.1f}"] for name in nodes
+        ]  # fmt: skip
+        lines += table(["node", *(f"{step['rate']:g}" for step in steps), "MB"], rows)
+    return lines
+
+
+def _bus_alarms(found: Report) -> Lines:
+    rows = [
+        [name, f"{row['seconds']:g}", str(row["busy_loops"]), f"{row['cpu_percent_all_nodes']:.0f}",
+         *(f"{row[key]:,}" for key in ("probes_sent", "probes_missed", "probes_not_counted")), str(row["false_alarms"])]
+        for name, row in found.items()
+    ]  # fmt: skip
+    heads = ["", "seconds", "busy loops beside it", "CPU of all nodes, %", "probes", "missed", "of no account",
+             "sessions lost"]  # fmt: skip
+    return ["### False alarms", "", "Nothing is cut; every session that is lost, at either end, is a false alarm.", "",
+            *table(heads, rows)]  # fmt: skip
+
+
+def _bus_silence(found: Report) -> Lines:
+    rows = []
+    for key, what in (("before", "before"), ("supers_cut_off", "the last link to the super nodes cut"),
+                      ("then_a_link", "then a link among the others cut")):  # fmt: skip
+        for mode in ("flood", "silence"):
+            runs = [row[key] for row in found[mode]]
+            told = [", ".join(f"{run[name]}" for run in runs) for name in
+                    ("messages", "delayed", "normal_after_s", "came_only_after_healing")]  # fmt: skip
+            rows.append([what, mode, *told])
+    heads = ["", "mode", "messages", "delayed", "normal after, s", "came only after the links were healed"]
+    return ["### Silence against flooding", "", "Each round's figure in turn.", "", *table(heads, rows)]
+
+
 RENDERERS: dict[str, Callable[[Report], Lines]] = {
     "throughput": throughput,
     "latency": latency,
@@ -208,7 +353,12 @@ RENDERERS: dict[str, Callable[[Report], Lines]] = {
     "simulator": simulator,
     "tables": tables,
     "trace_bytes": trace_bytes,
+    "bus_routing": bus_routing,
 }
+IN_FULL: dict[str, tuple[Path, Callable[[Report], Lines]]] = {
+    "bus_routing": (RESULTS / "bus-routing.md", bus_routing_in_full),
+}
+"""Benchmarks with a page of their own."""
 
 
 def render(text: str, report: Report) -> str:
@@ -216,30 +366,41 @@ def render(text: str, report: Report) -> str:
     name = report.get("benchmark", "")
     if name not in RENDERERS:
         raise Refused(f"benchmark {name!r}: {', '.join(RENDERERS)} are accepted")
+    return within(text, name, [*RENDERERS[name](report), "", *origin(report)])
+
+
+def within(text: str, name: str, lines: Lines) -> str:
+    """`text` with `lines` in the block of that name; Refused."""
     block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
     if len(block.findall(text)) != 1:
         raise Refused(f"the document needs one `<!-- {name} -->` with its `<!-- end {name} -->`")
-    body = "\n".join([*RENDERERS[name](report), "", *origin(report)])
+    body = "\n".join(lines)
     return block.sub(lambda found: f"{found[1]}\n{body}\n\n{found[2]}", text)
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("files", nargs="+", type=Path, help="what --json-out wrote")
-    parser.add_argument("--document", type=Path, default=DOCUMENT, help="(default: docs/BENCHMARKS.md)")
+    parser.add_argument("--document", type=Path, help="(default: docs/BENCHMARKS.md, and pages under docs/results)")
     parser.add_argument("--changed", action="store_true", help="take figures of sources that differ from their commit")
     options = parser.parse_args(arguments)
-    text = options.document.read_text(encoding="utf-8")
+    document = options.document or DOCUMENT
     try:
+        texts = {document: document.read_text(encoding="utf-8")}
         for file in options.files:
             report = json.loads(file.read_text(encoding="utf-8"))
             if report.get("commit", "").endswith("+changes") and not options.changed:
                 raise Refused(f"{file}: commit {report['commit'][:12]} had changes; --changed takes it all the same")
-            text = render(text, report)
+            texts[document] = render(texts[document], report)
+            if options.document is None and report["benchmark"] in IN_FULL:
+                page, told = IN_FULL[report["benchmark"]]
+                kept = texts.get(page) or page.read_text(encoding="utf-8")
+                texts[page] = within(kept, f"{report['benchmark']} in full", [*told(report), "", *origin(report)])
     except (Refused, OSError, ValueError) as error:
         print(f"render: {error}", file=sys.stderr)
         return 2
-    options.document.write_text(text, encoding="utf-8")
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

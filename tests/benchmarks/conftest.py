@@ -1,6 +1,7 @@
-"""The benchmarks are scripts, not a package: their helper modules are found beside them."""
+"""The benchmarks are scripts, not a package: they and their helper modules are found where they lie."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "macro"))
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+sys.path[:0] = [str(BENCHMARKS / "macro"), str(BENCHMARKS)]

@@ -1,6 +1,5 @@
 """The benchmarks as programs, in their smallest forms, on a real node, rendered. No time asserted."""
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -14,18 +13,7 @@ import tables
 import throughput
 import trace_bytes
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-def module(name: str) -> ModuleType:
-    found = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
-    assert found is not None and found.loader is not None
-    made = importlib.util.module_from_spec(found)
-    found.loader.exec_module(made)
-    return made
-
-
-render = module("render")
+import render
 
 
 def run(program: ModuleType, tmp_path: Path, *arguments: str) -> dict[str, Any]:
