@@ -253,7 +253,50 @@ def bus_routing_in_full(report: Report) -> Lines:
     for name, told in ways.items():
         if name in report["parts"]:
             lines += ["", *told(report["parts"][name])]
-    return lines[1:]
+    return [*_bus_paper(report), *lines]
+
+
+def _bus_paper(report: Report) -> Lines:
+    """Table 1 of esb-dynamic-routing, row by row."""
+    parts, paper = report["parts"], report["paper"]
+    rows = []
+    if "table" in parts:
+        found = parts["table"]
+        steps = found["steps"]
+
+        def shown(*kinds: str) -> str:
+            of = [step for step in steps if any(kind in step["step"] for kind in kinds)]
+            return _yes(all(step["links_shown_right"] and step["super_sees_links"] for step in of))
+
+        black, green = "the links shown black, no others", "shown green again"
+        less = f"less than {paper['first_synchronisation_s']:g} s"
+        first = f"{found['first_synchronisation_s']:.1f} s"
+        same = sum(step["networkx"] == "same" for step in steps)
+        beats = f"{found['heartbeats_by_shortest_path']} of {found['heartbeats']} heartbeats by the shortest path"
+        right = f"correct: {steps[0]['paths']} paths, by networkx {steps[0]['networkx']}"
+        rows = [
+            ["node routing information, first synchronisation (eq. 1)", less, first],
+            ["the initial routing table", "correct", right],
+            ["disconnect the node", black, shown("killed", "stopped")],
+            ["disconnect the link", black, shown("disconnected")],
+            ["reconnection node", green, shown("started again")],
+            ["reconnection links", green, shown("reconnected")],
+            ["the shortest routing", "correct", f"correct in {same} of {len(steps)} steps, {beats}"],
+        ]
+    if "convergence" in parts:
+        told = [f"{kind} cut {marks(parts['convergence'][kind]['right_ms'])} ms" for kind in ("loud", "silent")]
+        less = f"less than {paper['convergence_s']:g} s"
+        rows.append(["routing information table, convergence", less, "; ".join(told)])
+    if "load" in parts:
+        for text, key, limit, unit in (("CPU time", "cpu_percent", f"{paper['cpu_percent']:g} %", "% of a core"),
+                                       ("memory", "memory_mb", f"{paper['memory_mb']:g} MB", "MB")):  # fmt: skip
+            told = [f"{marks(step[key], 1)} at {step['rate']:g} messages a second"
+                    for step in (parts["load"]["undisturbed"][0], parts["load"]["undisturbed"][-1])]  # fmt: skip
+            rows.append([text, f"less than {limit}", f"{'; '.join(told)} ({unit})"])
+    if not rows:
+        return []
+    return ["### The paper's table 1", "", "Three figures and a count are median, p95, most; n.", "",
+            *table(["test content", "paper", "Holdfast"], rows)]  # fmt: skip
 
 
 def _yes(told: bool) -> str:

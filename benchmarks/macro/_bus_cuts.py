@@ -126,7 +126,7 @@ class Cuts:
         await self.traffic.start(flow, FLOW_PER_S)
         await asyncio.sleep(FLOW_S)
         cut_at, asked_for = await fleet.request("cut", a=source, b=target, silent=silent)
-        arrived = await self.traffic.first_after(FLOW, ends, cut_at, ARRIVE_S_MAX)
+        arrived = await self.traffic.first_after(FLOW, ends, asked_for, ARRIVE_S_MAX)  # by then it was cut
         await asyncio.sleep(max(0.0, cut_at + QUIET_S - time.monotonic()))
         found = summed_up(cut_at, ends, await changes(fleet, names, expected, ASKS))
         heal_at, _ = await fleet.request("heal", a=source, b=target)

@@ -238,15 +238,13 @@ def _lost(
 
 async def load(network: Network, place: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Steps of rising load in all classes at once, without and with a link cut in each."""
-    found: dict[str, Any] = {"classes": [], "settle_s": SETTLE_S}
     classes = classes_of(network.names, UNICASTS, BROADCASTER)
-    found["classes"] = list(classes)
-    for name, faults in (("undisturbed", False), ("with cuts", True)):
-        directory = place / name.replace(" ", "-")
-        async with running(network.file, directory, network.names) as fleet:
-            await settled(fleet, network)
-            async with Traffic(fleet.nodes.addresses, network.names) as traffic:
-                await traffic.attach(classes)
+    found: dict[str, Any] = {"classes": list(classes), "settle_s": SETTLE_S}
+    async with running(network.file, place / "fleet", network.names) as fleet:
+        await settled(fleet, network)
+        async with Traffic(fleet.nodes.addresses, network.names) as traffic:
+            await traffic.attach(classes)
+            for name, faults in (("undisturbed", False), ("with cuts", True)):
                 found[name] = await _steps(fleet, network, traffic, classes, options, faults=faults)
     return found
 

@@ -36,7 +36,7 @@ PARTS: dict[str, Part] = {
 }
 RATES = "10,20,40,80,120,160,200,250,300"
 """Nine; the last is what two cores just carry beside the load itself."""
-QUICK = {"cuts": 2, "rates": "20", "step": 3.0, "alarm": 3.0, "rounds": 1, "parts": "table,convergence,load"}
+QUICK = {"cuts": 2, "rates": "20", "step": 3.0, "alarm": 3.0, "rounds": 1, "parts": "convergence,load"}
 """What `--quick` puts in place of the defaults: the parts that fit into a minute."""
 
 
