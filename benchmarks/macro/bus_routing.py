@@ -36,7 +36,7 @@ PARTS: dict[str, Part] = {
 }
 RATES = "10,20,40,80,120,160,200,250,300"
 """Nine; the last is what two cores just carry beside the load itself."""
-QUICK = {"cuts": 2, "rates": "20", "step": 3.0, "alarm": 3.0, "rounds": 1, "parts": "convergence,load"}
+QUICK = {"cuts": 1, "rates": "20", "step": 2.0, "alarm": 3.0, "rounds": 1, "parts": "convergence,load"}
 """What `--quick` puts in place of the defaults: the parts that fit into a minute."""
 
 
@@ -52,7 +52,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--step", type=float, default=6.0, help="seconds of each step (default %(default)s)")
     parser.add_argument("--alarm", type=float, default=15.0, help="seconds of each watch (default %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="of the silence part, each mode (default %(default)s)")
-    parser.add_argument("--quick", action="store_true", help="one step, few cuts: under a minute")
+    parser.add_argument("--quick", action="store_true", help="one step, one cut of each kind: about a minute")
     parser.add_argument("--merge", nargs="+", type=Path, metavar="JSON", help="reports to join; measures nothing")
     parser.add_argument("--picture", type=Path, metavar="PNG", help="draw convergence and CPU (needs matplotlib)")
     parser.add_argument("--data", type=Path, help="directory on a real disk (default: the system's temporary one)")
