@@ -1,5 +1,7 @@
 """Routing on joined nodes: who learns of what, and which way messages go. esb-dynamic-routing §4."""
 
+from typing import Any
+
 import pytest
 
 from holdfast.core import events
@@ -244,6 +246,26 @@ def test_who_stays_different_is_sent_everything() -> None:
     d.due = True
     rig.settle()
     assert agree(*nodes)
+
+
+def test_several_that_differ_behind_one_neighbour_have_all_told_once() -> None:
+    """Each of them is answered; what goes over the link they share goes once in a while."""
+    rig = Rig()
+    a, *_ = nodes = network(rig, "a-b", "b-c", "b-d", "b-e", supers=("a",))
+    rig.run(3)
+    rows: list[str] = []
+    speak = a.core.neighbours["b"].send
+
+    def heard(fields: dict[str, Any], **how: Any) -> bool:
+        if fields["kind"] == "links":
+            rows.extend(row[0] for row in fields["rows"])
+        return speak(fields, **how)
+
+    a.core.neighbours["b"].send = heard
+    for name in "cde":
+        core_routes(a)._resync(name, [])
+    rig.settle()
+    assert sorted(rows) == list("abcde") and agree(*nodes)
 
 
 def test_who_is_called_lost_compares_tables() -> None:

@@ -355,3 +355,28 @@ def test_either_end_of_a_link_may_say_that_it_is_down() -> None:
     assert states.edges() == {"a": {}, "b": {}}
     states.hear("b", [row(version=8, links=[])])  # a link of one direction says nothing of the other
     assert states.edges() == {"a": {"b": COST}, "b": {}}
+
+
+def test_an_older_word_that_crosses_ours_does_not_have_ours_told_again() -> None:
+    """What was told is on its way: the neighbour's word left before it came."""
+    states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}, "c": {}}, records_max=9, neighbours_max=9)
+    states.up("b")
+    states.hear("c", [write_row(Known(Record("c", 7, ())))[0]])
+    rows, marks = states.to_tell("b", lambda known: True)
+    states.was_told("b", marks)
+    assert [row[0] for row in rows] == ["c"]
+    states.hear("b", [write_row(Known(Record("c", 5, ())))[0]])
+    assert states.to_tell("b", lambda known: True) == ([], {})
+    states.hear("b", [write_row(Known(Record("c", 8, ())))[0]])
+    assert states.known["c"].record.version == 8 and states.to_tell("b", lambda known: True) == ([], {})
+
+
+def test_a_word_that_changes_no_link_is_no_change_of_the_graph() -> None:
+    """As nodes register, each says what the file said already: nothing is to be computed for it."""
+    states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=9, neighbours_max=9)
+    states.changed = False
+    words = states.words
+    states.hear("b", [write_row(Known(Record("b", 7, (("a", COST),), UUID(int=5))))[0]])
+    assert not states.changed and states.words == words + 1
+    states.hear("b", [write_row(Known(Record("b", 8, (("a", None),), UUID(int=5))))[0]])
+    assert states.changed and states.words == words + 2

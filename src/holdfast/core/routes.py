@@ -97,7 +97,9 @@ class Routes:
         self.paths: dict[str, Path] = {}
         self.graph = Graph({})
         self._to_us: dict[str, Path] | None = None
-        self._stores: dict[UUID, str] | None = None
+        self._stores: dict[UUID, str] = {}
+        self._stores_of = -1
+        """Of how many words of records `_stores` was made."""
         self._static = dict(core.config.forwarding)
         self._wake_at: float | None = core.now
         self._due_at: float | None = core.now
@@ -247,7 +249,7 @@ class Routes:
     def _compute(self) -> None:
         self.states.changed = False
         self.version += 1
-        self._to_us = self._stores = None
+        self._to_us = None
         self.graph = Graph(self.states.edges())
         self.paths = self.graph.paths_from(self.name)
         known = self.states.known
@@ -280,7 +282,8 @@ class Routes:
         """The node that says it has this store."""
         if store == self.core.store_uuid:
             return self.name
-        if self._stores is None:
+        if self._stores_of != self.states.words:
+            self._stores_of = self.states.words
             records = (known.record for known in self.states.known.values())
             self._stores = {record.store: record.name for record in records if record.store is not None}
         return self._stores.get(store)
@@ -390,9 +393,14 @@ class Routes:
         """All is told again on the way to that node."""
         path = self.paths.get(name)
         if path is not None and len(trace) < TRACE_MAX:
-            self.states.forget(path.next_hop)
+            self._tell_anew(path.next_hop)
             told = {"kind": "resync", "node": name, "trace": [*trace, self.name]}
             self.core.neighbours[path.next_hop].send(told)
+
+    def _tell_anew(self, neighbour: str) -> None:
+        """All that we have is told to it again; once in ASK_S does for all nodes that lie behind it."""
+        if self._may_answer(f"all {neighbour}"):
+            self.states.forget(neighbour)
             self._wake()
 
     def _hear_resync(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
@@ -403,8 +411,7 @@ class Routes:
             return
         if self.name in trace or not self._may_answer(f"resync {trace[0]}"):
             return
-        self.states.forget(neighbour.name)  # it may be that they lack what we have
-        self._wake()
+        self._tell_anew(neighbour.name)  # it may be that they lack what we have
         if name != self.name:
             self._resync(str(name), trace)
 

@@ -206,7 +206,9 @@ class LinkStates:
         self.challenged = False
         """Somebody has another word of ours, not older than our own, or says that we are lost: we say it anew."""
         self.changed = False
-        """The graph may be another one since the caller last took this back."""
+        """The graph, or who is a super node, may be another since the caller last took this back."""
+        self.words = 0
+        """Counts what was taken of records, our own among them: who keeps something that is made of them compares."""
         self.unstamped: dict[str, None] = {}
         self.malformed: Callable[[str, str], None] = lambda neighbour, text: None
 
@@ -265,7 +267,9 @@ class LinkStates:
                 news.append(name)
             told = self.told.get(neighbour)
             if told is not None and name in self.known:
-                told.marks[name] = heard.mark
+                theirs = told.marks.get(name)
+                if theirs is None or not theirs.covers(heard.mark):  # else what we told is on its way to them
+                    told.marks[name] = heard.mark
                 told.pending[name] = None
         return news
 
@@ -437,11 +441,11 @@ class LinkStates:
         same = (
             before is not None
             and before.record.links == known.record.links
-            and before.record.store == known.record.store
             and before.record.is_super == known.record.is_super
             and before.gone == known.gone
         )
         self.changed = self.changed or not same
+        self.words += 1
         self.known[name] = known
         self._note(name)
 
