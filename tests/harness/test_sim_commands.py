@@ -149,7 +149,7 @@ def test_list_in_a_pipe_is_a_line_each_the_name_first(capsys: pytest.CaptureFixt
     assert cli.main(["sim", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     names = [line.split()[0] for line in lines]
-    assert names == [*dict(scenario.names()), *HISTORIES, "swarm"]
+    assert names == [*dict(scenario.names()), *HISTORIES, "swarm", "swarm-routing"]
     assert len(set(names)) == len(names) and all(len(line.split()) > 3 for line in lines)
     assert cli.main(["sim", "list", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -193,8 +193,10 @@ class TestSwarm:
         report = swarm.SwarmReport(seeds=3, wall_s=1.5, hops=10, virtual_s=60.0)
         report.coverage.add("faults", {"crash": 2})
 
-        def run_swarm(first_seed: int, seeds: int, *, jobs: Any, tell: Any, canary: Any) -> swarm.SwarmReport:
-            assert (first_seed, seeds, jobs, canary) == (5, 3, 2, None)
+        def run_swarm(
+            first_seed: int, seeds: int, *, which: str, jobs: Any, tell: Any, canary: Any
+        ) -> swarm.SwarmReport:
+            assert (first_seed, seeds, which, jobs, canary) == (5, 3, "swarm", 2, None)
             for done in (1, 2, 3):
                 tell(done, "Violation: lost" if done == 2 and report.failed else "")
             return report

@@ -9,7 +9,16 @@ from holdfast.errors import ConfigError
 from holdfast.harness.coverage import EVENTS, REASONS, Coverage, everything
 from holdfast.harness.plan import Plan, from_json
 from holdfast.harness.shrink import kind_of, shrink
-from holdfast.harness.swarm import depth_of, draw_plan, replay_command, run_seed, run_seeds, run_swarm
+from holdfast.harness.swarm import (
+    ROUTING,
+    SWARMS,
+    depth_of,
+    draw_plan,
+    replay_command,
+    run_seed,
+    run_seeds,
+    run_swarm,
+)
 from support.workers import die, hang
 
 pytestmark = pytest.mark.sim
@@ -29,12 +38,42 @@ def test_seeds(which: str) -> None:
     assert report.hops > 1_000
 
 
-def test_a_seed_is_its_plan() -> None:
+def test_seeds_of_computed_routes() -> None:
+    """Some of these alone, beside those that the swarm draws anyway."""
+    first = SystemRandom().randrange(1 << 20, 1 << 40)
+    seeds = [seed for seed in range(first, first + 40) if len(draw_plan(seed, ROUTING).topology.nodes) <= 24][:12]
+    print(f"seeds of {ROUTING}: {', '.join(map(str, seeds))}")
+    report = run_seeds(seeds, which=ROUTING, jobs=JOBS)
+    assert not report.failed, "\n".join(report.lines())
+    assert report.hops > 100
+
+
+@pytest.mark.parametrize("swarm", SWARMS)
+def test_a_seed_is_its_plan(swarm: str) -> None:
     """Drawn twice it is the same; its JSON is exact."""
     for seed in range(1, 200):
-        plan = draw_plan(seed)
-        assert plan == draw_plan(seed)
+        plan = draw_plan(seed, swarm)
+        assert plan == draw_plan(seed, swarm)
         assert from_json(plan.to_json()) == plan
+
+
+def test_what_seeds_draw() -> None:
+    """A quarter of the swarm's compute their routes, none of them large; alone, some are of hundreds of nodes."""
+    drawn = [draw_plan(seed).topology for seed in range(1, 401)]
+    computed = [topology for topology in drawn if topology.routing is not None]
+    assert 70 < len(computed) < 130
+    assert min(len(topology.nodes) for topology in computed) == 8
+    assert 24 < max(len(topology.nodes) for topology in computed) <= 40
+    alone = [draw_plan(seed, ROUTING) for seed in range(1, 401)]
+    assert all(plan.topology.routing is not None for plan in alone)
+    assert max(len(plan.topology.nodes) for plan in alone) > 200
+    kinds = {fault.kind for plan in alone for fault in plan.faults}
+    assert {"partition", "remove-link", "power", "replace-disk", "clock-step", "one-way", "stop"} <= kinds
+    modes = [plan.topology.routing.on_unreachable_super for plan in alone if plan.topology.routing is not None]
+    assert 20 < modes.count("silence") < 100
+
+
+def test_depths() -> None:
     depths = [depth_of(seed) for seed in range(1, 501)]
     assert 20 < depths.count("bytes") < 90
 
@@ -42,6 +81,7 @@ def test_a_seed_is_its_plan() -> None:
 def test_replay_command() -> None:
     seed = next(seed for seed in range(1, 100) if depth_of(seed) == "bytes")
     assert replay_command(seed) == f"holdfast sim run swarm --seed {seed} --depth bytes"
+    assert replay_command(seed, ROUTING) == f"holdfast sim run swarm-routing --seed {seed} --depth bytes"
 
 
 def test_jobs_change_nothing() -> None:
@@ -83,6 +123,14 @@ def test_shrinking_keeps_what_fails() -> None:
     assert found.workloads[0]["messages"] == found.workloads[0]["producers"] == 1
     assert len(found.topology.links) <= 2
     assert len(tried) < 400
+
+
+def test_shrinking_takes_super_nodes_too() -> None:
+    """What is left of a network with computed routes is a network still."""
+    plan = next(plan for plan in (draw_plan(seed, ROUTING) for seed in range(1, 99)) if plan.topology.supers)
+    found = shrink(plan, 1, "frames", "x", fails=lambda smaller: "x").topology
+    found.validate()
+    assert len(found.nodes) < len(plan.topology.nodes) and not {*found.supers, *found.joins}.difference(found.nodes)
 
 
 def test_shrinking_is_bounded() -> None:

@@ -87,6 +87,7 @@ def _add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument("--seeds", type=COUNT, default=100, metavar="N", help="how many (default %(default)s)")
     parser.add_argument("--first-seed", type=SEED, default=1, metavar="S", help="default %(default)s")
     parser.add_argument("--jobs", type=number_of(1, 1_024, "a number of processes"), metavar="J", help="at once")
+    parser.add_argument("--routing", action="store_true", help="networks whose nodes compute their own routes, alone")
     parser.add_argument("--out", metavar="DIR", help="report; plan, events and picture of each seed that failed")
     parser.add_argument("--shrink", action="store_true", help="also look for a smaller plan that fails alike")
     parser.add_argument("--canary", metavar="NAME", help=argparse.SUPPRESS)

@@ -57,8 +57,12 @@ KINDS: Final = {
     "clog": "link",
     "slow-link": "link",
     "re-route": "link",
+    "remove-link": "link",
 }
 """What there is, and whether it strikes a node or a link."""
+
+WEARING: Final = frozenset({"full-disk", "slow-disk", "failed-sync", "lying-peer", "slow-link"})
+"""Those under which nothing comes to rest before they are over."""
 
 
 def make_fault(told: dict[str, Any], where: str) -> Fault:
@@ -99,6 +103,7 @@ class Faults:
         self.liars: dict[str, Liar] = {}
         self._down: dict[SimNode, int] = {}
         self._links_out: Counter[tuple[str, str]] = Counter()
+        self._gone: dict[tuple[str, str], None] = {}
         self._tables_without: Counter[tuple[str, str]] = Counter()
         self._snapshots: dict[str, Snapshot] = {}
         for fault in plan:
@@ -131,7 +136,10 @@ class Faults:
             "clog": self._partition,
             "slow-link": self._slow_link,
             "re-route": self._re_route,
+            "remove-link": self._remove_link,
         }
+        if self.bed.routes is not None:
+            self.bed.routes.disturbed(fault.seconds if fault.kind in WEARING else 0.0)
         self.hits[fault.kind] += 1
         self.bed.world.note("fault", fault.kind, fault.describe())
         strikes[fault.kind](fault)
@@ -142,6 +150,8 @@ class Faults:
     def _undo(self, call: Callable[..., None], args: tuple[Any, ...]) -> None:
         if not self.over:
             call(*args)
+            if self.bed.routes is not None:
+                self.bed.routes.disturbed(0.0)
 
     # ------------------------------------------------------------------------------------------------ nodes
 
@@ -215,13 +225,21 @@ class Faults:
         for connection in self.bed.network.between(*fault.link):
             connection.cut(silent=fault.kind == "silent-cut", keep=(self.random.random(), self.random.random()))
 
+    def _remove_link(self, fault: Fault) -> None:
+        """For good: `heal` leaves it as it is."""
+        self._gone[fault.link] = None
+        self._partition(fault)
+
     def _partition(self, fault: Fault) -> None:
         one, other = fault.link
         ways = [(one, other)] if fault.kind == "one-way" else [(one, other), (other, one)]
         for way in ways:
             self._links_out[way] += 1
             self.bed.network.set_up(*way, up=False)
-            self._later(fault.seconds, self._end_partition, way)
+            if fault.kind != "remove-link":
+                self._later(fault.seconds, self._end_partition, way)
+        if self.bed.routes is not None:
+            self.bed.routes.cut(fault.link)
 
     def _end_partition(self, way: tuple[str, str]) -> None:
         self._links_out[way] -= 1
@@ -252,7 +270,8 @@ class Faults:
     # ------------------------------------------------------------------------------------------------ the end
 
     def heal(self) -> None:
-        """Everything works again, from now on: nodes up, links up, disks wide and fast, tables whole."""
+        """Everything works again, from now on, but for links that were removed: nodes up, links up, disks wide and
+        fast, tables whole."""
         self.over = True
         self.bed.world.note("fault", "heal")
         for liar in self.liars.values():
@@ -261,7 +280,10 @@ class Faults:
         for one, other in network.links():
             for way in ((one, other), (other, one)):
                 network.direction(*way).set_slow(1.0, self.bed.now())
-                network.set_up(*way, up=True)
+                if way not in self._gone and way[::-1] not in self._gone:
+                    network.set_up(*way, up=True)
+        if self.bed.routes is not None:
+            self.bed.routes.healed()
         for node in self.bed.sim_nodes.values():
             node.store.fill(None)
             node.store.slow = 1.0

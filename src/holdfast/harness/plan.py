@@ -50,6 +50,8 @@ def from_json(text: str) -> Plan:
                 other=link["other"],
                 there=LinkShape(**link["there"]),
                 back=None if link["back"] is None else LinkShape(**link["back"]),
+                cost=link.get("cost"),
+                direction=link.get("direction", "both"),
             )
             for link in topology.pop("links")
         )
@@ -60,12 +62,13 @@ def from_json(text: str) -> Plan:
         nodes = tuple(topology.pop("nodes"))
         routing = topology.pop("routing", None)
         routing = None if routing is None else RoutingConfig(**routing)
-        supers = tuple(topology.pop("supers", ()))
+        supers, joins = tuple(topology.pop("supers", ())), tuple(topology.pop("joins", ()))
         faults = tuple(make_fault(fault, "plan") for fault in told.pop("faults"))
         workloads = tuple(told.pop("workloads"))
         made = Topology(
-            nodes=nodes, links=links, queues=queues, limits=limits, routing=routing, supers=supers, **topology
-        )
+            nodes=nodes, links=links, queues=queues, limits=limits, routing=routing, supers=supers, joins=joins,
+            **topology,
+        )  # fmt: skip
         plan = Plan(topology=made, faults=faults, workloads=workloads, **told)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"plan: found {text[:60]!r}…, accepted is what a failed run wrote ({error})") from None

@@ -122,6 +122,8 @@ def _without_nodes(plan: Plan) -> Iterator[Plan]:
                 nodes=tuple(node for node in topology.nodes if node != name),
                 links=links,
                 queues={node: found for node, found in topology.queues.items() if node != name},
+                supers=tuple(node for node in topology.supers if node != name),
+                joins=tuple(node for node in topology.joins if node != name),
             ),
             faults=tuple(fault for fault in kept if fault.link == ("", "") or _linked(fault, links)),
             drifts={node: drift for node, drift in plan.drifts.items() if node != name},

@@ -23,8 +23,6 @@ from holdfast.harness.plan import Plan
 from holdfast.harness.progress import Progress
 from holdfast.harness.sim.run import Result, execute
 
-SWARM: Final = "swarm"
-SWARM_SHOWS: Final = "Topology, workloads, faults and options, all drawn from the seed: one run of the swarm."
 NAME_COLUMNS: Final = 34
 
 Tell = Callable[[float], None]
@@ -85,10 +83,10 @@ def _chosen(name: str, seed: int, depth: str | None, canary: str | None) -> Run:
     if history is not None:
         found = depth or "frames"
         return Run(name, seed, found, None, 0.0, lambda keep, tell: history.run(seed, found, keep, tell), again)
-    if name == SWARM:
+    if name in swarm.SWARMS:
         drawn = swarm.depth_of(seed)
         again = _command("run", name, seed, depth or drawn, canary, usual="frames" if drawn == "frames" else "")
-        return _of_plan(name, swarm.draw_plan(seed), seed, depth or drawn, again)
+        return _of_plan(name, swarm.draw_plan(seed, name), seed, depth or drawn, again)
     known = ", ".join(name for name, _, _ in _all())
     raise ConfigError(f"scenario: found {name!r}, accepted is a path or one of {known}")
 
@@ -213,14 +211,14 @@ def _put(out: Path, texts: Mapping[str, str]) -> None:
 # --------------------------------------------------------------------------------------------------------- swarm
 
 
-def _keep(out: Path, seed: int, *, ended: bool, shrink: bool) -> None:
+def _keep(out: Path, which: str, seed: int, *, ended: bool, shrink: bool) -> None:
     """A failed seed's own directory: its plan, its event log and picture; with `shrink` a smaller plan as well.
 
     One that did not end is not run again: it would hang us too.
     """
     from holdfast.harness.shrink import shrink as smallest
 
-    run = _chosen(SWARM, seed, None, None)
+    run = _chosen(which, seed, None, None)
     assert run.plan is not None
     there = _out_directory(str(out / f"seed-{seed}"))
     assert there is not None
@@ -244,6 +242,7 @@ def _swarm(args: argparse.Namespace) -> int:
     if args.canary is not None:
         with _planted(args.canary):  # a name that nobody has is found here, and not in each worker
             canary = partial(canaries.plant_to_stay, args.canary)
+    which = swarm.ROUTING if args.routing else swarm.SWARM
     failures = 0
     with Progress(lines=sys.stderr) as progress:
 
@@ -253,7 +252,7 @@ def _swarm(args: argparse.Namespace) -> int:
             progress.show(done, args.seeds, f"{done:,} of {args.seeds:,} seeds, {failures} failed")
 
         progress.show(0, args.seeds, f"0 of {args.seeds:,} seeds")
-        report = swarm.run_swarm(args.first_seed, args.seeds, jobs=args.jobs, tell=tell, canary=canary)
+        report = swarm.run_swarm(args.first_seed, args.seeds, which=which, jobs=args.jobs, tell=tell, canary=canary)
     found = {
         "seeds": report.seeds,
         "failed": [failure.seed for failure in report.failed],
@@ -271,7 +270,7 @@ def _swarm(args: argparse.Namespace) -> int:
         _put(out, {"result.json": json.dumps(found, indent=1) + "\n"})
         for failure in report.failed:
             with _planted(args.canary):
-                _keep(out, failure.seed, ended=failure.ended, shrink=args.shrink)
+                _keep(out, which, failure.seed, ended=failure.ended, shrink=args.shrink)
     if args.json:
         print(json.dumps(found))
     else:
@@ -292,12 +291,12 @@ def _swarm(args: argparse.Namespace) -> int:
 
 def _all() -> list[tuple[str, str, str]]:
     """(name, what it is, what it shows), in the order in which `sim list` prints them."""
-    from holdfast.harness import histories
+    from holdfast.harness import histories, swarm
 
     return [
         *((name, "scenario", sentence) for name, sentence in scenario.names()),
         *((name, "history", history.sentence) for name, history in histories.HISTORIES.items()),
-        (SWARM, "swarm", SWARM_SHOWS),
+        *((name, "swarm", sentence) for name, sentence in swarm.SWARMS.items()),
     ]
 
 

@@ -33,12 +33,18 @@ class LinkShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """`one` dials `other`. `back` None: the same shape both ways."""
+    """`one` dials `other`. `back` None: the same shape both ways.
+
+    `cost` and `direction` are the topology file's, for nodes that compute their routes: None is by its formula, and
+    "one" lets messages go from `one` to `other` alone.
+    """
 
     one: str
     other: str
     there: LinkShape = LinkShape()
     back: LinkShape | None = None
+    cost: float | None = None
+    direction: str = "both"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +62,8 @@ class Topology:
     """With it each node is given the whole topology and computes its own table; `forwarding` stands before it."""
     supers: tuple[str, ...] = ()
     """Nodes with the role `super`; which one acts goes by the order of `nodes`."""
+    joins: tuple[str, ...] = ()
+    """Nodes that the topology file of most does not have: only their own and their neighbours' files do."""
 
     def validate(self) -> None:
         """Raises ConfigError where a link or a queue names no node."""
@@ -66,7 +74,7 @@ class Topology:
             for name in (link.one, link.other):
                 if name not in known:
                     raise ConfigError(f"link {link.one} to {link.other}: found {name!r}, accepted is a node's name")
-        for name in (*self.queues, *self.forwarding, *self.supers):
+        for name in (*self.queues, *self.forwarding, *self.supers, *self.joins):
             if name not in known:
                 raise ConfigError(f"topology: found {name!r}, accepted is a node's name")
 
@@ -109,7 +117,7 @@ class Topology:
             forwarding=tuple(sorted(given.items())),
             create_queues=True,
             limits=self.limits,
-            topology=None if self.routing is None else self.map(),
+            topology=None if self.routing is None else self.file_of(node),
             routing=self.routing or RoutingConfig(),
         )
 
@@ -124,6 +132,8 @@ class Topology:
                 to=link.other,
                 bandwidth_bps=max(1, int(min(rates) * 8)) if rates else None,
                 distance_km=max(way.delay_s for way in ways) * 1_000 * KM_PER_MS,
+                cost=link.cost,
+                direction=link.direction,
             )
             if (link.other, link.one) not in links:  # where both dial, it is still one link
                 links.setdefault((link.one, link.other), made)
@@ -133,6 +143,15 @@ class Topology:
                 for number, name in enumerate(self.nodes, 1)
             ),
             links=tuple(links.values()),
+        )
+
+    def file_of(self, node: str) -> Map:
+        """The topology file that this node is given: those that join later stand in it where it is joined to them."""
+        whole = self.map()
+        missing = set(self.joins).difference(self.neighbours(node), (node,))
+        return Map(
+            nodes=tuple(item for item in whole.nodes if item.name not in missing),
+            links=tuple(item for item in whole.links if missing.isdisjoint(item.ends)),
         )
 
 

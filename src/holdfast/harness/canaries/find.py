@@ -12,7 +12,7 @@ from typing import Final
 from holdfast.harness.canaries import Canary, plant, plant_to_stay
 from holdfast.harness.canaries.seeds import WITHIN_MAX
 from holdfast.harness.sim.run import Result, execute
-from holdfast.harness.swarm import depth_of, draw_plan, run_seeds
+from holdfast.harness.swarm import SWARM, depth_of, draw_plan, run_seeds
 
 CHUNK: Final = 24
 """Seeds that the swarm is given at once, so that it ends soon after the first that fails."""
@@ -36,11 +36,11 @@ class Caught:
         return min(WITHIN_MAX, -(-self.seed * 2 // 50) * 50)
 
 
-def run(seed: int) -> Result:
+def run(seed: int, swarm: str = SWARM) -> Result:
     """That seed of the swarm, in this process."""
     logging.disable(logging.CRITICAL)  # the client library's warnings; a failure has its line
     try:
-        return execute(draw_plan(seed), seed, depth=depth_of(seed))
+        return execute(draw_plan(seed, swarm), seed, depth=depth_of(seed))
     finally:
         logging.disable(logging.NOTSET)
 
@@ -48,7 +48,7 @@ def run(seed: int) -> Result:
 def catches(canary: Canary, seed: int) -> str:
     """The line with which that seed fails with the canary planted; empty where it does not."""
     with plant(canary.name):
-        return run(seed).failure
+        return run(seed, canary.swarm).failure
 
 
 def hunt(
@@ -57,12 +57,14 @@ def hunt(
     """Seeds from 1 up to `last_seed` until one catches it. `tell` hears how many were run."""
     tried = 0
     for chunk in _chunks(last_seed):
-        report = run_seeds(chunk, jobs=jobs, canary=partial(plant_to_stay, canary.name), limit_s=HANG_S)
+        report = run_seeds(
+            chunk, which=canary.swarm, jobs=jobs, canary=partial(plant_to_stay, canary.name), limit_s=HANG_S
+        )
         tried += len(chunk)
         if tell is not None:
             tell(tried)
         failed = [failure for failure in report.failed if canary.expected in failure.failure]
-        without = {failure.seed: run(failure.seed) for failure in failed[:CANDIDATES]}
+        without = {failure.seed: run(failure.seed, canary.swarm) for failure in failed[:CANDIDATES]}
         good = [failure for failure in failed if failure.seed in without and without[failure.seed].ok]
         if good:
             quickest = min(good, key=lambda failure: without[failure.seed].wall_s)

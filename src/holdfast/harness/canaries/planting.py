@@ -26,7 +26,8 @@ class CanaryStale(Exception):
 class Canary:
     """A planted defect. `target`: `module:name` or `module:Class.name` of what it breaks, below `holdfast`.
 
-    `signature` is the target's own, with its types; `expected` is a part of the line with which a run fails.
+    `signature` is the target's own, with its types; `expected` is a part of the line with which a run fails, `swarm`
+    the one that is to find it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Canary:
     signature: str
     broken: Broken
     expected: str
+    swarm: str = "swarm"
 
     @property
     def seed(self) -> int:

@@ -14,6 +14,7 @@ from holdfast.client import Connection, Url, connect
 from holdfast.core import events
 from holdfast.harness.checkers import Disk, Ledger, Watch
 from holdfast.harness.history import History
+from holdfast.harness.routing_watch import RoutingWatch
 from holdfast.harness.sim.loop import WorldLoop
 from holdfast.harness.sim.network import End, SimNetwork
 from holdfast.harness.sim.node import TURN_S, SimNode
@@ -61,6 +62,11 @@ class SimBed:
                     self.ledger.bounds[f"{queue.name}@{name}"] = queue.messages_max
         for link in topology.links:
             self.network.join(link.one, link.other, link.there, link.back)
+        self.routes = None if topology.routing is None else RoutingWatch(self)
+        """Watches what nodes make of their links, where they compute their own routes."""
+        if self.routes is not None:
+            for node in self.sim_nodes.values():
+                node.on_turn = self.routes.turned
 
     def __enter__(self) -> "SimBed":
         self.loop.__enter__()
@@ -158,13 +164,19 @@ class SimBed:
 
     def started(self, node: SimNode) -> None:
         self.ledger.disk(node.name, node.store)
+        if self.routes is not None:
+            self.routes.started(node)
 
     def applied(self, node: SimNode, batch: Batch) -> None:
         for listener in self.on_applied:
             listener(node, batch)
         self.ledger.applied(node.name, node.store, batch)
+        if self.routes is not None:
+            self.routes.applied(node, batch)
 
     def disk_changed(self, node: SimNode) -> None:
+        if self.routes is not None:
+            self.routes.disk_changed(node)
         self.ledger.changed(node.name, node.store)
 
     def opened(self, node: SimNode, end: End) -> None:

@@ -62,6 +62,7 @@ class SimNode:
         self.lives = 0
         self.on_session: Callable[[dict[str, Any]], None] = lambda fields: None
         self.on_log: Callable[[str], None] = lambda text: None
+        self.on_turn: Callable[[SimNode], None] | None = None
         self.records: list[tuple[float, str, dict[str, Any]]] = []
         self.liar: Speech | None = None
         """Who alters what this node says and hears; nobody watches it then."""
@@ -176,6 +177,8 @@ class SimNode:
         self._do(core.handle(events.TurnEnded(wall_ms=self.clock.wall_ms(self.world.now)), now))
         if self.core is core:
             self._arm(now)
+        if self.on_turn is not None:
+            self.on_turn(self)
 
     def _arm(self, now: float) -> None:
         assert self.core is not None

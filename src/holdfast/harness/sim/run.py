@@ -19,7 +19,7 @@ from holdfast.harness.sim.world import Note
 
 REST_S: Final = 10.0
 """After the last message was shown: receipts, retirements and tombstones settle."""
-PROGRESS_EVERY: Final = 20_000
+PROGRESS_EVERY: Final = 2_000
 SHOWN_ALL: Final = {"publish", "consume", "subscription"}
 """Workloads under which no message ends before it is shown: none expires, is purged or moved."""
 
@@ -144,6 +144,8 @@ class _Run:
         bed.run(REST_S)
         while bed.ledger.on_its_way() and bed.now() < ends_at:  # a second copy on a thin link, to be dropped there
             bed.run(REST_S)
+        if bed.routes is not None:
+            bed.routes.at_rest(bed.run)
         bed.ledger.at_rest()
         for workload in self.workloads:
             workload.check(bed)
@@ -167,6 +169,8 @@ class _Run:
     def metrics(self) -> dict[str, Any]:
         """Counts of the run, the workloads' by kind and number."""
         found = {**counts_of(self.bed), **workload_metrics(self.workloads)}
+        if self.bed.routes is not None:
+            found |= self.bed.routes.metrics()
         if self.faults is not None:
             found["faults"] = dict(sorted(self.faults.hits.items()))
         return found
