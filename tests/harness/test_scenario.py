@@ -1,5 +1,6 @@
 """Scenario files: what they may say, each mistake in one line, and the same plan from the same file and seed."""
 
+import json
 import re
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 from holdfast.errors import ConfigError
 from holdfast.harness import scenario
 from holdfast.harness.faults import KINDS, Fault
+from holdfast.harness.oracle import parts
 from holdfast.harness.plan import from_json
+from holdfast.harness.shapes import SHAPES
 from holdfast.harness.topology import LinkShape
 from holdfast.harness.workloads import KINDS as WORKLOADS
 
@@ -99,7 +102,7 @@ FAULT = '[[fault]]\nkind = "crash"\nnode = "b"\n'
         ("", "f.toml: the file: topology is missing"),
         ('[topology]\nnodes = ["a"]', "f.toml: the file: workload is missing"),
         (GOOD.replace('["a", "b"]', "[]"), "[topology] nodes: found [], accepted is a list of names"),
-        (GOOD.replace('["a", "b"]', '["a", "a"]'), "[topology] nodes: found 2, accepted are up to 200, each once"),
+        (GOOD.replace('["a", "b"]', '["a", "a"]'), "[topology] nodes: found 2, accepted are up to 300, each once"),
         (GOOD.replace("hold_time_s = 2.0", "hold_time_s = 0.2"), "hold_time_s: found 0.2, accepted is at least keep"),
         (GOOD.replace("hold_time_s = 2.0", "hold = 2.0"), "[topology]: found 'hold', accepted is one of nodes, keep"),
         (GOOD.replace('other = "b"', 'other = "c"'), "[[link]] 1 other: found 'c', accepted is a node (a, b)"),
@@ -177,6 +180,50 @@ def test_the_scenarios_that_come_along() -> None:
         assert plan.name == name and from_json(plan.to_json()) == plan == scenario.load(name, 5)
 
 
+def drawn_network(**told: object) -> str:
+    _, _, rest = GOOD.partition("[[queue]]")
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in told.items())
+    rest = rest.replace('"a"', '"n000"').replace('"b"', '"n001"').replace("q@b", "q@n001")
+    return f"[topology]\nrouting = true\n[network]\n{lines}\n[[queue]]{rest}"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("nodes", [4, 9, 40])
+def test_a_network_is_drawn_from_the_seed(shape: str, nodes: int) -> None:
+    """All in one piece, no two nodes joined twice, the first two always."""
+    text = drawn_network(nodes=nodes, shape=shape, delay_s=0.25)
+    topology = scenario.parse(text, "drawn", 1).topology
+    pairs = [(link.one, link.other) for link in topology.links]
+    assert len(topology.nodes) == nodes and topology.links[0].there == LinkShape(delay_s=0.25)
+    assert len(set(pairs)) == len(pairs) and all(one < other for one, other in pairs) and ("n000", "n001") in pairs
+    assert len(parts(topology.nodes, pairs)) == 1
+    assert topology == scenario.parse(text, "drawn", 1).topology
+    assert shape == "grid" or nodes < 9 or topology != scenario.parse(text, "drawn", 2).topology
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"nodes": 3, "shape": "ring"}, "[network] nodes: found 3, accepted is a number of nodes, 4 to 300"),
+        ({"nodes": 301, "shape": "ring"}, "[network] nodes: found 301, accepted is a number of nodes, 4 to 300"),
+        ({"nodes": 9, "shape": "star"}, "[network] shape: found 'star', accepted is one of ring, grid"),
+        ({"nodes": 9}, "[network]: shape is missing"),
+    ],
+)
+def test_a_network_that_cannot_be_drawn(told: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        scenario.parse(drawn_network(**told), "drawn")
+
+
+def test_a_network_is_drawn_or_written() -> None:
+    drawn = '[network]\nnodes = 9\nshape = "ring"\n'
+    with pytest.raises(ConfigError, match=re.escape("[topology] nodes: found beside [network], accepted is one")):
+        scenario.parse(GOOD + drawn, "both")
+    link = '[[link]]\none = "n000"\nother = "n001"\n'
+    with pytest.raises(ConfigError, match=re.escape("[[link]]: found beside [network], accepted is one of them")):
+        scenario.parse(drawn_network(nodes=9, shape="ring") + link, "both")
+
+
 def test_only_draw_looks_at_the_seed() -> None:
     assert scenario.load("drawn-faults", 1) != scenario.load("drawn-faults", 2)
     assert scenario.load("line-cut", 1) == scenario.load("line-cut", 2)
@@ -236,7 +283,8 @@ def test_the_manuals_example_is_a_scenario() -> None:
     (example,) = re.findall(r"```toml\n(.*?)```", MANUAL, re.DOTALL)
     plan = scenario.parse(example, "manual", 3)
     assert {fault.at for fault in plan.faults if fault.kind == "crash"} == {5.0, 25.0, 45.0}
-    assert set(re.findall(r"^\[+(\w+)\]+", example, re.MULTILINE)) == set(scenario._TOP) - {"shows"}
+    told = set(scenario._TOP) - {"shows", "network"}  # the last stands for others of them
+    assert set(re.findall(r"^\[+(\w+)\]+", example, re.MULTILINE)) == told
 
 
 def test_the_manual_names_every_kind_and_key() -> None:

@@ -2,6 +2,7 @@
 
 import re
 from functools import cache
+from importlib.resources import files
 
 import pytest
 
@@ -24,11 +25,18 @@ def most_held(result: Result, node: str) -> int:
     return max(int(text.split()[0]) for text in held)
 
 
-TAKES_SOME_WITH_IT = ("replaced-disk", "gaps-for-ever", "short-lives")
+TAKES_SOME_WITH_IT = ("replaced-disk", "gaps-for-ever", "short-lives", "three-hundred")
 """Scenarios in which a disk is lost, or time runs out, for some of the messages."""
 
 
-@pytest.mark.parametrize("name", [name for name, _ in scenario.names()])
+LARGE = ("convergence-200", "three-hundred")
+"""Minutes each: `make sim-large`."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name, _ in scenario.names()],
+)
 def test_it_ends_well(name: str) -> None:
     result = ran(name)
     metrics = result.metrics
@@ -63,3 +71,23 @@ def test_a_ring_goes_the_long_way_round() -> None:
 def test_a_replaced_disk_takes_no_more_with_it_than_it_held() -> None:
     result = ran("replaced-disk")
     assert 0 < result.metrics["excused"] <= most_held(result, "relay") + 1
+
+
+@pytest.mark.slow
+def test_200_nodes_have_right_tables_within_a_second_of_a_cut() -> None:
+    metrics = ran("convergence-200").metrics
+    print(f"tables right after {metrics['tables_right_s']} s, the first message after {metrics['convergence_s']} s")
+    assert metrics["recoveries"] == metrics["convergences"] == 2
+    assert metrics["tables_right_s"] < 1.0 and metrics["convergence_s"] < 1.0
+
+
+def test_a_small_network_is_drawn_and_its_cut_measured() -> None:
+    """What the large ones rest on, with nine nodes."""
+    text = LARGE_ONE.replace("nodes = 200", "nodes = 9").replace('"n007", "n023"', '"n007"')
+    assert text != LARGE_ONE
+    result = execute(scenario.parse(text, "small", 3), 3)
+    assert result.ok, result.failure
+    assert result.metrics["recoveries"] == 2 and 0.1 < result.metrics["tables_right_s"] < 1.0
+
+
+LARGE_ONE = files("holdfast.harness").joinpath("scenarios", "convergence-200.toml").read_text(encoding="utf-8")

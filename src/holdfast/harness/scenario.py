@@ -1,8 +1,8 @@
 """Scenarios in TOML: a named run for people to read, write and start (docs/simulator.md, "Scenario format").
 
 Rules of this file: text to Plan and nothing more. Every mistake is one ConfigError line: the file, the table, the key,
-what was found, what is accepted. A scenario and a seed give the same plan wherever it is read; only `[draw]` looks at
-the seed.
+what was found, what is accepted. A scenario and a seed give the same plan wherever it is read; only `[draw]` and
+`[network]` look at the seed.
 """
 
 import json
@@ -18,12 +18,14 @@ from holdfast.errors import ConfigError
 from holdfast.harness.faults import KINDS as FAULT_KINDS
 from holdfast.harness.faults import Fault, FaultBudget, make_fault
 from holdfast.harness.plan import LIVENESS_S, SAFETY_S, Plan, from_json
+from holdfast.harness.shapes import SHAPES
 from holdfast.harness.sim.seeds import SeedTree
 from holdfast.harness.topology import Link, LinkShape, Topology
 from holdfast.harness.workloads import KINDS as WORKLOAD_KINDS
 from holdfast.harness.workloads import make_workload
+from holdfast.routing.topology import DIRECTIONS
 
-NODES_MAX: Final = 200
+NODES_MAX: Final = 300
 TIMES_MAX: Final = 1_000
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 DAY_S: Final = 86_400.0
@@ -63,6 +65,14 @@ def _texts(value: Any) -> str | None:
     )
 
 
+def _direction(value: Any) -> str | None:
+    return None if value in DIRECTIONS else f"one of {', '.join(DIRECTIONS)}"
+
+
+def _shape(value: Any) -> str | None:
+    return None if value in SHAPES else f"one of {', '.join(SHAPES)}"
+
+
 def _table(value: Any) -> str | None:
     return None if isinstance(value, dict) else "a table"
 
@@ -82,6 +92,7 @@ _SHAPE: Final[dict[str, Check]] = {
 _TOP: Final[dict[str, Check]] = {
     "shows": _text,
     "topology": _table,
+    "network": _table,
     "limits": _table,
     "routing": _table,
     "run": _table,
@@ -99,7 +110,9 @@ _TOPOLOGY: Final[dict[str, Check]] = {
     "hold_time_s": _number(0.03, 3_600, "seconds"),
     "routing": _flag,
     "supers": _texts,
+    "joins": _texts,
 }
+_NETWORK: Final[dict[str, Check]] = {"nodes": _whole(4, NODES_MAX, "a number of nodes"), "shape": _shape, **_SHAPE}
 _RUN: Final[dict[str, Check]] = {
     "safety_s": _number(0, DAY_S, "seconds"),
     "liveness_s": _number(1, DAY_S, "seconds"),
@@ -111,7 +124,14 @@ _DRAW: Final[dict[str, Check]] = {
     "down_max": _whole(0, NODES_MAX, "a number of nodes"),
     "disks_max": _whole(0, NODES_MAX, "a number of disks"),
 }
-_LINK: Final[dict[str, Check]] = {"one": _text, "other": _text, **_SHAPE, "back": _table}
+_LINK: Final[dict[str, Check]] = {
+    "one": _text,
+    "other": _text,
+    **_SHAPE,
+    "back": _table,
+    "cost": _number(0.000_001, 1e9, "a link's cost"),
+    "direction": _direction,
+}
 _ROUTE: Final[dict[str, Check]] = {"node": _text, "destination": _text, "via": _text}
 _REPEAT: Final[dict[str, Check]] = {
     "every_s": _number(0.001, DAY_S, "seconds"),
@@ -127,8 +147,8 @@ _AMOUNTS: Final[dict[str, Check]] = {
 }
 _MAY: Final = frozenset({"lying-peer"})
 """Those that have an amount of their own where none is given."""
-_MOMENTS: Final = frozenset({"cut", "silent-cut", "clock-step"})
-"""Faults that are over at once."""
+_MOMENTS: Final = frozenset({"cut", "silent-cut", "clock-step", "remove-link"})
+"""Faults that are over at once, or never."""
 
 
 def _shown(value: Any) -> str:
@@ -192,11 +212,12 @@ def _link(told: Table, where: str, nodes: tuple[str, ...]) -> Link:
         _node(name, nodes, f"{where} {key}")
     if one == other:
         raise ConfigError(f"{where}: found {one!r} at both ends, accepted are two nodes")
+    told_to_routing = {key: link.pop(key) for key in ("cost", "direction") if key in link}
     there = LinkShape(**link)
     if back is not None:
         # What the way back does not say, it has from the way there.
         back = LinkShape(**{**link, **_take(back, f"{where} back", _SHAPE)})
-    return Link(one=one, other=other, there=there, back=back)
+    return Link(one=one, other=other, there=there, back=back, **told_to_routing)
 
 
 def _routing(told: Table, *, on: bool) -> RoutingConfig | None:
@@ -208,16 +229,33 @@ def _routing(told: Table, *, on: bool) -> RoutingConfig | None:
     return routing if on else None
 
 
-def _topology(told: Table) -> Topology:
-    table = _take(told["topology"], "[topology]", _TOPOLOGY, ("nodes",))
-    nodes = tuple(table.pop("nodes"))
+def _network(told: Table, seed: int) -> tuple[tuple[str, ...], tuple[Link, ...]]:
+    """Nodes n000, n001, … and links as the seed draws them, in that shape; all links alike."""
+    for where, found in (("[topology] nodes", "nodes" in told["topology"]), ("[[link]]", "link" in told)):
+        if found:
+            raise ConfigError(f"{where}: found beside [network], accepted is one of them")
+    table = _take(told["network"], "[network]", _NETWORK, ("nodes", "shape"))
+    count = table.pop("nodes")
+    pairs = SHAPES[table.pop("shape")](count, SeedTree(seed).stream("network"))
+    nodes = tuple(f"n{place:03}" for place in range(count))
+    shape = LinkShape(**table)
+    return nodes, tuple(Link(one=nodes[one], other=nodes[other], there=shape) for one, other in pairs)
+
+
+def _topology(told: Table, seed: int) -> Topology:
+    drawn = _network(told, seed) if "network" in told else None
+    table = _take(told["topology"], "[topology]", _TOPOLOGY, () if drawn else ("nodes",))
+    nodes = drawn[0] if drawn else tuple(table.pop("nodes"))
     routing = _routing(told.get("routing", {}), on=table.pop("routing", False))
     supers = tuple(_node(name, nodes, "[topology] supers") for name in table.pop("supers", ()))
-    if supers and routing is None:
-        raise ConfigError("[topology] supers: found without routing = true, accepted is with it")
+    joins = tuple(_node(name, nodes, "[topology] joins") for name in table.pop("joins", ()))
+    for key, named in (("supers", supers), ("joins", joins)):
+        if named and routing is None:
+            raise ConfigError(f"[topology] {key}: found without routing = true, accepted is with it")
     if len(nodes) > NODES_MAX or len(set(nodes)) != len(nodes):
         raise ConfigError(f"[topology] nodes: found {len(nodes)}, accepted are up to {NODES_MAX}, each once")
     links = tuple(_link(link, f"[[link]] {index}", nodes) for index, link in enumerate(told.get("link", ()), 1))
+    links = drawn[1] if drawn else links
     pairs = [(link.one, link.other) for link in links]
     for index, pair in enumerate(pairs):  # the other way round both dial, which is a case of its own
         if pair in pairs[:index]:
@@ -242,7 +280,7 @@ def _topology(told: Table) -> Topology:
     limits = Limits(**_take(told.get("limits", {}), "[limits]", limit_checks))
     topology = Topology(
         nodes=nodes, links=links, queues=queues, forwarding=forwarding, limits=limits, routing=routing, supers=supers,
-        **table,
+        joins=joins, **table,
     )  # fmt: skip
     if topology.hold_time_s < topology.keepalive_s:
         raise ConfigError(
@@ -329,7 +367,7 @@ def parse(text: str, name: str, seed: int = 1) -> Plan:
         raise ConfigError(f"{name}: not TOML: {error}") from None
     try:
         _take(told, "the file", _TOP, ("topology", "workload"))
-        topology = _topology(told)
+        topology = _topology(told, seed)
         run = {"safety_s": SAFETY_S, "liveness_s": LIVENESS_S, **_take(told.get("run", {}), "[run]", _RUN)}
         faults = []
         for index, fault in enumerate(told.get("fault", ()), 1):
@@ -369,7 +407,7 @@ def is_path(name_or_path: str) -> bool:
 
 
 def load(name_or_path: str, seed: int = 1) -> Plan:
-    """The plan of a scenario by name or path; `seed` matters to those with a `[draw]` alone."""
+    """The plan of a scenario by name or path; `seed` matters to those with a `[draw]` or a `[network]` alone."""
     if not is_path(name_or_path):
         own = _own()
         if name_or_path not in own:
