@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-large bench-simulator bench-tables bench-bus-routing bench-trace-bytes kill-campaign swarm fuzz canaries constraints clean
+.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-large bench-simulator bench-tables bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large fuzz canaries constraints clean
 
 setup: $(SETUP)
 
@@ -66,6 +66,9 @@ bench-trace-bytes: setup
 bench-bus-routing: setup
 	$(BIN)/python benchmarks/macro/bus_routing.py
 
+bench-convergence-200: setup
+	$(BIN)/python benchmarks/macro/convergence_200.py
+
 # About an hour on two cores; its `--help` names shorter forms.
 kill-campaign: setup
 	$(BIN)/python -m holdfast.harness.campaign --cycles 1000 --lanes 2
@@ -76,6 +79,10 @@ FIRST ?= 1
 
 swarm: setup
 	$(BIN)/holdfast sim swarm --seeds $(SEEDS) --first-seed $(FIRST)
+
+# Networks of 200 and 300 nodes, minutes each: what the stage `sim` leaves out.
+sim-large: setup
+	$(BIN)/python -m pytest tests/sim -q -s -m "sim and slow"
 
 # `make fuzz STREAMS=100000 SEED=7`; without a seed one is drawn, and printed.
 STREAMS ?= 20000

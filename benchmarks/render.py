@@ -388,6 +388,15 @@ def _bus_silence(found: Report) -> Lines:
     return ["### Silence against flooding", "", "Each round's figure in turn.", "", *table(heads, rows)]
 
 
+def convergence(report: Report) -> Lines:
+    goal = f"< {report['goal_below_s']:g}"
+    rows = [
+        ["until every node's table is right", goal, span(report["tables_right_s"], 3)],
+        ["until the first message comes by the new way", goal, span(report["first_message_s"], 3)],
+    ]
+    return table(["after a link went dark, worst cut of a seed", "goal, s", "s: median (least–most), seeds"], rows)
+
+
 RENDERERS: dict[str, Callable[[Report], Lines]] = {
     "throughput": throughput,
     "latency": latency,
@@ -397,6 +406,7 @@ RENDERERS: dict[str, Callable[[Report], Lines]] = {
     "tables": tables,
     "trace_bytes": trace_bytes,
     "bus_routing": bus_routing,
+    "convergence-200": convergence,
 }
 IN_FULL: dict[str, tuple[Path, Callable[[Report], Lines]]] = {
     "bus_routing": (RESULTS / "bus-routing.md", bus_routing_in_full),
