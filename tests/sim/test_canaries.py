@@ -16,7 +16,7 @@ def test_its_seed_fails_with_it_and_ends_well_without(name: str) -> None:
     assert canary.seed, f"no seed is known: {__doc__}"
     failure = catches(canary, canary.seed)
     assert failure and canary.expected in failure
-    assert run(canary.seed).failure == ""
+    assert run(canary.seed, canary.swarm).failure == ""
 
 
 def test_there_are_enough_and_each_says_what_is_wrong() -> None:
