@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from holdfast.core.liveness import (
     FIRST_TIME_OUT_S,
     GRACE_S,
+    HURRY,
     MISSES_MAX,
     OUTSTANDING_MAX,
     PROBE_S_BY_KIND,
@@ -66,15 +67,26 @@ def test_an_idle_link_is_probed_each_probe_s_and_measured() -> None:
 
 
 def test_a_dead_link_is_down_after_three_time_outs() -> None:
-    """The goal of 250 ms from the cut to the new path leaves 200 for this."""
+    """The goal of 250 ms from the cut to the new path leaves 160 for this: after the first miss there is less patience."""
     link = Link().run(1.0)
     link.round_trip_s, link.echoes = None, []
     cut_at = link.now
     link.run(5)
     assert link.down_at is not None
-    assert link.down_at - cut_at < PROBE_S + MISSES_MAX * (PROBE_S + GRACE_S) + 0.005
+    assert link.down_at - cut_at < PROBE_S * (2 + (MISSES_MAX - 1) / HURRY) + MISSES_MAX * GRACE_S + 0.005
     assert link.liveness.missed == MISSES_MAX
     assert link.liveness.next_deadline(link.heard_at, None) is None
+
+
+def test_a_late_echo_of_the_first_probe_is_life_after_shorter_time_outs() -> None:
+    link = Link().run(1.0)
+    link.round_trip_s, link.echoes = PROBE_S + 1.5 * PROBE_S / HURRY, []
+    missed = link.liveness.missed
+    while link.liveness.missed < missed + MISSES_MAX - 1:
+        link.step(0.000_5)
+    link.run(PROBE_S / HURRY)
+    assert link.down_at is None
+    assert link.liveness.misses == 0
 
 
 def test_two_misses_and_an_answer_are_no_end() -> None:

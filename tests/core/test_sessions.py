@@ -164,7 +164,7 @@ def test_a_silent_link_is_down_after_three_probes_and_the_hold_time_is_the_last_
     (wire,) = rig.between("hub", "jfk")
     wire.cut(silent=True)
     rig.refuse_dials = True
-    rig.run(0.21)
+    rig.run(0.16)
     for node in (jfk, hub):
         assert node.core.routing.of("up", "down") == [("down", ends(node).name, "3 probes without an answer")]
         assert not ends(node).established

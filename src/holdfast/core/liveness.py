@@ -13,6 +13,9 @@ PROBE_S_BY_KIND: Final = {"tcp": 0.05, "tls": 0.05, "serial": 1.0}
 """How long an idle link of that kind goes unprobed, where nothing is configured: a LAN, and a line of 9,600 baud."""
 MISSES_MAX: Final = 3
 """Probes in a row without an answer that bring a link down (§4.3)."""
+HURRY: Final = 2
+"""So much shorter is the least time-out once a probe was missed. A neighbour that was merely late for the first is heard
+within the whole of it all the same: an echo of any probe is life."""
 FIRST_TIME_OUT_S: Final = 1.0
 """Before the first round trip is measured (RFC 6298 §2.1)."""
 SMOOTHING: Final = 1 / 8
@@ -93,14 +96,16 @@ class Liveness:
 
     @property
     def time_out_s(self) -> float:
-        """What an echo has: RFC 6298 over the measured round trips, at least `probe_s`, at most the hold time."""
+        """What an echo has: RFC 6298 over the measured round trips, at most the hold time; at least `probe_s`, a
+        share of it once one was missed."""
+        least = self.probe_s / HURRY if self.misses else self.probe_s
         if self.smoothed_s is None:
             measured = FIRST_TIME_OUT_S
         else:
             measured = self.smoothed_s + VARIANCES * self._variance_s
             if self._short:
-                return min(max(SHORT_TIME_OUT_S, measured), self.hold_time_s)
-        return min(max(self.probe_s, measured), self.hold_time_s)
+                least = SHORT_TIME_OUT_S
+        return min(max(least, measured), self.hold_time_s)
 
     def tick(self, now: float, heard_at: float, unanswered_at: float | None) -> Act:
         """What is due. `unanswered_at`: since when a transfer has waited for its answer, None where none does."""
