@@ -18,8 +18,6 @@ from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-import lmdb
-
 from holdfast.storage.bounds import check_entry
 
 __all__ = ["CHUNK_BYTES", "DATABASES", "SEGMENT_BYTES", "WHOLE_BYTES", "Entries", "Group", "by_queue", "pack"]
@@ -72,6 +70,8 @@ def pack(appends: Sequence[tuple[int, int, bytes]]) -> list[Group]:
     """The groups of a batch's appends, by queue; of two for one place the last remains."""
     if not appends:
         return []
+    if len(appends) == 1:
+        return [_group(appends[0][0], appends)]
     queue_ids, sequences, _ = zip(*appends, strict=True)
     if queue_ids.count(queue_ids[0]) == len(appends) and _consecutive(sequences):
         return [_group(queue_ids[0], appends)]
@@ -130,6 +130,9 @@ def by_queue(places: Sequence[Place]) -> list[tuple[int, list[int]]]:
     """The places of each queue, ascending and once each. LocalProtocolError for one that none can be."""
     if not places:
         return []
+    if len(places) == 1:
+        check_entry(*places[0])
+        return [(places[0][0], [places[0][1]])]
     queue_ids, sequences = zip(*places, strict=True)
     if queue_ids.count(queue_ids[0]) == len(places):
         found = {queue_ids[0]: set(sequences)}
@@ -277,18 +280,31 @@ class Entries:
         records: list[tuple[bytes, bytes]] = []
         chunks: list[tuple[bytes, bytes]] = []
         with txn.cursor(db=self._entries) as cursor:
+            end = self._end(cursor)
             for group in groups:
                 queue_id, first, _ = group.entries[0]
-                if self._seek(cursor, queue_id, first) and _unkey(cursor.key())[0] == queue_id:
+                if (
+                    (queue_id, first) < end
+                    and self._seek(cursor, queue_id, first)
+                    and _unkey(cursor.key())[0] == queue_id
+                ):
                     for entry in group.entries:
                         self._append_one(txn, cursor, entry)
                 else:
                     records += group.records
                     chunks += group.chunks
-        if records:
-            _put_ascending(txn, self._entries, records)
+            if records:
+                _put_ascending(cursor, records)
         if chunks:
-            _put_ascending(txn, self._chunks, chunks)
+            with txn.cursor(db=self._chunks) as cursor:
+                _put_ascending(cursor, chunks)
+
+    def _end(self, cursor: Any) -> Place:
+        """The place behind the last of all records."""
+        if not cursor.last():
+            return (0, 0)
+        queue_id, start = _unkey(cursor.key())
+        return (queue_id, start + _length(cursor.value()))
 
     def _append_one(self, txn: Transaction, cursor: Any, entry: tuple[int, int, bytes]) -> None:
         """An entry before, or in the place of, others of its queue."""
@@ -385,12 +401,11 @@ def _pack(queue_id: int, sequence: int) -> bytes:
         raise
 
 
-def _put_ascending(txn: "lmdb.Transaction[Any]", database: Any, records: list[tuple[bytes, bytes]]) -> None:
+def _put_ascending(cursor: Any, records: list[tuple[bytes, bytes]]) -> None:
     """Put `records`, sorted by key. What lies beyond the last key is appended: full pages, no search."""
-    with txn.cursor(db=database) as cursor:
-        last = bytes(cursor.key()) if cursor.last() else b""
-        split = bisect_left(records, (last, b"\xff" * 32)) if records[0][0] <= last else 0
-        if split:
-            cursor.putmulti(records[:split])
-        if split < len(records):
-            cursor.putmulti(records[split:], append=True)
+    last = bytes(cursor.key()) if cursor.last() else b""
+    split = bisect_left(records, (last, b"\xff" * 32)) if records[0][0] <= last else 0
+    if split:
+        cursor.putmulti(records[:split])
+    if split < len(records):
+        cursor.putmulti(records[split:], append=True)

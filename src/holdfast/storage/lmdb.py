@@ -257,9 +257,12 @@ class LmdbStore:
                 txn.delete(table.encode() + b"\0" + key, b"", self._tables)
         if batch.puts:
             rows = [(table.encode() + b"\0" + key, value) for (table, key), value in batch.puts.items()]
-            rows.sort()
-            with txn.cursor(db=self._tables) as cursor:
-                cursor.putmulti(rows)
+            if len(rows) == 1:
+                txn.put(*rows[0], db=self._tables)
+            else:
+                rows.sort()
+                with txn.cursor(db=self._tables) as cursor:
+                    cursor.putmulti(rows)
         if leaving:
             self._entries.retire(txn, leaving)
         if batch.drops:
