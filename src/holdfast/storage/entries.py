@@ -238,7 +238,7 @@ class Entries:
     def retire(self, txn: Transaction, places: Sequence[tuple[int, list[int]]]) -> None:
         """What is there of the places, which are as `by_queue` gives them, leaves."""
         rewrites = REWRITES_MAX
-        gapped = txn.stat(self._gaps)["entries"] > 0
+        gapped: bool | None = None  # a record of one entry has no gap: not asked for those
         with txn.cursor(db=self._entries) as cursor:
             for queue_id, sequences in places:
                 at = 0
@@ -259,6 +259,8 @@ class Entries:
                         continue
                     record = cursor.value()
                     count = _length(record)
+                    if count > 1 and gapped is None:
+                        gapped = txn.stat(self._gaps)["entries"] > 0
                     stop = bisect_left(sequences, start + count, at)
                     whole = (1 << count) - 1
                     gone = whole if stop - at == count else _bits(sequences, at, stop, start)
@@ -267,7 +269,7 @@ class Entries:
                     at = stop
                     present = gone == whole
                     if gone == whole:
-                        present = self._drop(txn, cursor, key, record, gapped=gapped)
+                        present = self._drop(txn, cursor, key, record, gapped=bool(gapped))
                     elif rewrites and _mostly_gone(record, count, gone):
                         rewrites -= 1
                         self._write_anew(txn, cursor, start, {}, gone)
@@ -293,7 +295,9 @@ class Entries:
                 else:
                     records += group.records
                     chunks += group.chunks
-            if records:
+            if records and _unkey(records[0][0]) >= end:
+                cursor.putmulti(records, append=True)
+            elif records:
                 _put_ascending(cursor, records)
         if chunks:
             with txn.cursor(db=self._chunks) as cursor:
