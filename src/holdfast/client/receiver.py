@@ -31,6 +31,7 @@ ACCEPTED_MAX: Final = 65_536
 START: Final = Symbol("holdfast:start-sequence:ulong")
 END: Final = Symbol("holdfast:end-sequence:ulong")
 LEASE: Final = Symbol("holdfast:subscription:list")
+PATH: Final = Symbol("holdfast:path")
 
 
 class Lease(NamedTuple):
@@ -172,6 +173,7 @@ class Receiver(ClientLink):
             snd_settle_mode=1 if self._copy else 0,
             max_message_size=self._message_bytes_max,
             unsettled=None if self._resume is None else self._resume.map(_payload_of),
+            desired_capabilities=(PATH,) if self._copy else None,
         )
         link.context = self
         self._link = link

@@ -6,6 +6,7 @@ brokers already know, and a redelivery is always marked as one.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,9 @@ from holdfast.errors import RemoteProtocolError
 
 OWN_PREFIX: Final = "x-opt-holdfast-"
 NUMBER: Final = Symbol("x-opt-holdfast-number")
+PATH: Final = Symbol("x-opt-holdfast-path")
+PATHS_MAX: Final = 1_024
+"""Paths whose encoding is remembered."""
 TOLD_ANEW: Final = ("x-opt-sequence-number", "x-opt-enqueued-time")
 ANNOTATIONS_MAX: Final = 1_000
 
@@ -118,8 +122,17 @@ _PLAIN_HEADS: Final = {
 }
 
 
-def for_consumer(value: bytes, sequence: int, delivery_count: int | None, steady_ms: int) -> tuple[Any, ...]:
-    """The parts of a transfer that tells a client about `value`: header, annotations, bare message."""
+@lru_cache(PATHS_MAX)
+def path_items(nodes: tuple[str, ...]) -> bytes:
+    """The annotation that tells a path, as items of the map."""
+    return encode(PATH) + encode(list(nodes))
+
+
+def for_consumer(
+    value: bytes, sequence: int, delivery_count: int | None, steady_ms: int, path: bytes = b""
+) -> tuple[Any, ...]:
+    """The parts of a transfer that tells a client about `value`: header, annotations, bare message. `path`: from
+    `path_items`, for who wants to know the way."""
     if (
         delivery_count is None
         and not value[1] & (entry.CUSTODY | entry.LATE)
@@ -145,6 +158,9 @@ def for_consumer(value: bytes, sequence: int, delivery_count: int | None, steady
     count = item.annotation_count + 4
     if item.flags & entry.LATE:
         own += _LATE
+        count += 2
+    if path:
+        own += path
         count += 2
     size = 4 + len(item.annotations) + len(own)
     told = _SECTION.pack(_MESSAGE_ANNOTATIONS, _MAP32, size, count)

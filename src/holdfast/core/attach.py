@@ -42,6 +42,9 @@ SUBSCRIPTION: Final = "holdfast:subscription:list"
 
 COPY: Final = Symbol("copy")
 
+PATH: Final = Symbol("holdfast:path")
+"""Capability of a reader's link: it is told which nodes each message passed (docs/amqp.md, "Paths")."""
+
 PRODUCER_KEY_BYTES_MAX: Final = 400
 """A producer's name and address together: what a key of the store's small tables holds (broker/port.py)."""
 
@@ -230,7 +233,8 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
     if source.distribution_mode == COPY or start is not None:
         if held is not None:
             _check_lease(queue, held)
-        reader = ReaderLink(core, peer, link, queue, start=start, end=end, settled=presettled)
+        tells_path = attach is not None and PATH in (attach.desired_capabilities or ())
+        reader = ReaderLink(core, peer, link, queue, start=start, end=end, settled=presettled, tells_path=tells_path)
         _attached(link, reader, queue, echoed)
         queue.touch()
         return
@@ -261,7 +265,8 @@ def _attached(link: Sender, context: ConsumerLink | ReaderLink, queue: Queue, so
     link.context = context
     if isinstance(queue, TemporaryQueue) and source.dynamic:
         queue.creator = context
-    link.accept(source=source)
+    tells_path = isinstance(context, ReaderLink) and context.tells_path
+    link.accept(source=source, offered_capabilities=(PATH,) if tells_path else None)
 
 
 def _filters(queue: Queue, source: Source) -> tuple[int | None, int | None, list[Any] | None]:

@@ -16,6 +16,8 @@ from holdfast.broker import entry
 from holdfast.broker.cursor import READ_BYTES, READ_COUNT, Cursor
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
+from holdfast.core.aliases import stores_of
+from holdfast.core.carried import passed_by
 from holdfast.core.endings import annotate_entries, reject
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend, bare_length
@@ -210,6 +212,7 @@ class ReaderLink(Egress):
         start: int | None,
         end: int | None,
         settled: bool,
+        tells_path: bool,
     ) -> None:
         super().__init__(core, peer, link)
         self.browsing = start is None
@@ -218,6 +221,7 @@ class ReaderLink(Egress):
         self.position = start or 0
         self.end = end
         self.presettled = settled
+        self.tells_path = tells_path
         self.ahead: deque[tuple[int, bytes]] = deque()
         self.large: LargeSend | None = None
         core.readers_of(queue)[self] = None
@@ -249,7 +253,8 @@ class ReaderLink(Egress):
                 break
             if self.browsing and self.queue.expired(value):
                 continue
-            parts = annotate.for_consumer(value, sequence, None, self.core.clock.steady_ms)
+            path = self._path(value) if self.tells_path and value[1] & entry.CUSTODY else b""
+            parts = annotate.for_consumer(value, sequence, None, self.core.clock.steady_ms, path)
             if too_large(link, parts, value):
                 self.core.steal(self, f"sequence {sequence} is larger than this link takes", MESSAGE_SIZE_EXCEEDED)
                 return
@@ -279,6 +284,17 @@ class ReaderLink(Egress):
         elif link.drain:
             link.drained()
             self.peer.touch()
+
+    def _path(self, value: bytes) -> bytes:
+        """The nodes that a message passed, this one the last, to be told; a store that nobody here can name by its
+        UUID."""
+        routing = self.core.routing
+        names = []
+        for raw in stores_of(passed_by(value)):
+            store = entry.uuid_of(raw)
+            name = None if routing is None else routing.name_of_store(store)
+            names.append(str(store) if name is None else name)
+        return annotate.path_items((*names, self.core.config.name))
 
     def _over(self) -> bool:
         """Whether the whole range was sent: all below the end is visible and was looked at."""
