@@ -1,6 +1,7 @@
 """The reports on a table of flights, against numbers counted by hand."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ pytest.importorskip("pyspark")
 from holdfast.errors import ConfigError
 from holdfast.pipeline.flights import flights_report
 from holdfast.pipeline.rows import COLUMNS
-from holdfast.pipeline.tables import check_table, property_of
+from holdfast.pipeline.tables import check_table, count_by_path, property_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,18 +24,25 @@ FLIGHTS = [
     ("4", "JFK", "B6", "6", "-3"),
     ("5", "LGA", "DL", "6", "30"),
 ]
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def table(spark: "SparkSession") -> "DataFrame":
-    """The last flight twice, under a sequence of its own; odd ones with their properties in the body alone."""
+    """The last flight twice, under a sequence of its own; odd ones with their properties in the body alone.
+
+    Stored one each half a second from 12:00 on; all but the first by a path, the fourth by another one.
+    """
     rows = []
     for sequence, flight in enumerate([*FLIGHTS, FLIGHTS[-1]], start=1):
         names = ("id", "origin", "carrier", "hour", "dep_delay")
         properties = dict(zip(names, flight, strict=True))
+        stored = NOON + timedelta(seconds=0.5 * (sequence - 1))
+        path = json.dumps([flight[1].lower(), "x" if sequence == 4 else "phl", "hub"])
+        annotations = {"x-opt-sequence-number": str(sequence)} | ({"x-opt-holdfast-path": path} if sequence > 1 else {})
         rows.append(
             (
-                "flights", sequence, f"m-{flight[0]}", None, None, None, None, None,
-                properties if sequence % 2 == 0 else {}, {}, bytearray(json.dumps(properties).encode()),
+                "flights", sequence, f"m-{flight[0]}", None, None, None, None, stored,
+                properties if sequence % 2 == 0 else {}, annotations, bytearray(json.dumps(properties).encode()),
             )
         )  # fmt: skip
     return spark.createDataFrame(rows, COLUMNS)
@@ -56,6 +64,22 @@ def test_flights_report(spark: "SparkSession") -> None:
         {"carrier": "UA", "hour": 5, "flights": 2, "departed": 2, "mean_min": 3.0, "median_min": 3.0,
          "p90_min": 3.8},
     ]  # fmt: skip
+
+
+@pytest.mark.spark
+def test_paths_are_counted_by_second(spark: "SparkSession") -> None:
+    noon = int(NOON.timestamp())
+    counted = [tuple(row) for row in count_by_path(table(spark), "origin").collect()]
+    assert counted == [
+        ("EWR", None, noon, 1),
+        ("EWR", "ewr phl hub", noon, 1),
+        ("JFK", "jfk phl hub", noon + 1, 1),
+        ("JFK", "jfk x hub", noon + 1, 1),
+        ("LGA", "lga phl hub", noon + 2, 2),
+    ]
+    wide = count_by_path(table(spark), "origin", window_s=60).collect()
+    assert {row["second"] for row in wide} == {noon} and sum(row["count"] for row in wide) == 6
+    assert [row["count"] for row in flights_report(table(spark))["by_path"]] == [1, 1, 1, 1, 2]
 
 
 @pytest.mark.spark

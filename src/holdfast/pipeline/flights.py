@@ -2,7 +2,8 @@
 
 Rules of this file: reads the table through its log alone, writes nothing beside it. The answer is one JSON
 object on standard output: `rows`; `identities` (rows, sequences, message_ids, bodies, ids: all equal where
-nothing came twice); `by_origin`; `delays`, a list by carrier and hour; `seconds`.
+nothing came twice); `by_origin`; `by_path`, a list by origin, second and path; `delays`, a list by carrier and hour;
+`seconds`.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +32,7 @@ def flights_report(rows: "DataFrame") -> dict[str, Any]:
     """
     from pyspark.sql import functions as f
 
-    from holdfast.pipeline.tables import count_by, departure_delays, identities, property_of
+    from holdfast.pipeline.tables import count_by, count_by_path, departure_delays, identities, property_of
 
     rows = rows.cache()
     try:
@@ -42,6 +44,7 @@ def flights_report(rows: "DataFrame") -> dict[str, Any]:
             "rows": counted["rows"],
             "identities": counted,
             "by_origin": {row["origin"]: row["count"] for row in count_by(rows, "origin").collect()},
+            "by_path": [row.asDict() for row in count_by_path(rows, "origin").collect()],
             "delays": [row.asDict() for row in departure_delays(rows).collect()],
         }
     finally:
@@ -90,6 +93,10 @@ def _report(out: Path, master: str, logs: Path) -> dict[str, Any]:
 
 def _lines(report: dict[str, Any]) -> list[str]:
     lines = [f"{origin or '?'}: {count:,} flights" for origin, count in report["by_origin"].items()]
+    by_path: Counter[tuple[str, str]] = Counter()
+    for row in report["by_path"]:
+        by_path[row["origin"] or "?", row["path"] or "no path"] += row["count"]
+    lines += [f"{origin} by {path}: {count:,} flights" for (origin, path), count in sorted(by_path.items())]
     lines.append("carrier hour flights mean_min median_min p90_min")
     for row in report["delays"]:
         shown = [row[name] for name in ("carrier", "hour", "flights", "mean_min", "median_min", "p90_min")]

@@ -78,6 +78,27 @@ def count_by(rows: "DataFrame", name: str) -> "DataFrame":
     return rows.groupBy(property_of(name).alias(name)).agg(f.count("*").alias("count")).orderBy(name)
 
 
+def path_of() -> "Column":
+    """The nodes that a message passed, by name, a space between two (docs/amqp.md, "Paths"); null where the node was
+    not asked, or the message came from no other."""
+    from pyspark.sql import functions as f
+
+    told = f.col("annotations").getItem("x-opt-holdfast-path")
+    return f.array_join(f.from_json(told, "array<string>"), " ")
+
+
+def count_by_path(rows: "DataFrame", name: str, *, window_s: int = 1) -> "DataFrame":
+    """Rows by property `name`, path, and the window of `window_s` seconds in which the queue's node stored them.
+
+    Columns: `name`, path, second (of 1970, UTC, at which the window begins), count; by `name`, second and path.
+    """
+    from pyspark.sql import functions as f
+
+    second = f.floor(f.unix_micros("enqueued") / (window_s * 1_000_000)) * window_s
+    groups = (property_of(name).alias(name), path_of().alias("path"), second.alias("second"))
+    return rows.groupBy(*groups).agg(f.count("*").alias("count")).orderBy(name, "second", "path")
+
+
 def departure_delays(flights: "DataFrame") -> "DataFrame":
     """Delay at departure by carrier and scheduled hour, in minutes; cancelled flights have none and are
     counted.
