@@ -1,37 +1,42 @@
-"""The picture: when a site has caught up, and that a PNG comes of it."""
+"""The picture: paths beyond the colours are one, and that a PNG comes of it."""
 
 import struct
 from pathlib import Path
 
 import pytest
 
-from holdfast.harness.picture import Fault, Sample, draw, with_catch_up
+from holdfast.harness.paths import Event
+from holdfast.harness.picture import draw, folded, label
+
+EVENTS = [Event(8.0, "cut", ("pit", "cmh")), Event(16.0, "kill", ("buf",)), Event(20.0, "heal", ("pit", "cmh"))]
 
 
-def ramp() -> list[Sample]:
-    """Quiet, then a hill from 10 s to 22 s, then quiet; a sample each half second."""
-    samples = []
-    for step in range(80):
-        at_s = step / 2
-        hill = max(0, min(at_s - 10, (22 - at_s) * 2)) if 10 <= at_s <= 22 else 0
-        samples.append(Sample(at_s, 3, int(hill * 400)))
-    return samples
+def test_paths_beyond_the_colours_are_one() -> None:
+    bars = {f"path {number}": {0.0: 10 - number, 1.0: 1} for number in range(9)}
+    shown = folded(bars)
+    assert list(shown) == [*(f"path {number}" for number in range(7)), "2 other paths"]
+    assert shown["2 other paths"] == {0.0: 5, 1.0: 2}
+    assert folded({"path 0": {0.0: 1}}) == {"path 0": {0.0: 1}}
 
 
-def test_catch_up_is_the_first_usual_sample_after_the_fault() -> None:
-    fault = with_catch_up(Fault("jfk", "cut", 10.0, 18.0), ramp(), usual=20)
-    assert fault.caught_up_s == 22.0, "3,200 had heaped up: 400 are too many half a second before"
-    assert with_catch_up(fault, ramp()[:30], usual=20) == fault
-    assert with_catch_up(Fault("jfk", "cut", 10.0, 18.0), ramp()[:30], usual=20).caught_up_s is None
+def test_events_are_named() -> None:
+    assert [label(event) for event in [*EVENTS, Event(30.0, "start", ("buf",))]] == [
+        "pit-cmh cut", "buf killed", "pit-cmh healed", "buf back",
+    ]  # fmt: skip
 
 
 def test_draws_a_png(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    lga = [sample for sample in ramp() if not 24 < sample.at_s < 28]
-    faults = [Fault("jfk", "cut", 10, 18, 22), Fault("lga", "crash", 24, 27.8)]
-    path = tmp_path / "out" / "backlog.png"
-    draw(path, {"ewr": [], "jfk": ramp(), "lga": lga}, faults, title="Backlogs", end_s=40)
+    straight = {float(at_s): 15 for at_s in range(8)}
+    arrived = {
+        "EWR": {"ewr phl pit cmh ind hub": straight, "ewr phl alb buf cle chi hub": {8.0: 3, 9.0: 15}},
+        "JFK": {"jfk alb buf cle chi hub": straight},
+        "LGA": {},
+    }
+    waiting = {"EWR": [(0.0, 0), (8.0, 12), (9.0, 1)], "JFK": [(0.0, 0), (9.0, 2)]}
+    path = tmp_path / "out" / "paths.png"
+    draw(path, arrived, waiting, EVENTS, title="Paths", end_s=40)
     data = path.read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", data[16:24])
-    assert width == 1600 and height > 1000
+    assert width == 1690 and height > 1000

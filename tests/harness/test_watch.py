@@ -1,34 +1,26 @@
-"""Telemetry files read while they grow."""
+"""What is read from the hub's status."""
 
-from pathlib import Path
+from typing import Any
 
-from holdfast.harness.watch import NodeWatch, QueueState, Tail
-from holdfast.telemetry.writer import line
-
-
-def queue_line(messages: int, next_sequence: int) -> bytes:
-    fields = {
-        "name": "@hub", "messages": messages, "bytes": 0, "oldest_s": None, "in_total": 0, "out_total": 0,
-        "in_per_s": 0.0, "out_per_s": 0.0, "next_sequence": next_sequence,
-    }  # fmt: skip
-    return line("queue", fields, node="jfk", wall_ms=0, uptime_s=1.0)
+from holdfast.harness.watch import View
 
 
-def test_lines_come_once_and_whole(tmp_path: Path) -> None:
-    tail = Tail(tmp_path / "t.ndjson")
-    assert tail.read() == []
-    with tail.path.open("ab", buffering=0) as file:
-        file.write(b'{"a": 1}\n{"b"')
-        assert tail.read() == [{"a": 1}]
-        file.write(b": 2}\nnot json\n[3]\n")
-        assert tail.read() == [{"b": 2}]
-        assert tail.read() == []
+def status(*, synchronised: bool = True, state: str = "up", queues: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    nodes = [{"name": "hub", "state": "up"}, {"name": "buf", "state": state}]
+    return {
+        "routing": {"acting_super": "buf", "synchronised": synchronised, "nodes": nodes},
+        "queues": list(queues),
+    }
 
 
-def test_the_last_report_of_a_queue_counts(tmp_path: Path) -> None:
-    watch = NodeWatch(Tail(tmp_path / "t.ndjson"))
-    watch.refresh()
-    assert watch.queue("@hub") == QueueState(0, 0)
-    watch.tail.path.write_bytes(queue_line(7, 8) + queue_line(3, 12))
-    watch.refresh()
-    assert watch.queue("@hub") == QueueState(messages=3, taken=11)
+def test_the_network_is_whole_where_all_are_up_and_synchronised() -> None:
+    assert View.of(status(), "flights") == View(acting_super="buf", whole=True)
+    assert not View.of(status(state="unreachable"), "flights").whole
+    assert not View.of(status(synchronised=False), "flights").whole
+
+
+def test_the_queue_s_own_counts() -> None:
+    queue = {"name": "flights", "next_sequence": 8, "messages": 3, "subscriptions": ["pipeline-table"]}
+    other = {"name": "$waiting", "next_sequence": 1, "messages": 0, "subscriptions": []}
+    view = View.of(status(queues=(other, queue)), "flights")
+    assert (view.taken, view.messages, view.readers) == (7, 3, ("pipeline-table",))

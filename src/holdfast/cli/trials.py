@@ -125,10 +125,10 @@ def _add_demo(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         verbs,
         "demo",
         "shows the whole path on real data, on this machine",
-        "holdfast demo --flights 20000 --out ./demo --keep",
+        "holdfast demo --flights 1000 --out ./demo --keep",
     )
     parser.add_argument("--all", action="store_true", help="send every flight")
-    parser.add_argument("--flights", type=COUNT, default=60_000, metavar="N", help="how many (default %(default)s)")
+    parser.add_argument("--flights", type=COUNT, default=1_800, metavar="N", help="how many (default %(default)s)")
     parser.add_argument("--out", metavar="DIR", help="where numbers and picture go")
     parser.add_argument("--keep", action="store_true", help="keep the nodes' stores and the table")
     parser.set_defaults(run=_run_demo)

@@ -19,6 +19,7 @@ class Neighbour:
     remote: str | None = None
     keepalive_s: float | None = 0.5
     hold_time_s: float | None = 1.5
+    probe_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class NodeFile:
             lines += ["", "[[neighbour]]", f"name = {_quoted(neighbour.name)}"]
             if neighbour.remote is not None:
                 lines.append(f"remote = {_quoted(neighbour.remote)}")
-            for key in ("keepalive_s", "hold_time_s"):
+            for key in ("keepalive_s", "hold_time_s", "probe_s"):
                 if (value := getattr(neighbour, key)) is not None:
                     lines.append(f"{key} = {value}")
         for queue in self.queues:

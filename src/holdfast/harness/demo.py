@@ -1,64 +1,90 @@
-"""`holdfast demo`: real flights from three sites to a hub, through a cut and a crash, into a table
-(docs/demo.md).
+"""`holdfast demo`: real flights from three airports over a network of sixteen nodes to a hub, while links are cut and
+the acting super node is lost, into a table (docs/demo.md).
 
 Rules of this file: nodes, senders and the pipeline run as a user would start them, by the command line;
-faults come from the proxy and from SIGKILL alone. What it claims at the end is computed from the table
+faults come from the links' proxies and from SIGKILL alone. What it claims at the end is computed from the table
 against the data, and it fails where they differ. Times `at_s` are seconds since the sites began to send.
 """
 
 import argparse
 import asyncio
+import importlib.resources
 import json
 import shutil
 import sys
 import time
-from collections.abc import Awaitable, Sequence
+import tomllib
+from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.harness import fleet_state, paths
 from holdfast.harness import flights as data
-from holdfast.harness.configs import Neighbour, NodeFile
-from holdfast.harness.picture import Fault, Sample, draw, with_catch_up
+from holdfast.harness.fleet_supervisor import Fleet
+from holdfast.harness.paths import Arrival, Event
+from holdfast.harness.picture import draw
 from holdfast.harness.processes import Child, Children, cancel_on_signals, holdfast_command
 from holdfast.harness.progress import Progress
-from holdfast.harness.proxy import Proxy
 from holdfast.harness.report import Results, check, report_lines
 from holdfast.harness.table import read_columns
-from holdfast.harness.watch import NodeWatch, Tail
+from holdfast.harness.watch import HubWatch, View
+from holdfast.routing.topology import Topology, topology_of
 
 HUB: Final = "hub"
 SITES: Final = ("ewr", "jfk", "lga")
 QUEUE: Final = "flights"
+TOPOLOGY: Final = "sixteen.toml"
 OUT_DEFAULT: Final = "demo-out"
 MARKER: Final = ".holdfast-demo"
 """Only a work directory that holds it is ever deleted."""
-SAMPLE_S: Final = 0.25
-ASK_S: Final = 0.5
-"""Between two questions to the hub whether the table has all."""
+
+PER_S: Final = 50
+"""Flights a second, all airports together, that two cores carry over five hops beside Spark without a thought."""
+PER_S_MAX: Final = 300
+TURN_FLIGHTS: Final = 300
+"""So many are under way at any time of the course; of fewer none may happen to take a path that was open shortly."""
+SEND_S: Final = (24.0, 60.0)
+"""The shortest course, in which every fault is still noticed; and the longest at PER_S: more flights come faster."""
+COURSE_S: Final = 36.0
+"""How long the faults take at the most."""
+
+PROBE_S: Final = 0.2
+"""Between two probes of an idle link. As often as on a LAN, 26 links would take half of a core from Spark."""
+LOOK_S: Final = 0.5
+"""Between two questions to the hub."""
+WAITING_STEP_S: Final = 0.25
+WHOLE_LIMIT_S: Final = 60.0
+"""How long the nodes may take to know each other."""
+SPARK_LIMIT_S: Final = 120.0
 DRAIN_LIMIT_S: Final = 180.0
 """How long the last flight may take to the table after the last sender is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """When things happen, in seconds since the sites began to send; one timetable for all three."""
+    """`send_s`: from the first flight to the last. `events`, by their time: what is done meanwhile."""
 
     send_s: float
-    cut_s: float
-    heal_s: float
-    kill_s: float
-    restart_s: float
+    events: tuple[Event, ...]
 
     @classmethod
     def of(cls, flights: int) -> "Plan":
-        """60,000 flights in 30 s; all 336,776 in 100 s; the least is 16 s, so that both faults fit."""
-        send_s = max(16.0, min(flights / 2_000, 30 + (flights - 60_000) / 4_000))
-        cut_s = send_s * 0.2
-        kill_s = send_s * 0.62
-        return cls(send_s, cut_s, cut_s + max(4.0, send_s * 0.2), kill_s, kill_s + max(2.0, send_s * 0.08))
+        """1,800 flights in 36 s. The link in the middle of ewr's way, then the acting super node and a second link;
+        they come back one by one, the super node last.
+        """
+        send_s = max(SEND_S[0], min(flights / PER_S, SEND_S[1]), flights / PER_S_MAX)
+        course_s = min(send_s, COURSE_S)
+        course = (
+            (0.16, "cut", ("pit", "cmh")),
+            (0.36, "kill", ("buf",)),
+            (0.46, "cut", ("det", "mke")),
+            (0.60, "heal", ("pit", "cmh")),
+            (0.70, "heal", ("det", "mke")),
+            (0.80, "start", ("buf",)),
+        )
+        return cls(send_s, tuple(Event(round(part * course_s, 1), kind, nodes) for part, kind, nodes in course))
 
 
 def run_demo(args: argparse.Namespace) -> int:
@@ -100,225 +126,266 @@ def _fresh_work(out: Path) -> Path:
     return work.resolve()
 
 
+def sixteen(directory: Path) -> Topology:
+    """The demo's topology, whose file is put into `directory` for the nodes."""
+    text = importlib.resources.files("holdfast.harness").joinpath(TOPOLOGY).read_text(encoding="utf-8")
+    directory.mkdir(parents=True)
+    (directory / fleet_state.TOPOLOGY).write_text(text, encoding="utf-8")
+    return topology_of(tomllib.loads(text))
+
+
 async def _run(out: Path, work: Path, limit: int | None) -> int:
     cancel_on_signals()
-    with Progress() as progress:
-        async with Children(work / "logs") as children:
-            results, demo = await Demo(children, work, progress).run(limit)
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def node_ended(error: BaseException) -> None:
+        if not ended.done():
+            ended.set_exception(error)
+
+    fleet_home = work / "fleet"
+    topology = sixteen(fleet_home)
+    try:
+        with Progress() as progress:
+            async with (
+                Children(work / "logs") as children,
+                Fleet(topology, fleet_home, ended=node_ended, probe_s=PROBE_S) as fleet,
+            ):
+                demo = Demo(children, fleet, work, progress, ended)
+                results = await demo.run(limit)
+    finally:
+        ended.cancel()
     return _finish(out, results, demo)
 
 
 def _finish(out: Path, results: Results, demo: "Demo") -> int:
     """Writes numbers and picture, prints the numbers; the exit code."""
-    counts = results.sent
-    picture = out / "backlog.png"
-    title = f"{sum(counts.values()):,} flights from {', '.join(SITES)} to {HUB}: what waits at each site"
-    draw(picture, demo.samples, demo.faults, title=title, end_s=demo.end_s)
+    arrivals, events = demo.arrivals, demo.events
+    uses = paths.uses(arrivals)
+    same = paths.counts(arrivals) == demo.by_path
+    several = all(len([use for use in uses if use.airport == site.upper()]) > 1 for site in SITES)
+    total = sum(results.sent.values())
+    ok = results.ok and same and (several or total < TURN_FLIGHTS)
+    after = [paths.turned(arrivals, event) for event in events]
+    picture = out / "paths.png"
+    title = f"{total:,} flights from {', '.join(SITES)} to {HUB} over sixteen nodes: by which path they came"
+    end_s = max((arrival.stored_s for arrival in arrivals), default=0.0) + 1.0
+    waiting = paths.waiting(arrivals, WAITING_STEP_S, end_s)
+    draw(picture, demo.bars(), waiting, events, title=title, end_s=end_s)
     numbers = out / "numbers.json"
     document = {
-        "ok": results.ok,
-        **asdict(results),
-        "faults": [asdict(fault) for fault in demo.faults],
+        "ok": ok,
+        **{key: value for key, value in asdict(results).items() if key != "ok"},
+        "paths": [asdict(use) for use in uses],
+        "events": [asdict(event) | {"by_another_path_s": found} for event, found in zip(events, after, strict=True)],
+        "acting_super": [{"at_s": at_s, "node": name} for at_s, name in demo.acting],
+        "waiting_max": {airport: max(count for _, count in samples) for airport, samples in waiting.items()},
         "timings_s": demo.timings_s,
     }
     numbers.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     print("\n".join(report_lines(results)))
-    for fault in demo.faults:
-        what = "connection cut silently" if fault.kind == "cut" else "node killed with -9"
-        caught_up = fault.caught_up_s
-        after = "never caught up" if caught_up is None else f"caught up {caught_up - fault.end_s:.1f} s after"
-        lasted_s = fault.end_s - fault.start_s
-        print(f"{fault.site}: {what} at {fault.start_s:.1f} s for {lasted_s:.1f} s, {after}")
+    print("\n".join(paths.use_lines(uses)))
+    print("counted so by Spark, by second" if same else "Spark counts the paths differently")
+    if not several:
+        print("the flights of one airport came by one path alone")
+    print()
+    for event, found in zip(events, after, strict=True):
+        print(paths.event_line(event, found))
+    most = ", ".join(f"{airport} {count}" for airport, count in document["waiting_max"].items())
+    print(f"on the way at once, at the most: {most}")
     print(f"picture: {picture}\nnumbers: {numbers}")
-    return 0 if results.ok else 1
-
-
-def _arrived(table: Path) -> dict[str, list[str]]:
-    """The flights' identities by airport, in the order of the hub's queue."""
-    arrived: dict[str, list[str]] = {}
-    for properties in read_columns(table, ["application_properties"])["application_properties"]:
-        fields = dict(properties)
-        arrived.setdefault(fields["origin"], []).append(fields[data.ID_COLUMN])
-    return arrived
+    return 0 if ok else 1
 
 
 class Demo:
-    """One run. `samples` by site and `faults` are filled while it runs."""
+    """One run. `events`, `acting` (when which super node acted, as the hub saw it), `arrivals` and `by_path` (Spark's)
+    are filled by it.
+    """
 
-    def __init__(self, children: Children, work: Path, progress: Progress) -> None:
+    def __init__(
+        self, children: Children, fleet: Fleet, work: Path, progress: Progress, ended: "asyncio.Future[None]"
+    ) -> None:
         self.children = children
+        self.fleet = fleet
         self.work = work
         self.progress = progress
-        self.samples: dict[str, list[Sample]] = {site: [] for site in SITES}
-        self.faults: list[Fault] = []
+        self.events: list[Event] = []
+        self.acting: list[tuple[float, str | None]] = []
+        self.arrivals: list[Arrival] = []
+        self.by_path: dict[tuple[str, str, int], int] = {}
         self.timings_s: dict[str, float] = {}
-        self.end_s = 0.0
-        self._watches = {name: NodeWatch(Tail(work / f"{name}.ndjson")) for name in (HUB, *SITES)}
+        self.view = View()
+        self._ended = ended
         self._counts: dict[str, int] = dict.fromkeys(SITES, 0)
-        self._nodes: dict[str, Child] = {}
-        self._addresses: dict[str, str] = {}
         self._began = time.monotonic()
+        self._began_wall = 0.0
         self._table = work / "table"
-        self._sending_since: dict[str, float] = {}
 
     # ------------------------------------------------------------------------------------------------ the run
 
-    async def run(self, limit: int | None) -> tuple[Results, "Demo"]:
+    async def run(self, limit: int | None) -> Results:
         """The whole demo up to the results. Raises HoldfastError where a part of it fails."""
-        self.progress.say("starting hub, ewr, jfk, lga and Spark; reading the flights")
+        topology = self.fleet.topology
+        self.progress.say(f"starting {len(topology.nodes)} nodes, {len(topology.links)} links between them, and Spark")
         started = time.monotonic()
         loading = asyncio.create_task(asyncio.to_thread(data.load, limit))
-        await self._start_node(HUB, role="root", neighbours=[Neighbour(name=site) for site in SITES])
-        host, port = self._addresses[HUB].rsplit(":", 1)
-        async with Proxy(host, int(port)) as proxy:
-            remotes = dict.fromkeys(SITES, self._addresses[HUB]) | {"jfk": proxy.address}
-            await asyncio.gather(
-                *(
-                    self._start_node(site, role="client", neighbours=[Neighbour(name=HUB, remote=remotes[site])])
-                    for site in SITES
-                )
-            )
-            ingest = await self._start_ingest()
-            flights = await loading
-            plan = Plan.of(len(flights.rows))
-            for site in SITES:
-                rows = flights.of(site.upper())
-                self._counts[site] = len(rows)
-                data.write_csv(self.work / f"{site}.csv", flights.header, rows)
-            self.timings_s["start"] = round(time.monotonic() - started, 1)
-            await self._transfer(plan, proxy, ingest)
-            self.timings_s["transfer"] = round(time.monotonic() - self._began, 1)
-            await ingest.stop()
-            await asyncio.gather(*(node.stop() for node in self._nodes.values()))
-        self.progress.say("counting what the table holds")
-        arrived, answer = await asyncio.gather(asyncio.to_thread(_arrived, self._table), self._analyse())
-        results = check(flights, arrived, answer)
-        self.timings_s["all"] = round(time.monotonic() - started, 1)
-        return results, self
+        ready: list[str] = []
 
-    async def _transfer(self, plan: Plan, proxy: Proxy, ingest: Child) -> None:
+        def node_ready(name: str) -> None:
+            ready.append(name)
+            self.progress.show(len(ready), len(topology.nodes), f"{len(ready)} of {len(topology.nodes)} nodes ready")
+
+        await self.fleet.start(node_ready)
+        hub = self._url(HUB)
+        make = holdfast_command("queue", "create", QUEUE, "--order", "strict", "--url", hub)
+        await (await self.children.start("queue", make)).success(30.0)
+        ingest = await self.children.start(
+            "ingest",
+            holdfast_command("pipeline", "ingest", QUEUE, "--url", hub, "--out", self._table, "--trigger-s", "1"),
+            cwd=self.work,
+        )
+        flights = await loading
+        plan = Plan.of(len(flights.rows))
+        for site in SITES:
+            rows = flights.of(site.upper())
+            self._counts[site] = len(rows)
+            data.write_csv(self.work / f"{site}.csv", flights.header, rows)
+        async with HubWatch(self.fleet.nodes[HUB].address, QUEUE) as watch:
+            await self._guarded(ingest, self._until_ready(watch))
+            self.timings_s["start"] = round(time.monotonic() - started, 1)
+            await self._transfer(plan, watch, ingest)
+            self.timings_s["transfer"] = round(self._at_s(), 1)
+        self.progress.say("everything has arrived; stopping all, and counting what the table holds")
+        columns = ["application_properties", "annotations", "created", "enqueued"]
+        # The hub has let everything go, so the table is complete, whatever still runs.
+        found, answer, *_ = await asyncio.gather(
+            asyncio.to_thread(read_columns, self._table, columns), self._analyse(), ingest.stop(), self.fleet.stop()
+        )
+        self.arrivals = paths.arrivals_of(found, self._began_wall)
+        self.by_path = paths.answered_counts(answer["by_path"])
+        results = check(flights, paths.identities(self.arrivals), answer)
+        self.timings_s["all"] = round(time.monotonic() - started, 1)
+        return results
+
+    async def _until_ready(self, watch: HubWatch) -> None:
+        """All nodes know each other, and Spark reads."""
+        await self._until(watch, WHOLE_LIMIT_S, "the nodes know each other", lambda view: view.whole)
+        self.progress.say(f"all nodes know each other; {self.view.acting_super} is the acting super node")
+        await self._until(watch, SPARK_LIMIT_S, "Spark reads", lambda view: bool(view.readers))
+
+    async def _until(self, watch: HubWatch, limit_s: float, what: str, holds: Callable[[View], bool]) -> None:
+        try:
+            async with asyncio.timeout(limit_s):
+                while True:
+                    self.view = await watch.look()
+                    if holds(self.view):
+                        return
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            raise HoldfastError(f"after {limit_s:.0f} s it is not so that {what}; logs: {self.work}") from None
+
+    async def _transfer(self, plan: Plan, watch: HubWatch, ingest: Child) -> None:
         """From the first flight sent to the last one in the table."""
         self.progress.say(f"sending {sum(self._counts.values()):,} flights over {plan.send_s:.0f} s")
+        self._began, self._began_wall = time.monotonic(), time.time()
+        self.acting = [(0.0, self.view.acting_super)]
         senders = [await self._start_sender(site, plan) for site in SITES]
-        self._began = time.monotonic()
-        sampling = asyncio.create_task(self._sample(plan))
-        work: list[Awaitable[None]] = [
-            self._cut(plan, proxy),
-            self._crash(plan),
-            *(self._sent(sender) for sender in senders),
-        ]
-        tasks = [asyncio.ensure_future(part) for part in work]
-        drained = asyncio.create_task(self._drained(tasks))
-        watched = {drained, *(asyncio.create_task(self._lives(child)) for child in self._lasting(ingest))}
-        try:
-            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-            for task in watched:
-                if task.done():
-                    task.result()
-        finally:
-            everything = (*tasks, *watched, sampling)
-            for task in everything:
-                task.cancel()
-            await asyncio.gather(*everything, return_exceptions=True)
-        self.end_s = max(1.15 * plan.send_s, self._quiet_s())
-        self.faults = [with_catch_up(fault, self.samples[fault.site], self._usual(fault.site)) for fault in self.faults]
-
-    def _lasting(self, ingest: Child) -> list[Child]:
-        """What must not end by itself: all but the senders, and lga's node, which is killed on purpose."""
-        return [ingest, *(node for name, node in self._nodes.items() if name != "lga")]
-
-    async def _lives(self, child: Child) -> None:
-        raise child.died(await child.wait(), " before the demo was over")
-
-    async def _drained(self, parts: Sequence["asyncio.Future[None]"]) -> None:
-        """All sent, all faults over, and nothing left anywhere but in the table."""
-        await asyncio.gather(*parts)
-        self.progress.say("all sent; waiting for the last flights to reach the table")
-        wanted = sum(self._counts.values())
-        taken = messages = 0
-        try:
-            async with asyncio.timeout(DRAIN_LIMIT_S):
-                while taken < wanted or messages:
-                    await asyncio.sleep(ASK_S)
-                    taken, messages = await self._ask_hub()
-        except TimeoutError:
-            raise HoldfastError(
-                f"{DRAIN_LIMIT_S:.0f} s after the last sender was done the hub's queue {QUEUE} has taken "
-                f"{taken:,} of {wanted:,} flights and holds {messages:,}; logs: {self.children.logs}"
-            ) from None
-
-    async def _ask_hub(self) -> tuple[int, int]:
-        """Flights that the hub's queue ever took, and those that it still holds: not yet known to be in the
-        table.
-
-        Asked of the node itself: telemetry is silent about a queue in which nothing happens.
-        """
-        url = f"amqp://{self._addresses[HUB]}"
-        child = await self.children.start(
-            "queues", holdfast_command("queue", "list", "--json", "--url", url, "--retry", 10)
+        await self._guarded(
+            ingest,
+            self._drained(watch, plan, senders),
         )
-        await child.success(30.0)
-        queue = next(queue for queue in json.loads("\n".join(child.lines)) if queue["name"] == QUEUE)
-        return int(queue["next_sequence"]) - 1, int(queue["messages"])
 
-    # ------------------------------------------------------------------------------------------------- faults
+    async def _guarded(self, ingest: Child, work: Coroutine[Any, Any, None]) -> None:
+        """`work`, unless something ends before it that must not: Spark, or a node that nobody told to."""
 
-    async def _cut(self, plan: Plan, proxy: Proxy) -> None:
-        await self._until(plan.cut_s)
-        proxy.cut_silently()
-        start_s = self._at_s()
-        self.progress.say(f"jfk: connection cut, silently, for {plan.heal_s - plan.cut_s:.0f} s")
-        await self._until(plan.heal_s)
-        proxy.heal()
-        self.progress.say("jfk: the link is back")
-        self.faults.append(Fault("jfk", "cut", start_s, self._at_s()))
+        async def lives() -> None:
+            raise ingest.died(await ingest.wait(), " before the demo was over")
 
-    async def _crash(self, plan: Plan) -> None:
-        await self._until(plan.kill_s)
-        await self._nodes["lga"].kill()
-        start_s = self._at_s()
-        self.progress.say(f"lga: node killed with -9; started again in {plan.restart_s - plan.kill_s:.0f} s")
-        await self._until(plan.restart_s)
-        await self._start_again("lga")
-        self.progress.say("lga: started again")
-        self.faults.append(Fault("lga", "crash", start_s, self._at_s()))
+        task, watched = asyncio.create_task(work), asyncio.create_task(lives())
+        try:
+            await asyncio.wait({task, watched, self._ended}, return_when=asyncio.FIRST_COMPLETED)
+            for part in (self._ended, watched, task):
+                if part.done():
+                    part.result()
+        finally:
+            task.cancel()
+            watched.cancel()
+            await asyncio.gather(task, watched, return_exceptions=True)
+
+    async def _drained(self, watch: HubWatch, plan: Plan, senders: list[Child]) -> None:
+        """All sent, all faults over, and nothing left anywhere but in the table."""
+        looking = asyncio.create_task(self._keep_looking(watch))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._course(plan))
+                for sender in senders:
+                    group.create_task(sender.success())
+            self.progress.say("all sent, all healed; waiting for the last flights to reach the table")
+            wanted = sum(self._counts.values())
+            try:
+                async with asyncio.timeout(DRAIN_LIMIT_S):
+                    while self.view.taken < wanted or self.view.messages:
+                        if looking.done():
+                            looking.result()
+                        await asyncio.sleep(LOOK_S)
+            except TimeoutError:
+                raise HoldfastError(
+                    f"{DRAIN_LIMIT_S:.0f} s after the last sender was done the hub's queue {QUEUE} has taken "
+                    f"{self.view.taken:,} of {wanted:,} flights and holds {self.view.messages:,}; logs: {self.work}"
+                ) from None
+        except BaseExceptionGroup as errors:
+            error: BaseException = errors
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            raise error from None
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    # ------------------------------------------------------------------------------------------------ the course
+
+    async def _course(self, plan: Plan) -> None:
+        """Does what the plan says, when it says so."""
+        for planned in plan.events:
+            await asyncio.sleep(max(0.0, planned.at_s - self._at_s()))
+            event = Event(round(self._at_s(), 3), planned.kind, planned.nodes)
+            name = "-".join(event.nodes)
+            if event.kind in ("cut", "heal"):
+                one, other = event.nodes
+                self.fleet.change_link(event.kind, one, other, silent=True)
+                self._say(f"link {name} is cut, silently" if event.breaks else f"link {name} is healed")
+            elif event.kind == "kill":
+                await self.fleet.change_node("stop", name, kill=True)
+                self._say(f"{name}, the acting super node, is killed with -9")
+            else:
+                await self.fleet.change_node("start", name)
+                self._say(f"{name} is started again, on its store")
+            self.events.append(event)
+
+    async def _keep_looking(self, watch: HubWatch) -> None:
+        """Keeps `view` fresh, and tells who acts."""
+        wanted = sum(self._counts.values())
+        while True:
+            self.view = view = await watch.look()
+            if view.acting_super != self.acting[-1][1]:
+                self.acting.append((round(self._at_s(), 2), view.acting_super))
+                self._say(f"{view.acting_super or 'no super node'} acts now")
+            table = view.taken - view.messages
+            self.progress.show(table, wanted, f"hub {view.taken:,}  table {table:,}")
+            await asyncio.sleep(LOOK_S)
 
     # ---------------------------------------------------------------------------------------------- processes
 
-    async def _start_node(self, name: str, *, role: str, neighbours: list[Neighbour]) -> None:
-        file = NodeFile(
-            name=name,
-            role=role,
-            data=self.work / f"{name}.holdfast",
-            neighbours=neighbours,
-            queues=[QUEUE] if name == HUB else [],
-            telemetry=self._watches[name].tail.path,
-            telemetry_interval_s=SAMPLE_S,
-        )
-        path = file.write(self.work)
-        self._nodes[name], self._addresses[name] = await self.children.node(name, path)
-
-    async def _start_again(self, name: str) -> None:
-        """The same store and the same port, so that its sender finds it."""
-        path = self.work / f"{name}.toml"
-        self._nodes[name], _ = await self.children.node(name, path, "--listen", self._addresses[name])
-
-    async def _start_ingest(self) -> Child:
-        url = f"amqp://{self._addresses[HUB]}"
-        command = holdfast_command("pipeline", "ingest", QUEUE, "--url", url, "--out", self._table, "--trigger-s", "1")
-        return await self.children.start("ingest", command, cwd=self.work)
+    def _url(self, node: str) -> str:
+        return f"amqp://{self.fleet.nodes[node].address}"
 
     async def _start_sender(self, site: str, plan: Plan) -> Child:
-        rate = f"{max(1.0, self._counts[site] / plan.send_s):.1f}"
+        rate = f"{max(0.1, self._counts[site] / plan.send_s):.2f}"
         command = holdfast_command(
             "send", f"{QUEUE}@{HUB}", self.work / f"{site}.csv", "--format", "csv", "--rate", rate,
-            "--producer", site, "--resume", "--subject-from", "origin",
-            "--url", f"amqp://{self._addresses[site]}",
+            "--producer", site, "--resume", "--subject-from", "origin", "--url", self._url(site),
         )  # fmt: skip
         return await self.children.start(f"send-{site}", command)
-
-    async def _sent(self, sender: Child) -> None:
-        await sender.success()
 
     async def _analyse(self) -> dict[str, Any]:
         command = [sys.executable, "-m", "holdfast.pipeline.flights", str(self._table), "--json"]
@@ -335,49 +402,12 @@ class Demo:
     def _at_s(self) -> float:
         return time.monotonic() - self._began
 
-    async def _until(self, at_s: float) -> None:
-        await asyncio.sleep(max(0.0, at_s - self._at_s()))
+    def _say(self, what: str) -> None:
+        self.progress.say(f"{self._at_s():5.1f} s  {what}")
 
-    async def _sample(self, plan: Plan) -> None:
-        """Every SAMPLE_S: the backlogs into `samples`, the state into the progress line."""
-        while True:
-            for watch in self._watches.values():
-                watch.refresh()
-            at_s = self._at_s()
-            for site in SITES:
-                queue = self._watches[site].queue(f"@{HUB}")
-                due = self._due(site, at_s, queue.taken, plan)
-                self.samples[site].append(Sample(at_s, max(0, due - queue.taken), queue.messages))
-            hub = self._watches[HUB].queue(QUEUE)
-            waiting = "  ".join(f"{site} {self.samples[site][-1].total:,}" for site in SITES)
-            self.progress.show(
-                hub.taken - hub.messages,
-                sum(self._counts.values()),
-                f"hub {hub.taken:,}  table {hub.taken - hub.messages:,}  waiting: {waiting}",
-            )
-            await asyncio.sleep(SAMPLE_S)
-
-    def _due(self, site: str, at_s: float, taken: int, plan: Plan) -> int:
-        """Flights that the site should have sent by now; its timetable runs from its first flight."""
-        per_s = self._counts[site] / plan.send_s
-        if taken and site not in self._sending_since:
-            self._sending_since[site] = at_s - taken / per_s
-        return min(self._counts[site], int((at_s - self._sending_since.get(site, at_s)) * per_s))
-
-    def _usual(self, site: str) -> int:
-        """The backlog that a healthy site shows at most: twice the median before the first fault, and a
-        little.
-        """
-        first_s = min(fault.start_s for fault in self.faults)
-        totals = [sample.total for sample in self.samples[site] if sample.at_s < first_s]
-        return 2 * int(median(totals)) + 50 if totals else 50
-
-    def _quiet_s(self) -> float:
-        """When the last site was as quiet as it usually is, and a tenth more for the picture."""
-        busy = [
-            sample.at_s
-            for site, samples in self.samples.items()
-            for sample in samples
-            if sample.total > self._usual(site)
-        ]
-        return 1.1 * max(busy, default=1.0)
+    def bars(self) -> dict[str, dict[str, dict[float, int]]]:
+        """Spark's counts for the picture: by airport and path, paths in the order of their first flight."""
+        found: dict[str, dict[str, dict[float, int]]] = {site.upper(): {} for site in SITES}
+        for (airport, path, second), count in sorted(self.by_path.items(), key=lambda item: item[0][2]):
+            found.setdefault(airport, {}).setdefault(path, {})[second - self._began_wall] = count
+        return found

@@ -13,6 +13,7 @@ import json
 import os
 import resource
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -44,11 +45,24 @@ class Joint:
 
 
 class Fleet:
-    """`async with Fleet(topology, directory) as fleet`, then `start`. Leaving ends everything."""
+    """`async with Fleet(topology, directory) as fleet`, then `start`. Leaving ends everything.
 
-    def __init__(self, topology: Topology, directory: Path) -> None:
+    `ended` hears of a node that ended by itself; without it the log does. `probe_s`: how long an idle link goes
+    unprobed, in seconds; None as its kind has it.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        directory: Path,
+        *,
+        ended: Callable[[BaseException], None] | None = None,
+        probe_s: float | None = None,
+    ) -> None:
         self.topology = topology
         self.directory = directory
+        self._ended = ended
+        self._probe_s = probe_s
         self.nodes: dict[str, RealNode] = {}
         self.joints: dict[frozenset[str], Joint] = {}
         self.over = asyncio.Event()
@@ -68,8 +82,8 @@ class Fleet:
             node.forget()
         await self._stack.aclose()
 
-    async def start(self) -> None:
-        """All nodes, ready. Raises ChildFailed for the first that is not."""
+    async def start(self, ready: Callable[[str], None]) -> None:
+        """All nodes, ready; `ready` hears of each. Raises ChildFailed for the first that is not."""
         for link in self.topology.links:
             ends = frozenset(link.ends)
             if ends not in self.joints:
@@ -91,7 +105,7 @@ class Fleet:
                 except HoldfastError:
                     self._failed = self._failed or name
                     raise
-                self.tell({"ready": name})
+                ready(name)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -118,6 +132,7 @@ class Fleet:
                 remote=joint.proxy.address if joint.dialler == node.name else None,
                 keepalive_s=None,
                 hold_time_s=None,
+                probe_s=self._probe_s,
             )
             for ends, joint in self.joints.items()
             if node.name in ends
@@ -142,7 +157,10 @@ class Fleet:
 
     def _mourn(self, error: BaseException) -> None:
         """A node ended by itself: that is for whoever looks to see; its links are down."""
-        print(error, file=sys.stderr, flush=True)
+        if self._ended is not None:
+            self._ended(error)
+        else:
+            print(error, file=sys.stderr, flush=True)
         self.save()
 
     # ------------------------------------------------------------------------------------------------- the state
@@ -226,15 +244,16 @@ class Fleet:
                 await self._down()
                 return {}
             if action in ("cut", "heal"):
-                self._link(action, request["a"], request["b"], silent=bool(request.get("silent")))
+                self.change_link(action, request["a"], request["b"], silent=bool(request.get("silent")))
             elif action in ("stop", "start"):
-                await self._node(action, request["node"], kill=bool(request.get("kill")))
+                await self.change_node(action, request["node"], kill=bool(request.get("kill")))
             else:
                 raise FleetError(f"found a request {action!r}, which this supervisor does not know")
             self.save()
             return self.state()
 
-    def _link(self, action: str, one: str, other: str, *, silent: bool) -> None:
+    def change_link(self, action: str, one: str, other: str, *, silent: bool = False) -> None:
+        """`cut` or `heal`, at once. ConfigError where no link joins the two."""
         joint = self.joints.get(frozenset((one, other)))
         if joint is None:
             joined = sorted(name for ends in self.joints if one in ends for name in ends - {one})
@@ -250,7 +269,8 @@ class Fleet:
             joint.proxy.refuse()
             joint.cut = "loud"
 
-    async def _node(self, action: str, name: str, *, kill: bool) -> None:
+    async def change_node(self, action: str, name: str, *, kill: bool = False) -> None:
+        """`stop` (with `kill` by -9) or `start`; done when it returns. ConfigError where there is none of that name."""
         node = self.nodes.get(name)
         if node is None:
             raise ConfigError(f"node: found {name!r}, accepted is one of {', '.join(map(repr, self.nodes))}")
@@ -261,8 +281,12 @@ class Fleet:
             self._stopped.add(name)
             await (node.kill() if kill else node.stop())
 
-    async def _down(self) -> None:
+    async def stop(self) -> None:
+        """All nodes, orderly."""
         await asyncio.gather(*(node.stop() for node in self.nodes.values()))
+
+    async def _down(self) -> None:
+        await self.stop()
         fleet_state.write_state(self.directory, self.state() | {"supervisor": None})
 
 
@@ -292,7 +316,7 @@ async def _run(topology: Topology, directory: Path) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # four for each link, and pipes
     async with Fleet(topology, directory) as fleet:
         try:
-            await fleet.start()
+            await fleet.start(lambda name: fleet.tell({"ready": name}))
         except HoldfastError as error:
             fleet.tell({"error": str(error), "log": fleet.log_lines()})
             return 1

@@ -1,66 +1,68 @@
-"""What running nodes report, read from their telemetry files while these grow.
+"""What the hub says of itself and of the network while a run goes on.
 
-Rules of this file: reads only; a line that is not whole yet waits for its end, one that is not JSON is
-skipped (a kill may have cut it). Source of the records: holdfast.telemetry.
+Rules of this file: asks and reads, changes nothing; one connection for all questions (docs/management.md).
 """
 
-import json
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final
+
+from holdfast.client import Connection, Url, connect
+
+ASK_LIMIT_S: Final = 10.0
+UP: Final = "up"
 
 
-class Tail:
-    """Records appended to one NDJSON file since the last call of `read`. The file need not be there yet."""
+@dataclass(frozen=True, slots=True)
+class View:
+    """One answer. `taken`: messages that the queue ever took, `messages` those in it, `readers` its subscriptions;
+    `whole`: all nodes of the network are up and known to each other as this node sees it.
+    """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._place = 0
-        self._rest = b""
-
-    def read(self) -> list[dict[str, Any]]:
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._place)
-                data = file.read()
-        except FileNotFoundError:
-            return []
-        self._place += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        records = []
-        for line in lines:
-            try:
-                record = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(record, dict):
-                records.append(record)
-        return records
-
-
-@dataclass(slots=True)
-class QueueState:
-    """Of one queue as last reported: messages in it, and how many it ever took."""
-
-    messages: int = 0
     taken: int = 0
+    messages: int = 0
+    readers: tuple[str, ...] = ()
+    acting_super: str | None = None
+    whole: bool = False
+
+    @classmethod
+    def of(cls, status: Mapping[str, Any], queue: str) -> "View":
+        """From the answer of `STATUS`."""
+        routing = status["routing"]
+        whole = routing["synchronised"] and all(node["state"] == UP for node in routing["nodes"])
+        found = next((item for item in status["queues"] if item["name"] == queue), None)
+        if found is None:
+            return cls(acting_super=routing["acting_super"], whole=whole)
+        return cls(
+            taken=int(found["next_sequence"]) - 1,
+            messages=int(found["messages"]),
+            readers=tuple(found["subscriptions"]),
+            acting_super=routing["acting_super"],
+            whole=whole,
+        )
 
 
-@dataclass(slots=True)
-class NodeWatch:
-    """The queues of one node by name, as its telemetry last said."""
+class HubWatch:
+    """`async with HubWatch(address, queue) as watch`, then `look`. Raises what `holdfast.client` raises."""
 
-    tail: Tail
-    queues: dict[str, QueueState] = field(default_factory=dict)
+    def __init__(self, address: str, queue: str) -> None:
+        self.address = address
+        self.queue = queue
+        self._connection: Connection | None = None
 
-    def refresh(self) -> None:
-        """Takes in what was written since the last call."""
-        for record in self.tail.read():
-            if record.get("kind") == "queue":
-                state = self.queues.setdefault(str(record["name"]), QueueState())
-                state.messages = int(record["messages"])
-                state.taken = int(record["next_sequence"]) - 1
+    async def __aenter__(self) -> "HubWatch":
+        host, _, port = self.address.rpartition(":")
+        self._connection = await connect(Url(host=host, port=int(port)), retry_s=ASK_LIMIT_S)
+        return self
 
-    def queue(self, name: str) -> QueueState:
-        """The queue's state; empty where nothing was reported of it."""
-        return self.queues.get(name, QueueState())
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._connection is not None:
+            await self._connection.abort()
+
+    async def look(self) -> View:
+        """How it is now."""
+        assert self._connection is not None
+        return View.of(await self._connection.manage("STATUS", "holdfast:node", limit_s=ASK_LIMIT_S), self.queue)
