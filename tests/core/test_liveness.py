@@ -67,7 +67,7 @@ def test_an_idle_link_is_probed_each_probe_s_and_measured() -> None:
 
 
 def test_a_dead_link_is_down_after_three_time_outs() -> None:
-    """The goal of 250 ms from the cut to the new path leaves 160 for this: after the first miss there is less patience."""
+    """The goal of 250 ms from the cut to the new path leaves 160 for this: a first miss ends half of the patience."""
     link = Link().run(1.0)
     link.round_trip_s, link.echoes = None, []
     cut_at = link.now

@@ -14,8 +14,8 @@ PROBE_S_BY_KIND: Final = {"tcp": 0.05, "tls": 0.05, "serial": 1.0}
 MISSES_MAX: Final = 3
 """Probes in a row without an answer that bring a link down (§4.3)."""
 HURRY: Final = 2
-"""So much shorter is the least time-out once a probe was missed. A neighbour that was merely late for the first is heard
-within the whole of it all the same: an echo of any probe is life."""
+"""So much shorter is the least time-out once a probe was missed. A neighbour that was merely late for the first is
+heard within the whole of it all the same: an echo of any probe is life."""
 FIRST_TIME_OUT_S: Final = 1.0
 """Before the first round trip is measured (RFC 6298 §2.1)."""
 SMOOTHING: Final = 1 / 8
