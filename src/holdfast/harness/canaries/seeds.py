@@ -8,10 +8,10 @@ from typing import Final
 WITHIN_MAX: Final = 300
 
 CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
-    "hop-number-ahead": (117, 250),
+    "hop-number-ahead": (45, 100),
     "seen-range-one-off": (21, 50),
     "receipt-of-an-empty-queue": (21, 50),
-    "starved-link-asleep": (4, 50),
+    "starved-link-asleep": (18, 50),
     "settled-before-stored": (22, 50),
     "shown-before-stored": (10, 50),
     "producer-forgotten": (131, 300),
