@@ -1,6 +1,5 @@
 """The swarm finds what is there, and nothing where nothing is; its workers' deaths are their seeds' failures."""
 
-from random import SystemRandom
 
 import pytest
 
@@ -24,25 +23,27 @@ from support.workers import die, hang
 pytestmark = pytest.mark.sim
 
 JOBS = 2
-FIXED = range(1, 61)
-RANDOM_COUNT = 60
+COUNT = 60
+FOUND = (705_039_491_633,)
+"""Seeds that found a defect. This one: what waited out of order for a bounded destination took an epoch for each."""
 
 
-@pytest.mark.parametrize("which", ["fixed", "random"])
-def test_seeds(which: str) -> None:
-    """60 that are always the same, and 60 that nobody saw before."""
-    first = FIXED[0] if which == "fixed" else SystemRandom().randrange(1 << 20, 1 << 40)
-    print(f"seeds {first} to {first + RANDOM_COUNT - 1}")
-    report = run_swarm(first, len(FIXED) if which == "fixed" else RANDOM_COUNT, jobs=JOBS)
+@pytest.mark.parametrize("first", [1, 100_001])
+def test_seeds(first: int) -> None:
+    """The same ones each time; `make swarm` runs others."""
+    report = run_swarm(first, COUNT, jobs=JOBS)
     assert not report.failed, "\n".join(report.lines())
     assert report.hops > 1_000
 
 
+def test_seeds_that_found_defects() -> None:
+    report = run_seeds(FOUND, jobs=JOBS)
+    assert not report.failed, "\n".join(report.lines())
+
+
 def test_seeds_of_computed_routes() -> None:
     """Some of these alone, beside those that the swarm draws anyway."""
-    first = SystemRandom().randrange(1 << 20, 1 << 40)
-    seeds = [seed for seed in range(first, first + 40) if len(draw_plan(seed, ROUTING).topology.nodes) <= 24][:12]
-    print(f"seeds of {ROUTING}: {', '.join(map(str, seeds))}")
+    seeds = [seed for seed in range(1, 41) if len(draw_plan(seed, ROUTING).topology.nodes) <= 24][:12]
     report = run_seeds(seeds, which=ROUTING, jobs=JOBS)
     assert not report.failed, "\n".join(report.lines())
     assert report.hops > 100

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -62,7 +63,9 @@ class Blocked:
     aside: dict[int, int] = field(default_factory=dict)
     attempts: int = 0
     probe: int | None = None
-    """The sequence that is tried now."""
+    """The last sequence that is tried now."""
+    window: int = 1
+    """How many are tried next, the lowest numbers: one, then twice as many each time that all were taken."""
 
 
 class CustodySender:
@@ -73,7 +76,8 @@ class CustodySender:
     the new way; an answer that it still gets retires what it speaks of, wherever that entry is by then.
 
     Where a number was not taken, what else is queued of its origin is put aside, so that other origins flow on, and
-    the lowest number of it is tried alone, later each time: it is the missing one, if that is here at all.
+    the lowest number of it is tried alone, later each time: it is the missing one, if that is here at all. Once it is
+    taken the next ones follow.
     """
 
     def __init__(self, core: "NodeCore", neighbour: "Neighbour", destination: str, queue: Queue) -> None:
@@ -315,33 +319,50 @@ class CustodySender:
         blocked.due = self.core.now + min(longest, first * 2.0 ** min(blocked.attempts, 10))
         blocked.lowest = min(blocked.lowest, identity.number)
         blocked.probe = None
+        blocked.window = 1
 
     def _unblock(self, stored: list[int]) -> None:
-        """A number that was tried is among what was taken: all of its origin that is aside goes, in order."""
+        """What was tried is among what was taken: all of its origin that is aside goes, in the order of its numbers.
+
+        Where the queue has them in that order it hands them out itself. Else the next are tried from here: the queue
+        would begin with one that has no place, and each of them would cost an epoch.
+        """
         for origin, blocked in list(self.blocked.items()):
-            if blocked.probe in stored:
+            if blocked.probe not in stored:
+                continue
+            blocked.probe = None
+            numbers = [number for _, number in sorted(blocked.aside.items())]
+            if all(number < after for number, after in pairwise(numbers)):
                 del self.blocked[origin]
                 self._give_back(list(blocked.aside))
+            else:
+                blocked.due = self.core.now
+                blocked.attempts = 0
+                blocked.window *= 2
 
     def _try_blocked(self, now: float) -> None:
-        """Sends the lowest number of each blocked origin whose time has come."""
+        """Sends the lowest numbers of each blocked origin whose time has come, at first one."""
         for origin, blocked in list(self.blocked.items()):
             if blocked.probe is not None or now < blocked.due:
                 continue
             if self.link is None or not self.link.sendable:
                 blocked.due = now + RETRY_S[0]
                 continue
+            tried = 0
             shown = self.queue.shared.shown
-            while blocked.aside:
-                sequence = min(blocked.aside, key=blocked.aside.__getitem__)
+            for sequence in sorted(blocked.aside, key=blocked.aside.__getitem__):
                 number = blocked.aside.pop(sequence)
                 value = self.queue.value(sequence)
                 if value is not None and sequence in shown and shown[sequence].taker is self:
-                    blocked.probe = sequence
                     blocked.lowest = min(blocked.lowest, number)
                     self._send(sequence, value)
-                    break
-            else:
+                    if self.in_doubt.get(self.number) != sequence:
+                        continue  # too large for this neighbour, and a dead letter now
+                    blocked.probe = sequence
+                    tried += 1
+                    if tried >= blocked.window or self.wants() <= 0:
+                        break
+            if blocked.probe is None:
                 if self.queue.messages > len(self.in_doubt):  # what may be of it has not been taken up yet
                     blocked.due = now + RETRY_S[0]
                 else:

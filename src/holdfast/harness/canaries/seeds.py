@@ -22,7 +22,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "advanced-beyond": (10, 50),
     "version-not-raised": (5, 50),
     "verdict-kept": (5, 50),
-    "queue-not-turned": (12, 50),
+    "queue-not-turned": (7, 50),
     "return-not-noticed": (7, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

@@ -5,11 +5,12 @@ is what may be advanced. CUSTODY, "Readers"; docs/spark.md.
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, ClassVar, Final
 
 from holdfast.client import Connection, Delivery, Lease, ManagementError
+from holdfast.core.annotate import PATH
 from holdfast.harness.bed import Bed
 from holdfast.harness.history import Violation, key_in
 from holdfast.harness.workloads.common import BREAKS, RETRY_S, asked, closed
@@ -244,8 +245,13 @@ class Subscription:
 
 
 def _told(delivery: Delivery) -> bytes:
-    """What must be the same each time: the bytes, but for what is left of a time to live."""
-    header = delivery.message.header
-    if header is None or header.ttl is None:
-        return delivery.payload
-    return b"".join(delivery.message.data or ())
+    """What must be the same each time: the bytes, but for what is left of a time to live, and for the names of the
+    nodes that were passed, which are those that the node knows when it is asked."""
+    message = delivery.message
+    header, notes = message.header, message.message_annotations or {}
+    if header is not None and header.ttl is not None:
+        return b"".join(message.data or ())
+    if PATH in notes:
+        named = {key: value for key, value in notes.items() if key != PATH}
+        return replace(message, message_annotations=named).encode()
+    return delivery.payload
