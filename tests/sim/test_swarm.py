@@ -1,6 +1,5 @@
 """The swarm finds what is there, and nothing where nothing is; its workers' deaths are their seeds' failures."""
 
-
 import pytest
 
 from holdfast.core import sessions
