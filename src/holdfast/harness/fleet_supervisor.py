@@ -111,7 +111,7 @@ class Fleet:
             async with asyncio.TaskGroup() as group:
                 for name in self.nodes:
                     group.create_task(start(name), name=f"start {name}")
-        except* HoldfastError as errors:
+        except BaseExceptionGroup as errors:  # not `except*`: Python before 3.11.4 would group what is raised there
             error: BaseException = errors
             while isinstance(error, BaseExceptionGroup):
                 error = error.exceptions[0]
