@@ -128,3 +128,22 @@ class Running:
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         async with asyncio.timeout(LIMIT_S):
             return await asyncio.open_connection("127.0.0.1", self.port)
+
+
+class Once:
+    """A reaction: answers the first event of kind `at` with `command`."""
+
+    def __init__(self, command: Command, at: type) -> None:
+        self._left: list[Command] = [command]
+        self._at = at
+
+    def __call__(self, event: Event, now: float) -> Iterable[Command]:
+        if isinstance(event, self._at):
+            commands, self._left = self._left, []
+            return commands
+        return ()
+
+
+async def read(reader: asyncio.StreamReader, count: int) -> bytes:
+    async with asyncio.timeout(LIMIT_S):
+        return await reader.readexactly(count)

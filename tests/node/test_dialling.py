@@ -23,34 +23,11 @@ from holdfast.core.events import (
 )
 from holdfast.names import HostPort
 from holdfast.node import runtime as runtime_module
-from node.fakes import LIMIT_S, FakeCore, Running, settings
+from node.fakes import LIMIT_S, FakeCore, Once, Running, read, settings
 
 
 def neighbour(port: int) -> NeighbourConfig:
     return NeighbourConfig(name="hub", remote=f"127.0.0.1:{port}")
-
-
-def once(command: Command, at: type) -> "Reaction":
-    return Reaction(command, at)
-
-
-class Reaction:
-    """Answers the first event of kind `at` with `command`."""
-
-    def __init__(self, command: Command, at: type) -> None:
-        self._left: list[Command] = [command]
-        self._at = at
-
-    def __call__(self, event: Event, now: float) -> Iterable[Command]:
-        if isinstance(event, self._at):
-            commands, self._left = self._left, []
-            return commands
-        return ()
-
-
-async def read(reader: asyncio.StreamReader, count: int) -> bytes:
-    async with asyncio.timeout(LIMIT_S):
-        return await reader.readexactly(count)
 
 
 async def test_a_fresh_dial_takes_the_place_of_one_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,14 +69,14 @@ async def test_a_dial_goes_out_from_its_source(tmp_path: Path) -> None:
     there = FakeCore()
     async with Running(there, settings(tmp_path)) as hub:
         to_hub = NeighbourConfig(name="hub", remote=f"127.0.0.1:{hub.port}", source="127.0.0.9")
-        here = FakeCore(once(Connect(neighbour="hub"), TurnEnded))
+        here = FakeCore(Once(Connect(neighbour="hub"), TurnEnded))
         async with Running(here, settings(tmp_path, neighbours=(to_hub,))):
             assert (await there.until(ConnectionOpened)).peer.startswith("127.0.0.9:")
 
 
 async def test_a_source_of_another_machine_is_one_clear_reason(tmp_path: Path) -> None:
     to_hub = NeighbourConfig(name="hub", remote="127.0.0.1:9", source="192.0.2.1:0")
-    core = FakeCore(once(Connect(neighbour="hub"), TurnEnded))
+    core = FakeCore(Once(Connect(neighbour="hub"), TurnEnded))
     async with Running(core, settings(tmp_path, neighbours=(to_hub,))):
         failed = await core.until(ConnectFailed)
     assert failed.reason == "192.0.2.1:0 to 127.0.0.1:9: Cannot assign requested address"

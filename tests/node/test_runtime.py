@@ -40,35 +40,12 @@ from holdfast.node import runtime as runtime_module
 from holdfast.node.points import Points
 from holdfast.node.telemetry import TelemetryFile
 from node import fakes
-from node.fakes import LIMIT_S, FailingStore, FakeCore, Running, settings
+from node.fakes import LIMIT_S, FailingStore, FakeCore, Once, Running, read, settings
 
 
 def echo(event: Event, now: float) -> Iterable[Command]:
     if isinstance(event, BytesReceived):
         yield SendBytes(connection=event.connection, chunks=[event.data])
-
-
-def once(command: Command, at: type) -> "Reaction":
-    return Reaction(command, at)
-
-
-class Reaction:
-    """Answers the first event of kind `at` with `command`."""
-
-    def __init__(self, command: Command, at: type) -> None:
-        self._left: list[Command] = [command]
-        self._at = at
-
-    def __call__(self, event: Event, now: float) -> Iterable[Command]:
-        if isinstance(event, self._at):
-            commands, self._left = self._left, []
-            return commands
-        return ()
-
-
-async def read(reader: asyncio.StreamReader, count: int) -> bytes:
-    async with asyncio.timeout(LIMIT_S):
-        return await reader.readexactly(count)
 
 
 def commit(number: int, batch: Batch | None = None) -> Commit:
@@ -302,7 +279,7 @@ async def test_a_deadline_that_moved_away_does_not_fire(tmp_path: Path) -> None:
 
 
 async def test_a_commit_is_answered(tmp_path: Path) -> None:
-    core = FakeCore(once(commit(7), TurnEnded))
+    core = FakeCore(Once(commit(7), TurnEnded))
     async with Running(core, settings(tmp_path)) as running:
         done = await core.until(Committed)
         assert (done.number, done.room_bytes) == (7, running.store.room_bytes())
@@ -423,7 +400,7 @@ async def test_a_refused_dial_is_reported_at_once(tmp_path: Path) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
-        core = FakeCore(once(Connect(neighbour="hub"), TurnEnded))
+        core = FakeCore(Once(Connect(neighbour="hub"), TurnEnded))
         async with Running(core, settings(tmp_path, neighbours=(neighbour(port),))):
             failed = await core.until(ConnectFailed)
     assert failed.neighbour == "hub"
@@ -436,13 +413,13 @@ async def test_a_refused_dial_is_reported_at_once(tmp_path: Path) -> None:
 
 async def test_records_go_to_the_file_by_the_end_of_the_turn(tmp_path: Path) -> None:
     path = tmp_path / "telemetry.ndjson"
-    core = FakeCore(once(Record(kind="node", fields={"n": 1}), TurnEnded))
+    core = FakeCore(Once(Record(kind="node", fields={"n": 1}), TurnEnded))
     async with Running(core, settings(tmp_path), telemetry=TelemetryFile(path)):
         assert path.read_text() == "node {'n': 1}\n"
 
 
 async def test_records_without_a_file_are_dropped(tmp_path: Path) -> None:
-    core = FakeCore(once(Record(kind="node", fields={}), TurnEnded))
+    core = FakeCore(Once(Record(kind="node", fields={}), TurnEnded))
     async with Running(core, settings(tmp_path)) as running:
         pass
     assert await running.code() == 0
@@ -466,7 +443,7 @@ async def test_a_record_that_breaks_its_schema_is_said_once_and_dropped(
 
 
 async def test_a_log_line_stays_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    core = FakeCore(once(Log(level="WARNING", text="peer 'a\nb' says é"), TurnEnded))
+    core = FakeCore(Once(Log(level="WARNING", text="peer 'a\nb' says é"), TurnEnded))
     async with Running(core, settings(tmp_path)):
         pass
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]

@@ -10,7 +10,7 @@ import logging
 from dataclasses import replace
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Connection as Engine
@@ -37,7 +37,7 @@ from holdfast.client.errors import AuthenticationFailed, ConnectionEnded, Connec
 from holdfast.client.link import ClientLink
 from holdfast.client.management import Management
 from holdfast.client.parts_receiver import OVER, PartsReceiver
-from holdfast.client.receiver import Lease, Receiver
+from holdfast.client.receiver import Lease, Receiver, Terms
 from holdfast.client.sender import WHEN_FULL, Sender, WhenFull
 from holdfast.client.spool import Spool
 from holdfast.client.url import Url
@@ -46,6 +46,8 @@ from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     import ssl
+
+R = TypeVar("R", bound=Receiver)
 
 log = logging.getLogger("holdfast.client")
 
@@ -191,13 +193,10 @@ class Connection:
         the last. `lease`: read a range of a taken subscription. `resume_s`: seconds that the node keeps what this
         receiver holds for it after a break, and from everybody else. Raises as `sender` does.
         """
-        if not resume_s >= 0:
-            raise ConfigError(f"resume_s: found {resume_s}, accepted is at least 0")
-        terms = self._terms(credit, count_max, browse, subscription, start_sequence, end_sequence, lease, name)
-        receiver = Receiver(self, address, **terms, resume_s=resume_s)
-        self._add(receiver)
-        await self._ready(receiver)
-        return receiver
+        terms = self._terms(
+            credit, count_max, browse, subscription, start_sequence, end_sequence, lease, name, resume_s
+        )
+        return await self._attached(Receiver(self, address, terms))
 
     async def parts_receiver(
         self,
@@ -214,7 +213,9 @@ class Connection:
     ) -> PartsReceiver:
         """As `receiver`, for messages of any size: each is handed out when its body begins, which is read in parts."""
         terms = self._terms(credit, count_max, browse, subscription, start_sequence, end_sequence, lease, name)
-        receiver = PartsReceiver(self, address, **terms)
+        return await self._attached(PartsReceiver(self, address, terms))
+
+    async def _attached(self, receiver: R) -> R:
         self._add(receiver)
         await self._ready(receiver)
         return receiver
@@ -229,23 +230,27 @@ class Connection:
         end_sequence: int | None,
         lease: Lease | None,
         name: str | None,
-    ) -> dict[str, Any]:
+        resume_s: float = 0.0,
+    ) -> Terms:
         """What both kinds of receivers are made of, checked."""
+        if not resume_s >= 0:
+            raise ConfigError(f"resume_s: found {resume_s}, accepted is at least 0")
         if credit < 1:
             raise ConfigError(f"credit: found {credit}, accepted is at least 1")
         if subscription is not None and (browse or start_sequence is not None or end_sequence is not None):
             raise ConfigError(f"subscription {subscription!r}: found with browse or a range, accepted is alone")
         self._check()
-        return {
-            "credit": credit,
-            "count_max": count_max,
-            "copy": browse or start_sequence is not None or end_sequence is not None,
-            "subscription": subscription,
-            "start_sequence": start_sequence,
-            "end_sequence": end_sequence,
-            "lease": lease,
-            "name": name or self._fresh_name(),
-        }
+        return Terms(
+            credit=credit,
+            count_max=count_max,
+            copy=browse or start_sequence is not None or end_sequence is not None,
+            subscription=subscription,
+            start_sequence=start_sequence,
+            end_sequence=end_sequence,
+            lease=lease,
+            name=name or self._fresh_name(),
+            resume_s=resume_s,
+        )
 
     async def manage(
         self,

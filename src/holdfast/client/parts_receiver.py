@@ -19,7 +19,7 @@ from holdfast.amqp.session import Session
 from holdfast.client.delivery import ACCEPTED, RELEASED, Delivery
 from holdfast.client.errors import DeliveryBroken
 from holdfast.client.payload import placed
-from holdfast.client.receiver import Lease, Receiver
+from holdfast.client.receiver import Receiver, Terms
 from holdfast.errors import HoldfastError, LocalProtocolError, RemoteProtocolError
 from holdfast.units import KIB, MIB
 
@@ -175,24 +175,8 @@ def _sync(file: IO[bytes]) -> None:
 class PartsReceiver(Receiver):
     """Made by `Connection.parts_receiver`; iterate over it. A message comes behind the body of the one before."""
 
-    def __init__(
-        self,
-        connection: "Connection",
-        address: str,
-        *,
-        credit: int,
-        count_max: int | None,
-        copy: bool,
-        subscription: str | None,
-        start_sequence: int | None,
-        end_sequence: int | None,
-        lease: Lease | None,
-        name: str,
-    ) -> None:
-        super().__init__(
-            connection, address, credit=credit, count_max=count_max, copy=copy, subscription=subscription,
-            start_sequence=start_sequence, end_sequence=end_sequence, lease=lease, name=name, resume_s=0.0,
-        )  # fmt: skip
+    def __init__(self, connection: "Connection", address: str, terms: Terms) -> None:
+        super().__init__(connection, address, terms)
         self._resume = None  # of a delivery in parts nothing is kept that could go on
         self._message_bytes_max = MESSAGE_BYTES_MAX
         self._session: Session | None = None

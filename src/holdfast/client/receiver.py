@@ -8,6 +8,7 @@ never uses a sequence twice, and a queue made anew has other times. Sources: AMQ
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from holdfast.amqp import events
@@ -42,39 +43,40 @@ class Lease(NamedTuple):
     lease_epoch: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a receiver is asked for, checked; `Connection.receiver` says what each means."""
+
+    credit: int
+    count_max: int | None
+    copy: bool
+    subscription: str | None
+    start_sequence: int | None
+    end_sequence: int | None
+    lease: Lease | None
+    name: str
+    resume_s: float = 0.0
+
+
 class Receiver(ClientLink):
     """Made by `Connection.receiver`; iterate over it, or take what is there with `batch`.
 
     Counts: `received` (handed out), `duplicates_suppressed`.
     """
 
-    def __init__(
-        self,
-        connection: "Connection",
-        address: str,
-        *,
-        credit: int,
-        count_max: int | None,
-        copy: bool,
-        subscription: str | None,
-        start_sequence: int | None,
-        end_sequence: int | None,
-        lease: Lease | None,
-        name: str,
-        resume_s: float,
-    ) -> None:
+    def __init__(self, connection: "Connection", address: str, terms: Terms) -> None:
         super().__init__(connection, f"receiver from {address!r}")
         self.address = address
         self.received = 0
         self.duplicates_suppressed = 0
-        self._name = subscription or name
-        self._credit = credit
-        self._left = count_max
-        self._copy = copy
-        self._durable = subscription is not None
-        self._next_sequence = start_sequence
-        self._end_sequence = end_sequence
-        self._lease = lease
+        self._name = terms.subscription or terms.name
+        self._credit = terms.credit
+        self._left = terms.count_max
+        self._copy = terms.copy
+        self._durable = terms.subscription is not None
+        self._next_sequence = terms.start_sequence
+        self._end_sequence = terms.end_sequence
+        self._lease = terms.lease
         self._message_bytes_max: int | None = None
         """None: the connection's."""
         self._link: EngineReceiver | None = None
@@ -84,9 +86,9 @@ class Receiver(ClientLink):
         self._accepted: dict[int, int] = {}
         self._accepted_order: deque[int] = deque()
         self._settlements: dict[int, tuple[Any, list[int]]] = {}
-        self._resume_s = resume_s
+        self._resume_s = terms.resume_s
         self._resume: ReceivingState[Delivery] | None = None
-        if not copy and (resume_s or subscription is not None) and connection.retry_s > 0:
+        if not self._copy and (self._resume_s or self._durable) and connection.retry_s > 0:
             self._resume = ReceivingState()
         self._bound = asyncio.Event()
         """Set while the node has nothing to resume that we know of."""

@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Header, Properties
+from holdfast.amqp.performatives import Properties
 from holdfast.client.connection import Connection
 from holdfast.client.errors import DeliveryBroken
 from holdfast.client.outcomes import Accepted, Outcome, Rejected
 from holdfast.client.parts_receiver import DeliveryInParts, PartsReceiver
 from holdfast.client.render import fields
 from holdfast.client.sender import Sender
+from holdfast.client.verbs.receiving import Receiving
 from holdfast.client.verbs.running import Progress, complain, connect_as, in_thread, place_of, run
+from holdfast.client.verbs.send import AGAIN_S, header_of, reason_of
 from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError
 
 FILE_NAME: Final = "file-name"
@@ -33,8 +35,6 @@ FILE_NAME: Final = "file-name"
 
 FILE_TYPE: Final = "application/octet-stream"
 CREDIT: Final = 20
-AGAIN_S: Final = 0.2
-"""How long after the node released a file it is offered again."""
 
 _PLAIN: Final = re.compile(r"[\w][\w.,+=@ -]{0,127}", re.ASCII)
 
@@ -101,17 +101,12 @@ class _SendFiles:
                 number = sender.next_number - 1  # its own, again
             await asyncio.sleep(AGAIN_S)
         self._rejected += 1
-        reason = f"{outcome.condition} {outcome.description}" if isinstance(outcome, Rejected) else "not taken"
-        print(f"holdfast send: rejected: {path}: {reason.rstrip()}", file=sys.stderr)
+        print(f"holdfast send: rejected: {path}: {reason_of(outcome)}", file=sys.stderr)
 
     def _message(self, path: Path, index: int) -> Message:
         args = self._args
         return Message(
-            header=Header(
-                durable=True,
-                priority=4 if args.priority is None else args.priority,
-                ttl=None if args.ttl is None else max(1, round(args.ttl * 1000)),
-            ),
+            header=header_of(args),
             properties=Properties(
                 message_id=f"{self._run_id}-{index}",
                 subject=args.subject,
@@ -131,38 +126,13 @@ class _SendFiles:
         print(json.dumps(told), file=sys.stderr)
 
 
-class _ReceiveFiles:
-    """One `holdfast receive --to`."""
+class _ReceiveFiles(Receiving[PartsReceiver]):
+    """Each into a file of its own."""
 
     def __init__(self, args: argparse.Namespace, directory: Path) -> None:
-        self._args = args
+        super().__init__(args)
         self._directory = directory
-        self._received = 0
         self._progress = Progress()
-        self._started = time.monotonic()
-
-    async def run(self) -> int:
-        place = place_of(self._args)
-        receiver: PartsReceiver | None = None
-        code = 0
-        self._started = time.monotonic()
-        try:
-            connection = await connect_as(self._args, place)
-            try:
-                receiver = await self._receiver(connection)
-                await self._save_all(receiver)
-            finally:
-                await connection.close()
-        except ConfigError:
-            raise
-        except HoldfastError as error:
-            complain(self._args, error)
-            code = 1
-        finally:
-            self._summary(receiver)
-        if self._args.count is not None and self._received < self._args.count:
-            code = 1
-        return code
 
     async def _receiver(self, connection: Connection) -> PartsReceiver:
         args = self._args
@@ -175,7 +145,7 @@ class _ReceiveFiles:
             subscription=args.subscription,
         )
 
-    async def _save_all(self, receiver: PartsReceiver) -> None:
+    async def _take_all(self, receiver: PartsReceiver) -> None:
         while batch := await receiver.batch(timeout_s=self._args.idle_timeout):
             delivery = batch[0]
             assert isinstance(delivery, DeliveryInParts)
@@ -207,12 +177,7 @@ class _ReceiveFiles:
 
     def _summary(self, receiver: PartsReceiver | None) -> None:
         self._progress.clear()
-        told = {
-            "received": self._received,
-            "duplicates_suppressed": 0 if receiver is None else receiver.duplicates_suppressed,
-            "seconds": round(time.monotonic() - self._started, 3),
-        }
-        print(json.dumps(told), file=sys.stderr)
+        super()._summary(receiver)
 
 
 def _name(sequence: int, message: Message, directory: Path) -> str:

@@ -6,10 +6,7 @@ twice, what is accepted was printed.
 
 import argparse
 import asyncio
-import json
 import os
-import sys
-import time
 from functools import partial
 from typing import Final
 
@@ -17,8 +14,8 @@ from holdfast.client.connection import Connection
 from holdfast.client.delivery import Delivery
 from holdfast.client.receiver import Receiver
 from holdfast.client.render import as_json, body_bytes
-from holdfast.client.verbs.running import HEAR_OUT_S, complain, connect_as, in_thread, place_of, run
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.client.verbs.receiving import Receiving
+from holdfast.client.verbs.running import HEAR_OUT_S, in_thread, run
 
 CREDIT: Final = 2_000
 BATCH_MAX: Final = 500
@@ -30,37 +27,8 @@ def receive(args: argparse.Namespace) -> int:
     return run(partial(_Receive(args).run))
 
 
-class _Receive:
-    """One `holdfast receive`."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self._args = args
-        self._received = 0
-        self._started = time.monotonic()
-
-    async def run(self) -> int:
-        place = place_of(self._args)
-        receiver: Receiver | None = None
-        code = 0
-        self._started = time.monotonic()
-        try:
-            connection = await connect_as(self._args, place)
-            try:
-                receiver = await self._receiver(connection)
-                await self._print_all(receiver)
-            finally:
-                # Politely also after Ctrl-C: what was accepted is told, what was not printed goes back at once.
-                await connection.close()
-        except ConfigError:
-            raise
-        except HoldfastError as error:
-            complain(self._args, error)
-            code = 1
-        finally:
-            self._summary(receiver)
-        if self._args.count is not None and self._received < self._args.count:
-            code = 1
-        return code
+class _Receive(Receiving[Receiver]):
+    """Into standard output."""
 
     async def _receiver(self, connection: Connection) -> Receiver:
         args = self._args
@@ -73,7 +41,7 @@ class _Receive:
             subscription=args.subscription,
         )
 
-    async def _print_all(self, receiver: Receiver) -> None:
+    async def _take_all(self, receiver: Receiver) -> None:
         form = self._as_json if self._args.json else self._as_body
         while True:
             batch = await receiver.batch(count_max=BATCH_MAX, timeout_s=self._args.idle_timeout)
@@ -103,14 +71,6 @@ class _Receive:
     @staticmethod
     def _as_body(delivery: Delivery) -> bytes:
         return body_bytes(delivery.message) + b"\n"
-
-    def _summary(self, receiver: Receiver | None) -> None:
-        told = {
-            "received": self._received,
-            "duplicates_suppressed": 0 if receiver is None else receiver.duplicates_suppressed,
-            "seconds": round(time.monotonic() - self._started, 3),
-        }
-        print(json.dumps(told), file=sys.stderr)
 
 
 def write_out(data: bytes) -> None:

@@ -39,6 +39,20 @@ def send(args: argparse.Namespace) -> int:
     return run(partial(_Send(args, source).run))
 
 
+def header_of(args: argparse.Namespace) -> Header:
+    """What the options say of every message."""
+    return Header(
+        durable=True,
+        priority=4 if args.priority is None else args.priority,
+        ttl=None if args.ttl is None else max(1, round(args.ttl * 1000)),
+    )
+
+
+def reason_of(outcome: Outcome) -> str:
+    """Why a message was not accepted, for a person."""
+    return f"{outcome.condition} {outcome.description}".rstrip() if isinstance(outcome, Rejected) else "not taken"
+
+
 class _Send:
     """One `holdfast send`."""
 
@@ -49,8 +63,7 @@ class _Send:
         self._skipped = 0
         self._place = 0
         self._run_id = uuid.uuid4().hex[:12]
-        self._ttl_ms = None if args.ttl is None else max(1, round(args.ttl * 1000))
-        self._priority = 4 if args.priority is None else args.priority
+        self._header = header_of(args)
         self._properties: dict[str, Any] = dict(args.property)
         self._again: deque[tuple[int | None, Message, float]] = deque()
         self._offered: dict[int, float] = {}
@@ -111,7 +124,6 @@ class _Send:
     async def _send_rows(self, sender: Sender, rows: list[Row]) -> None:
         rate, resume = self._args.rate, self._args.resume
         created = int(time.time() * 1000)
-        header = Header(durable=True, priority=self._priority, ttl=self._ttl_ms)
         for row in rows:
             self._place += 1
             number = None
@@ -126,15 +138,15 @@ class _Send:
                     self._progress.show(partial(self._line, sender))
                     await asyncio.sleep(wait_s)
                     created = int(time.time() * 1000)
-            message = self._message(row, header, created, number)
+            message = self._message(row, created, number)
             self._sent += 1
             await sender.post(message, number=number, on_outcome=partial(self._not_accepted, message, 0.0))
 
-    def _message(self, row: Row, header: Header, created_ms: int, number: int | None) -> Message:
+    def _message(self, row: Row, created_ms: int, number: int | None) -> Message:
         told = self._properties if not row.properties else {**row.properties, **self._properties}
         message_id = f"{self._run_id}-{self._place}" if number is None else f"{self._args.producer}-{number}"
         return Message(
-            header=header,
+            header=self._header,
             properties=Properties(
                 message_id=message_id,
                 subject=row.subject if row.subject is not None else self._args.subject,
@@ -155,8 +167,7 @@ class _Send:
         self._reasons += 1
         if self._reasons <= REASONS_MAX:
             self._progress.clear()
-            reason = f"{outcome.condition} {outcome.description}" if isinstance(outcome, Rejected) else "not taken"
-            print(f"holdfast send: rejected: {reason.rstrip()}", file=sys.stderr)
+            print(f"holdfast send: rejected: {reason_of(outcome)}", file=sys.stderr)
 
     async def _offer_again(self, sender: Sender, *, wait: bool) -> None:
         if not self._again:
