@@ -20,13 +20,13 @@ from holdfast.amqp.events import (
     Outcomes,
     ProtocolFailed,
 )
+from holdfast.amqp.extensions import NUMBER
 from holdfast.amqp.message import Message, split
 from holdfast.amqp.performatives import Accepted, Error, Header, Modified, Rejected, Released
 from holdfast.amqp.receiver import Receiver
 from holdfast.amqp.sender import Sender
 from holdfast.amqp.types import Described, Symbol, Timestamp, Ulong
 from holdfast.broker.ranges import RangeSet
-from holdfast.client.payload import NUMBER
 
 ENQUEUED_MS = 1_356_998_400_000
 CREDIT = 500

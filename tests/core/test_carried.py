@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp.codec import encode
+from holdfast.amqp.extensions import NUMBER
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker import entry
 from holdfast.core import carried
@@ -86,7 +87,7 @@ def test_a_changed_byte_is_read_alike_or_refused(data: st.DataObject) -> None:
 
 def test_another_encoding_is_read_too() -> None:
     told = {
-        carried.NUMBER: Ulong(1),
+        NUMBER: Ulong(1),
         carried.ORIGIN: UUID(int=7),
         carried.SEQUENCE: Ulong(2),
         carried.TO: "work",
@@ -100,7 +101,7 @@ def test_another_encoding_is_read_too() -> None:
 @pytest.mark.parametrize("lacking", ["NUMBER", "ORIGIN", "SEQUENCE", "TO", "TRACE"])
 def test_what_custody_needs_must_be_there(lacking: str) -> None:
     told = {
-        carried.NUMBER: Ulong(1),
+        NUMBER: Ulong(1),
         carried.ORIGIN: UUID(int=7),
         carried.SEQUENCE: Ulong(2),
         carried.TO: "work",

@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from holdfast.amqp.extensions import TELLS_PATH
 from holdfast.amqp.types import Symbol
 from support.hops import STRICT, apart, send
 from support.rig import Client, Node, Rig
 from support.routing import network
 
-PATH = Symbol("holdfast:path")
 TOLD = Symbol("x-opt-holdfast-path")
 
 
@@ -16,7 +16,7 @@ def paths(client: Client, **options: Any) -> list[list[str] | None]:
     link = client.reader("work", 0, **options)
     client.rig.settle()
     offered = link.remote_attach.offered_capabilities if link.remote_attach is not None else None
-    assert (PATH in (offered or ())) == bool(options)
+    assert (TELLS_PATH in (offered or ())) == bool(options)
     return [(message.message_annotations or {}).get(TOLD) for message in client.messages(link)]
 
 
@@ -37,7 +37,7 @@ def test_a_reader_that_asks_is_told_the_nodes_passed() -> None:
     rig.run(5)
     send(rig, a, "2", to="c")
     rig.run(5)
-    told = paths(rig.client(c), desired_capabilities=(PATH,))
+    told = paths(rig.client(c), desired_capabilities=(TELLS_PATH,))
     assert told == [["a", "b", "c"], ["a", "d", "c"]]
     assert d.bodies("@c") == []
 
@@ -64,7 +64,7 @@ def test_what_was_sent_here_has_no_path_and_a_client_cannot_make_one_up() -> Non
     rig.settle()
     client.send(link, "1", message_annotations={TOLD: ["x", "c"]})
     rig.settle()
-    assert paths(rig.client(c), desired_capabilities=(PATH,)) == [None]
+    assert paths(rig.client(c), desired_capabilities=(TELLS_PATH,)) == [None]
 
 
 def test_a_store_that_nobody_can_name_is_told_by_its_uuid() -> None:
@@ -73,5 +73,5 @@ def test_a_store_that_nobody_can_name_is_told_by_its_uuid() -> None:
     rig.run(5)
     send(rig, a, "1", to="c")
     rig.run(5)
-    told = paths(rig.client(c), desired_capabilities=(PATH,))
+    told = paths(rig.client(c), desired_capabilities=(TELLS_PATH,))
     assert told == [[str(a.store.uuid), str(b.store.uuid), "c"]]

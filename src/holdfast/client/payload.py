@@ -10,11 +10,11 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.amqp import conditions
 from holdfast.amqp.codec import decode
+from holdfast.amqp.extensions import NUMBER
 from holdfast.amqp.message import Message, split
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.errors import RemoteProtocolError
 
-NUMBER: Final = Symbol("x-opt-holdfast-number")
 SEQUENCE: Final = Symbol("x-opt-sequence-number")
 ENQUEUED: Final = Symbol("x-opt-enqueued-time")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from holdfast.amqp import events
+from holdfast.amqp.extensions import END_SEQUENCE, START_SEQUENCE, SUBSCRIPTION, TELLS_PATH
 from holdfast.amqp.link import Link as EngineLink
 from holdfast.amqp.performatives import Source, Target
 from holdfast.amqp.receiver import Receiver as EngineReceiver
@@ -28,11 +29,6 @@ if TYPE_CHECKING:
 
 ACCEPTED_MAX: Final = 65_536
 """Accepted sequences remembered, for the case that the node did not hear of it: far more than may be under way."""
-
-START: Final = Symbol("holdfast:start-sequence:ulong")
-END: Final = Symbol("holdfast:end-sequence:ulong")
-LEASE: Final = Symbol("holdfast:subscription:list")
-PATH: Final = Symbol("holdfast:path")
 
 
 class Lease(NamedTuple):
@@ -175,7 +171,7 @@ class Receiver(ClientLink):
             snd_settle_mode=1 if self._copy else 0,
             max_message_size=self._message_bytes_max,
             unsettled=None if self._resume is None else self._resume.map(_payload_of),
-            desired_capabilities=(PATH,) if self._copy else None,
+            desired_capabilities=(TELLS_PATH,) if self._copy else None,
         )
         link.context = self
         self._link = link
@@ -311,12 +307,12 @@ class Receiver(ClientLink):
     def _source(self) -> Source:
         filters: dict[Symbol, Described] = {}
         if self._next_sequence is not None:
-            filters[START] = Described(START, Ulong(self._next_sequence))
+            filters[START_SEQUENCE] = Described(START_SEQUENCE, Ulong(self._next_sequence))
         if self._end_sequence is not None:
-            filters[END] = Described(END, Ulong(self._end_sequence))
+            filters[END_SEQUENCE] = Described(END_SEQUENCE, Ulong(self._end_sequence))
         if self._lease is not None:
             name, queue_uuid, epoch = self._lease
-            filters[LEASE] = Described(LEASE, [name, queue_uuid, Ulong(epoch)])
+            filters[SUBSCRIPTION] = Described(SUBSCRIPTION, [name, queue_uuid, Ulong(epoch)])
         return Source(
             address=self.address,
             durable=2 if self._durable else 0,

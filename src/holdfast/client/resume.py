@@ -7,18 +7,14 @@ all is as if there were no resuming (docs/client.md). Sources: AMQP 1.0 §2.6.5,
 from collections import deque
 from collections.abc import Callable, Container
 from math import ceil
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from holdfast.amqp.message import count_sections
 from holdfast.amqp.performatives import UINT_MAX, Received
 from holdfast.amqp.receiver import Receiver as EngineReceiver
 from holdfast.amqp.resuming import Act, Step, compare
 from holdfast.amqp.sender import Sender as EngineSender
-from holdfast.amqp.types import Symbol
 from holdfast.errors import RemoteProtocolError
-
-TAG_OFFSET: Final = Symbol("holdfast:tag-offset")
-"""How we count delivery-tags from delivery-ids, and that we use none twice on links of one name (core/resume.py)."""
 
 T = TypeVar("T")
 

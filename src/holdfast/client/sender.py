@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from holdfast.amqp import performatives
 from holdfast.amqp.events import Outcomes
+from holdfast.amqp.extensions import LAST_NUMBER, MISSING, PRODUCER, TAG_OFFSET
 from holdfast.amqp.link import Link as EngineLink
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Header, Source, Target
@@ -21,7 +22,7 @@ from holdfast.amqp.resuming import Act, content
 from holdfast.amqp.sender import Sender as EngineSender
 from holdfast.amqp.session import Session
 from holdfast.amqp.types import MISSING as NO_VALUE
-from holdfast.amqp.types import Symbol, Uint
+from holdfast.amqp.types import Uint
 from holdfast.broker.ranges import RangeSet
 from holdfast.client import payload
 from holdfast.client.bodies import Body, Parts
@@ -30,7 +31,7 @@ from holdfast.client.errors import ClientFull, ProducerConflict
 from holdfast.client.link import ClientLink
 from holdfast.client.outcomes import ACCEPTED, Accepted, Outcome, Rejected, Spooled, from_state, too_large
 from holdfast.client.outflow import Outflow
-from holdfast.client.resume import TAG_OFFSET, SendingState, timeout_s
+from holdfast.client.resume import SendingState, timeout_s
 from holdfast.client.spool import Spool, SpoolFile
 from holdfast.client.syncing import Syncing
 from holdfast.errors import ConfigError, HoldfastError
@@ -40,10 +41,6 @@ if TYPE_CHECKING:
 
 WhenFull = Literal["wait", "raise"] | Spool
 WHEN_FULL: Final = ("wait", "raise")
-
-PRODUCER: Final = Symbol("holdfast:producer")
-LAST_NUMBER: Final = Symbol("holdfast:last-number")
-MISSING: Final = Symbol("holdfast:missing")
 
 
 class Sender(ClientLink):

@@ -12,14 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.amqp import conditions
 from holdfast.amqp.codec import decode, encode
+from holdfast.amqp.extensions import LATE, NUMBER, OWN_PREFIX, PATH
 from holdfast.amqp.message import Sections
-from holdfast.amqp.types import Described, Symbol
+from holdfast.amqp.types import Described
 from holdfast.broker import entry
 from holdfast.errors import RemoteProtocolError
 
-OWN_PREFIX: Final = "x-opt-holdfast-"
-NUMBER: Final = Symbol("x-opt-holdfast-number")
-PATH: Final = Symbol("x-opt-holdfast-path")
 PATHS_MAX: Final = 1_024
 """Paths whose encoding is remembered."""
 TOLD_ANEW: Final = ("x-opt-sequence-number", "x-opt-enqueued-time")
@@ -27,7 +25,7 @@ ANNOTATIONS_MAX: Final = 1_000
 
 _SEQUENCE: Final = b"\xa3\x15x-opt-sequence-number\x80"
 _ENQUEUED: Final = b"\xa3\x13x-opt-enqueued-time\x83"
-_LATE: Final = b"\xa3\x13x-opt-holdfast-late\x41"
+_LATE: Final = encode(LATE) + b"\x41"
 _OWN_BYTES: Final = len(_SEQUENCE) + len(_ENQUEUED) + 16
 _PLAIN: Final = Struct(f">3sBII{len(_SEQUENCE)}sQ{len(_ENQUEUED)}sQ")
 _SECTION: Final = Struct(">3sBII")

@@ -10,6 +10,16 @@ from uuid import UUID
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Receiver, Sender
+from holdfast.amqp.extensions import (
+    END_SEQUENCE,
+    LAST_NUMBER,
+    MISSING,
+    PRODUCER,
+    PRODUCER_EPOCH,
+    START_SEQUENCE,
+    SUBSCRIPTION,
+    TELLS_PATH,
+)
 from holdfast.amqp.performatives import Source, Target
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker.producers import NAME_BYTES_MAX
@@ -31,19 +41,7 @@ from holdfast.names import check_name
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
 
-PRODUCER: Final = Symbol("holdfast:producer")
-PRODUCER_EPOCH: Final = Symbol("holdfast:producer-epoch")
-LAST_NUMBER: Final = Symbol("holdfast:last-number")
-MISSING: Final = Symbol("holdfast:missing")
-
-START: Final = "holdfast:start-sequence:ulong"
-END: Final = "holdfast:end-sequence:ulong"
-SUBSCRIPTION: Final = "holdfast:subscription:list"
-
 COPY: Final = Symbol("copy")
-
-PATH: Final = Symbol("holdfast:path")
-"""Capability of a reader's link: it is told which nodes each message passed (docs/amqp.md, "Paths")."""
 
 PRODUCER_KEY_BYTES_MAX: Final = 400
 """A producer's name and address together: what a key of the store's small tables holds (broker/port.py)."""
@@ -233,7 +231,7 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
     if source.distribution_mode == COPY or start is not None:
         if held is not None:
             _check_lease(queue, held)
-        tells_path = attach is not None and PATH in (attach.desired_capabilities or ())
+        tells_path = attach is not None and TELLS_PATH in (attach.desired_capabilities or ())
         reader = ReaderLink(core, peer, link, queue, start=start, end=end, settled=presettled, tells_path=tells_path)
         _attached(link, reader, queue, echoed)
         queue.touch()
@@ -266,7 +264,7 @@ def _attached(link: Sender, context: ConsumerLink | ReaderLink, queue: Queue, so
     if isinstance(queue, TemporaryQueue) and source.dynamic:
         queue.creator = context
     tells_path = isinstance(context, ReaderLink) and context.tells_path
-    link.accept(source=source, offered_capabilities=(PATH,) if tells_path else None)
+    link.accept(source=source, offered_capabilities=(TELLS_PATH,) if tells_path else None)
 
 
 def _filters(queue: Queue, source: Source) -> tuple[int | None, int | None, list[Any] | None]:
@@ -278,10 +276,10 @@ def _filters(queue: Queue, source: Source) -> tuple[int | None, int | None, list
         if not isinstance(value, Described):
             continue
         name = str(value.descriptor)
-        if name in (START, END):
+        if name in (START_SEQUENCE, END_SEQUENCE):
             if not isinstance(value.value, int) or isinstance(value.value, bool) or value.value < 0:
                 raise Refusal(conditions.INVALID_FIELD, f"filter {name}: found {value.value!r}, accepted is a ulong")
-            if name == START:
+            if name == START_SEQUENCE:
                 start = int(value.value)
             else:
                 end = int(value.value)
@@ -296,7 +294,7 @@ def _applied(source: Source) -> dict[Any, Any] | None:
     kept = {
         key: value
         for key, value in (source.filter or {}).items()
-        if isinstance(value, Described) and str(value.descriptor) in (START, END, SUBSCRIPTION)
+        if isinstance(value, Described) and str(value.descriptor) in (START_SEQUENCE, END_SEQUENCE, SUBSCRIPTION)
     }
     return kept or None
 

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from holdfast.amqp import conditions
 from holdfast.amqp.codec import encode
+from holdfast.amqp.extensions import NUMBER
 from holdfast.amqp.message import SECTION_BYTES_MAX, Sections, split
 from holdfast.amqp.types import Array, Symbol
 from holdfast.broker import entry
@@ -19,7 +20,6 @@ from holdfast.core.aliases import Taken, stores_of
 from holdfast.errors import RemoteProtocolError
 from holdfast.names import NAME_BYTES_MAX
 
-NUMBER: Final = Symbol("x-opt-holdfast-number")
 ORIGIN: Final = Symbol("x-opt-holdfast-origin")
 SEQUENCE: Final = Symbol("x-opt-holdfast-sequence")
 TRACE: Final = Symbol("x-opt-holdfast-trace")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Deliveries, Delivery, DeliveryPart, Receiver
+from holdfast.amqp.extensions import NUMBER
 from holdfast.amqp.message import BARE_STARTS, split
 from holdfast.amqp.performatives import Accepted, Error, Rejected, Released
 from holdfast.amqp.types import Symbol
@@ -339,7 +340,7 @@ class ProducerLink(Intake):
             sections = split(payload, told_max)
             notes = annotate.strip(payload, sections, told_max) if sections.annotations[1] else annotate.NO_ANNOTATIONS
             if sections.delivery_annotations is not None and notes.number is None:
-                number: Any = sections.delivery_annotations.get(annotate.NUMBER)
+                number: Any = sections.delivery_annotations.get(NUMBER)
             else:
                 number = notes.number
         except RemoteProtocolError as error:
@@ -347,7 +348,7 @@ class ProducerLink(Intake):
         producer = self.producer
         if producer is not None:
             if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < 2**63:
-                text = f"{annotate.NUMBER}: found {number!r}, accepted from a named producer is 1 to 2^63 - 1"
+                text = f"{NUMBER}: found {number!r}, accepted from a named producer is 1 to 2^63 - 1"
                 return self._answer(delivery, rejection(conditions.INVALID_FIELD, text))
             if number in producer.stored:
                 if not delivery.settled:

@@ -13,9 +13,9 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.connection import Receiver, Sender
+from holdfast.amqp.extensions import TAG_OFFSET
 from holdfast.amqp.performatives import UINT_MAX, Source, Target
 from holdfast.amqp.resuming import Act, compare
-from holdfast.amqp.types import Symbol
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.broker.records import pack_link, unpack_link
@@ -26,14 +26,6 @@ from holdfast.core.turn import Arrivals
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
-
-TAG_OFFSET: Final = Symbol("holdfast:tag-offset")
-"""A property of a sender's attach, a uint: the tag of each new delivery is its delivery-id plus this (mod 2^32), in 4
-bytes, and no tag is used twice on links of this name.
-
-A node that has settled a delivery does not learn whether its sender heard of it. With this promise it may answer for
-the tag all the same; without it a tag used again would be taken for the delivery before.
-"""
 
 KEY_BYTES_MAX: Final = 380
 """A link's key: what a key of the store's small tables holds (broker/port.py), with its kind; longer ones hashed."""

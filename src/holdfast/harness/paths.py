@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
 
+from holdfast.amqp.extensions import PATH
+
 NO_PATH: Final = "(not known)"
-PATH: Final = "x-opt-holdfast-path"
 GAP_S: Final = 3.0
 """A path that nothing took for so long was left, and is another span when it is taken again."""
 

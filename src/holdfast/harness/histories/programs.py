@@ -8,14 +8,13 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
+from holdfast.amqp.extensions import LATE
 from holdfast.client import Accepted, Connection, Delivery, Header, Message, Outcome, Sender
 from holdfast.client.errors import ClientError
 from holdfast.errors import HoldfastError
 from holdfast.harness.history import key_in, make_key
 from holdfast.harness.sim.bed import SimBed
 from holdfast.harness.workloads import attached, body_of, marked
-
-LATE = "x-opt-holdfast-late"
 
 
 class Producer:

@@ -15,6 +15,7 @@ from uuid import UUID
 from holdfast.amqp import fast
 from holdfast.amqp.codec import decode, encode
 from holdfast.amqp.direct import BYTES, DIRECT, Frame
+from holdfast.amqp.extensions import NUMBER
 from holdfast.amqp.performatives import Accepted, Attach, Disposition, Modified, Open, Rejected, Released
 from holdfast.amqp.types import Ulong
 from holdfast.broker import entry
@@ -36,7 +37,7 @@ FRAME_BYTES_MAX: Final = 60_000
 UNKNOWN_ORIGINS: Final = 200
 """Stores that nobody has, named in one control message."""
 
-_NUMBER_NAME: Final = carried.NUMBER.encode()
+_NUMBER_NAME: Final = NUMBER.encode()
 _VALUE: Final = b"\x00\x53\x77"
 _DELIVERY_ANNOTATIONS: Final = b"\x00\x53\x71"
 _HEADER: Final = b"\x00\x53\x70"
@@ -160,9 +161,9 @@ def hop_number(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
     found = word.custody()
     if found is None:
         return None
-    number = int(found[0][carried.NUMBER])
+    number = int(found[0][NUMBER])
     other = liar.random.choice((number + 1, number + 7, max(0, number - 1), 0, 2**63))
-    return word.annotated({carried.NUMBER: Ulong(other)})
+    return word.annotated({NUMBER: Ulong(other)})
 
 
 def identity(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
@@ -422,14 +423,14 @@ class Liar:
         if custody is None:
             return [word.whole]
         link = end, word.channel, word.fields[0]
-        number = int(custody[0][carried.NUMBER])
+        number = int(custody[0][NUMBER])
         shift = self._shifts.get(link, 0) if number > 1 else 0
         self._shifts[link] = shift
         if "custody" in self.active and self.random.random() < self.share:
             self._shifts[link] = shift + 1
             self.told["custody"] += 1
-            return word.annotated({carried.NUMBER: Ulong(0)})
-        return word.annotated({carried.NUMBER: Ulong(number - shift)}) if shift else [word.whole]
+            return word.annotated({NUMBER: Ulong(0)})
+        return word.annotated({NUMBER: Ulong(number - shift)}) if shift else [word.whole]
 
 
 # ---------------------------------------------------------------------------------------------------- bounds

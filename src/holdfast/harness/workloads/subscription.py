@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, ClassVar, Final
 
+from holdfast.amqp.extensions import PATH
 from holdfast.client import Connection, Delivery, Lease, ManagementError
-from holdfast.core.annotate import PATH
 from holdfast.harness.bed import Bed
 from holdfast.harness.history import Violation, key_in
 from holdfast.harness.workloads.common import BREAKS, RETRY_S, asked, closed
