@@ -1,14 +1,20 @@
 """Probes and echoes without the codec, and what the control link keeps for them."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp.codec import encode
 from holdfast.amqp.message import Message
+from holdfast.amqp.receiver import Receiver
 from holdfast.amqp.types import Ulong
 from holdfast.core import control
 from holdfast.core.control import CONTROL_RESERVE
+from holdfast.core.hops import BESIDE_BYTES
+from holdfast.units import MIB
+from support.hops import send
 from support.rig import Rig
 
 ulongs = st.integers(0, 2**64 - 1)
@@ -75,3 +81,43 @@ def test_a_probe_without_a_number_is_not_answered(number: object) -> None:
     credit = ours.control.link.credit
     ours.hear({"kind": "probe", "number": number})
     assert ours.control.link.credit == credit
+
+
+def test_a_neighbour_whose_control_link_takes_too_little_has_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may say any max-message-size (AMQP 1.0 §2.7.3): what the node says of itself would not pass."""
+    monkeypatch.setattr("holdfast.core.attach.NODE_MESSAGE_BYTES_MAX", MIB - 1)
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    assert not jfk.core.neighbours["hub"].established and not hub.core.neighbours["jfk"].established
+    assert any("takes 1048575 bytes, accepted is 1048576 or more" in line for line in jfk.logs + hub.logs)
+    monkeypatch.setattr("holdfast.core.attach.NODE_MESSAGE_BYTES_MAX", MIB)
+    rig.run(10)
+    assert jfk.core.neighbours["hub"].established
+
+
+def test_what_is_larger_than_the_neighbour_takes_is_not_said() -> None:
+    rig = Rig()
+    jfk, _ = rig.pair()
+    rig.run(1)
+    control_link = jfk.core.neighbours["hub"].control
+    assert control_link.send(bytes(MIB))
+    assert not control_link.send(bytes(MIB + 1))
+
+
+def test_a_neighbour_whose_custody_link_takes_no_tombstone_has_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    accept = Receiver.accept
+
+    def small(link: Receiver, **parts: Any) -> None:
+        accept(link, **parts | ({"max_message_size": BESIDE_BYTES} if link.name.startswith("custody:") else {}))
+
+    monkeypatch.setattr(Receiver, "accept", small)
+    send(rig, jfk, "1", to="hub")
+    rig.run(0.1)
+    assert any("its custody link takes 4096 bytes, accepted is more than 4096" in line for line in jfk.logs)
+    monkeypatch.undo()
+    rig.run(10)
+    assert hub.bodies("work") == ["1"]

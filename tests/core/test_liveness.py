@@ -48,6 +48,10 @@ class Link:
             self.liveness.echo(self.echoes.pop(0)[1], self.now)
         self.act(self.liveness.tick(self.now, self.heard_at, self.unanswered_at))
 
+    def silence(self) -> None:
+        """From now on nothing is answered, nor what was asked before."""
+        self.round_trip_s, self.echoes = None, []
+
     def act(self, act: Act) -> None:
         if act is Act.PROBE:
             self.probed.append(self.now)
@@ -69,7 +73,7 @@ def test_an_idle_link_is_probed_each_probe_s_and_measured() -> None:
 def test_a_dead_link_is_down_after_three_time_outs() -> None:
     """The goal of 250 ms from the cut to the new path leaves 160 for this: a first miss ends half of the patience."""
     link = Link().run(1.0)
-    link.round_trip_s, link.echoes = None, []
+    link.silence()
     cut_at = link.now
     link.run(5)
     assert link.down_at is not None
@@ -92,7 +96,7 @@ def test_a_late_echo_of_the_first_probe_is_life_after_shorter_time_outs() -> Non
 def test_two_misses_and_an_answer_are_no_end() -> None:
     link = Link().run(1.0)
     for _ in range(5):
-        link.round_trip_s, link.echoes = None, []
+        link.silence()
         while link.liveness.misses < MISSES_MAX - 2:
             link.step(0.000_5)
         link.round_trip_s = 0.001  # the probe that is out is missed yet, the next one answered
@@ -109,7 +113,7 @@ def test_whatever_arrives_is_life_and_puts_the_probe_off() -> None:
         link.heard_at = link.now
         link.run(0.02)
     assert link.liveness.sent - before <= 1
-    link.round_trip_s, link.echoes = None, []
+    link.silence()
     for _ in range(200):
         link.heard_at = link.now
         link.run(0.02)
@@ -143,7 +147,7 @@ def test_a_transfer_without_answer_sets_off_a_probe() -> None:
 @pytest.mark.parametrize("stall_s", [0.06, 0.5, 30.0])
 def test_while_the_process_stood_still_nothing_is_missed(stall_s: float) -> None:
     link = Link().run(1.0)
-    link.round_trip_s, link.echoes = None, []  # what comes meanwhile lies unread
+    link.silence()  # what comes meanwhile lies unread
     for _ in range(10):
         link.run(PROBE_S / 2)
         link.step(PROBE_S + stall_s)
@@ -154,7 +158,7 @@ def test_while_the_process_stood_still_nothing_is_missed(stall_s: float) -> None
 
 def test_a_miss_waits_for_one_more_look_at_the_sockets() -> None:
     link = Link().run(1.0)
-    link.round_trip_s, link.echoes = None, []
+    link.silence()
     while link.liveness.tick(link.now, link.heard_at, None) is not Act.PROBE:
         link.now += 0.001
     due = link.liveness.next_deadline(link.heard_at, None)
@@ -167,7 +171,7 @@ def test_a_miss_waits_for_one_more_look_at_the_sockets() -> None:
 
 def test_a_probe_in_our_own_line_is_not_missed_while_the_line_moves() -> None:
     link = Link().run(1.0)
-    link.round_trip_s, link.echoes = None, []
+    link.silence()
     link.output = (0, 100_000)
     for _ in range(1_000):
         link.step(0.001)
@@ -182,7 +186,7 @@ def test_a_probe_in_our_own_line_is_not_missed_while_the_line_moves() -> None:
 def test_what_the_other_system_took_is_no_proof_of_life() -> None:
     """A relay acknowledges everything and passes nothing on."""
     link = Link().run(1.0)
-    link.round_trip_s, link.echoes = None, []
+    link.silence()
     link.output = (500, 500)
     for _ in range(400):
         link.step(0.001)
@@ -194,16 +198,39 @@ def test_what_the_other_system_took_is_no_proof_of_life() -> None:
 
 def test_a_changed_network_has_little_time_to_answer() -> None:
     link = Link(probe_s=1.0).run(5.0)
-    link.round_trip_s, link.echoes = None, []
+    link.silence()
     changed_at = link.now
-    link.act(link.liveness.network_changed(link.now))
+    link.act(link.liveness.network_changed(link.now, link.heard_at))
     link.run(5.0)
     assert link.down_at is not None
     assert link.down_at - changed_at < MISSES_MAX * (SHORT_TIME_OUT_S + GRACE_S) + 0.02
     link = Link(probe_s=1.0).run(5.0)
-    link.act(link.liveness.network_changed(link.now))
+    link.act(link.liveness.network_changed(link.now, link.heard_at))
     link.run(0.5)
     assert link.liveness.time_out_s >= 1.0, "an answer ends the hurry"
+
+
+def test_a_network_that_changes_all_the_time_hides_no_dead_link() -> None:
+    link = Link(probe_s=0.1, hold_time_s=60.0)
+    link.round_trip_s = 0.6  # a satellite: the time-out is far above the time between two changes
+    link.run(10.0)
+    link.silence()
+    cut_at = link.now
+    while link.down_at is None and link.now < cut_at + 10:
+        link.run(0.05)
+        if link.down_at is None:
+            link.act(link.liveness.network_changed(link.now, link.heard_at))
+    assert link.down_at is not None and link.down_at - cut_at < 4.0
+
+
+def test_what_was_heard_ends_the_misses_before_the_network_changes() -> None:
+    link = Link().run(1.0)
+    link.silence()
+    link.run(0.1)
+    assert link.liveness.misses
+    link.heard_at = link.now
+    link.act(link.liveness.network_changed(link.now + 0.001, link.heard_at))
+    assert not link.liveness.misses
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=50), st.floats(0.005, 5), st.floats(0.1, 60))
@@ -216,7 +243,7 @@ def test_the_time_out_lies_between_probe_s_and_the_hold_time(
     assert liveness.time_out_s == min(max(probe_s, FIRST_TIME_OUT_S), hold_time_s)
     now = 0.0
     for round_trip_s in round_trips:
-        assert liveness.network_changed(now) is Act.PROBE
+        assert liveness.network_changed(now, now) is Act.PROBE
         now += round_trip_s
         liveness.echo(liveness.number, now)
         assert min(probe_s, hold_time_s) <= liveness.time_out_s <= hold_time_s
@@ -228,10 +255,10 @@ def test_the_estimator_is_rfc_6298s() -> None:
     liveness = Liveness(probe_s=0.01, keepalive_s=1.0)
     liveness.reset(60.0)
     liveness.begin(0.0)
-    liveness.network_changed(0.0)
+    liveness.network_changed(0.0, 0.0)
     liveness.echo(1, 0.1)
     assert liveness.time_out_s == pytest.approx(0.1 + 4 * 0.05)
-    liveness.network_changed(1.0)
+    liveness.network_changed(1.0, 1.0)
     liveness.echo(2, 1.3)
     variance_s = 0.75 * 0.05 + 0.25 * 0.2
     assert liveness.time_out_s == pytest.approx((0.875 * 0.1 + 0.125 * 0.3) + 4 * variance_s)
@@ -251,7 +278,7 @@ def test_the_moments_of_so_many_probes_are_kept_and_no_more() -> None:
     liveness.reset(60.0)
     liveness.begin(0.0)
     for number in range(OUTSTANDING_MAX + 1):
-        liveness.network_changed(float(number))
+        liveness.network_changed(float(number), 0.0)
     liveness.echo(1, 20.0)
     assert liveness.smoothed_s is None, "one past the bound is forgotten"
     liveness.echo(2, 20.0)
@@ -261,7 +288,7 @@ def test_the_moments_of_so_many_probes_are_kept_and_no_more() -> None:
 def test_the_share_of_misses_is_since_the_last_time() -> None:
     link = Link().run(1.0)
     assert link.liveness.take_loss_share() == 0.0
-    link.round_trip_s, link.echoes = None, []
+    link.silence()
     link.run(5.0)
     assert link.liveness.take_loss_share() > 0.5
     assert link.liveness.take_loss_share() == 0.0

@@ -6,12 +6,11 @@ import pytest
 
 from holdfast.core import events
 from holdfast.core.config import NeighbourConfig, RoutingConfig
-from holdfast.core.routes import Routes
 from holdfast.routing.linkstate import Known, Record
 from holdfast.storage.memory import MemoryStore
 from support.hops import STRICT, apart, cut_any, is_empty, names, send, toggle
 from support.rig import Node, Rig
-from support.routing import agree, marks, network, path, routes, topology
+from support.routing import agree, core_routes, marks, network, path, routes, topology
 
 RING = ("a-b", "b-c", "c-d", "d-e", "e-f", "f-a")
 
@@ -63,11 +62,6 @@ def test_status_says_how_long_ago_a_next_hop_changed() -> None:
 
 def known(node: Node, name: str) -> Known:
     return core_routes(node).states.known[name]
-
-
-def core_routes(node: Node) -> Routes:
-    assert node.core is not None and node.core.routing is not None
-    return node.core.routing
 
 
 def state(node: Node, name: str) -> str:

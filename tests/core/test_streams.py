@@ -447,6 +447,19 @@ def test_larger_than_the_neighbour_takes_it_is_a_dead_letter(rig: Rig) -> None:
     assert is_clean(jfk, hub)
 
 
+def test_the_largest_that_a_node_takes_of_a_client_its_neighbour_takes_too(rig: Rig) -> None:
+    """What custody says beside it is not counted against the same limit there."""
+    limits = {"limits": Limits(message_bytes_max=200 * KIB)}
+    jfk, hub = rig.pair(jfk=limits, **limits)
+    rig.run(3)
+    client, link = sending(rig, jfk, "work@hub")
+    head = len(Message(data=[b"x" * 1_000]).encode()) - 1_000
+    whole = "x" * (200 * KIB - head)
+    client.send(link, whole)
+    rig.run(5)
+    assert hub.bodies("work") == [whole]
+
+
 def test_what_waits_for_an_earlier_one_keeps_its_blob(rig: Rig) -> None:
     """It lies in `$waiting` first, and moves to its queue without being copied."""
     limits = {"limits": LIMITS}

@@ -3,8 +3,14 @@
 from typing import Any
 
 from holdfast.core.config import RoutingConfig
+from holdfast.core.routes import Routes
 from holdfast.routing.topology import Topology, TopologyLink, TopologyNode
 from support.rig import Node, Rig
+
+
+def core_routes(node: Node) -> Routes:
+    assert node.core is not None and node.core.routing is not None
+    return node.core.routing
 
 
 def topology(*links: str, supers: tuple[str, ...] = (), costs: dict[str, float] | None = None) -> Topology:

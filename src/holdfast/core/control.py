@@ -12,7 +12,7 @@ from holdfast.amqp.connection import Delivery, Receiver, Sender
 from holdfast.amqp.message import Message
 from holdfast.amqp.types import Ulong
 from holdfast.core.egress import Egress
-from holdfast.core.ingress import Ingress
+from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX, Ingress
 from holdfast.core.peer import Peer
 from holdfast.errors import RemoteProtocolError
 
@@ -87,9 +87,10 @@ class ControlSender(Egress):
         """The last probe's number that found no credit for its echo."""
 
     def send(self, payload: bytes, *, reserve: int = 0) -> bool:
-        """One message; False where the peer's credit, less `reserve`, does not allow it."""
+        """One message; False where the peer's credit, less `reserve`, does not allow it, or its link's limit."""
         link = self.link
-        if not link.attached or link.credit <= reserve:
+        limit = link.message_bytes_max
+        if not link.attached or link.credit <= reserve or (limit is not None and len(payload) > limit):
             return False
         link.send(payload, context=None, settled=True)
         self.peer.touch()
@@ -101,6 +102,11 @@ class ControlSender(Egress):
 
     def credited(self) -> None:
         if self.neighbour.control is not self:
+            return
+        limit = self.link.message_bytes_max
+        if limit is not None and limit < NODE_MESSAGE_BYTES_MAX:
+            text = f"its control link takes {limit} bytes, accepted is {NODE_MESSAGE_BYTES_MAX} or more"
+            self.core.drop(self.peer, text)
             return
         if not self.greeted and self.link.credit > 0:
             self.greeted = True

@@ -127,6 +127,8 @@ class CustodySender:
             self.in_doubt.pop(self.large.context, None)
             self.number -= 1
             self.large.stop()
+            if not self.in_doubt:
+                self._wait_since(None)
         self._give_back([sequence for sequence, shown in self.queue.shared.shown.items() if shown.taker is self])
 
     def _give_back(self, sequences: list[int]) -> None:
@@ -165,7 +167,12 @@ class CustodySender:
     def attached(self) -> None:
         """The neighbour answered: what it has stored leaves, the rest goes again under the new epoch."""
         link = self.link
-        assert link is not None
+        assert link is not None and self.peer is not None
+        limit = link.message_bytes_max
+        if limit is not None and limit <= BESIDE_BYTES:  # not even a tombstone would surely pass
+            text = f"its custody link takes {limit} bytes, accepted is more than {BESIDE_BYTES}"
+            self.core.drop(self.peer, text)
+            return
         answer = link.remote_attach
         properties = (answer.properties or {}) if answer is not None else {}
         last = properties.get(LAST_STORED)
@@ -178,7 +185,6 @@ class CustodySender:
         for blocked in self.blocked.values():
             blocked.probe = None
         self._give_back(again)
-        limit = link.message_bytes_max
         self.sure_bytes = limit - BESIDE_BYTES if limit is not None else sys.maxsize
         self.number = 0
         self.refusals = 0
@@ -194,7 +200,7 @@ class CustodySender:
             self.given.forget()
             self.given = None
         self.open = False
-        self.waits_since = None
+        self._wait_since(None)
         self.link = None
         self.peer = None
 
@@ -286,7 +292,7 @@ class CustodySender:
             if told is not None and given is not None:
                 given.told(trace, *told)
         if self.waits_since is None:
-            self.waits_since = core.now
+            self._wait_since(core.now)
         self.in_doubt[number] = sequence
         if said is value:
             head = value[: PASSED_BYTES + 16 * value[3]]
@@ -297,6 +303,13 @@ class CustodySender:
         peer.touch()
         if core.config.telemetry_messages:
             core.record_message("sent", self.queue, sequence, value, destination=self.destination)
+
+    def _wait_since(self, moment: float | None) -> None:
+        self.waits_since = moment
+        if moment is None:
+            self.neighbour.unanswered.pop(self, None)
+        else:
+            self.neighbour.unanswered[self] = None
 
     def _large_ended(self) -> None:
         self.large = None
@@ -314,6 +327,7 @@ class CustodySender:
         blocked = self.blocked.get(identity.origin)
         if blocked is None:  # its first try is with the next epoch
             self.blocked[identity.origin] = Blocked(self.core.now, identity.number)
+            self.neighbour.timed[self] = None
             return
         blocked.attempts += 1
         blocked.due = self.core.now + min(longest, first * 2.0 ** min(blocked.attempts, 10))
@@ -327,8 +341,11 @@ class CustodySender:
         Where the queue has them in that order it hands them out itself. Else the next are tried from here: the queue
         would begin with one that has no place, and each of them would cost an epoch.
         """
+        if not self.blocked:
+            return
+        taken = frozenset(stored)
         for origin, blocked in list(self.blocked.items()):
-            if blocked.probe not in stored:
+            if blocked.probe not in taken:
                 continue
             blocked.probe = None
             numbers = [number for _, number in sorted(blocked.aside.items())]
@@ -368,6 +385,11 @@ class CustodySender:
                 else:
                     del self.blocked[origin]
 
+    @property
+    def timed(self) -> bool:
+        """Whether it has something to do at a moment of its own."""
+        return self.retry_at is not None or bool(self.blocked)
+
     def next_deadline(self) -> float | None:
         """When `tick` is wanted, while the session is up."""
         if self.retry_at is not None or not self.open:
@@ -383,7 +405,7 @@ class CustodySender:
         """Accepted numbers leave; a number that was not taken ends the epoch, and all from it on goes again."""
         if isinstance(state, Accepted):
             stored = [self.in_doubt.pop(number) for number in contexts if number in self.in_doubt]
-            self.waits_since = self.core.now if self.in_doubt else None
+            self._wait_since(self.core.now if self.in_doubt else None)
             self.neighbour.messages_out += len(stored)
             self.queue.shared.finish_wherever(stored)
             self._unblock(stored)
@@ -404,6 +426,7 @@ class CustodySender:
         if self.active and peer is not None and self.neighbour.peer is peer and not peer.amqp.closed:
             first, longest = RETRY_S
             self.retry_at = self.core.now + min(longest, first * 2.0**self.refusals)
+            self.neighbour.timed[self] = None
             if link is not None and link.refused:
                 self.refusals = min(self.refusals + 1, 10)
 
@@ -448,7 +471,8 @@ class CustodyReceiver(Intake):
         if isinstance(continues, UUID) and stored is not None and stored[0] == continues.bytes:
             properties[LAST_STORED] = Ulong(stored[1])
         self.core.hop_stored[self.key] = (self.epoch_bytes, 0)
-        self.link.accept(properties=properties)
+        limit = self.core.config.limits.message_bytes_max + BESIDE_BYTES  # what one node takes from a client passes all
+        self.link.accept(properties=properties, max_message_size=limit)
         self.refill()
         self.peer.touch()
 

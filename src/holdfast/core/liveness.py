@@ -48,7 +48,7 @@ class Liveness:
     __slots__ = (
         "_ahead", "_asked_at", "_begun", "_confirming", "_due_at", "_moved", "_sent_at", "_short", "_told",
         "_variance_s", "false_alarms", "hold_time_s", "keepalive_s", "missed", "misses", "number", "probe_s",
-        "probed_at", "round_trip_s", "sent", "smoothed_s", "stalls",
+        "probed_at", "sent", "smoothed_s", "stalls",
     )  # fmt: skip
 
     def __init__(self, *, probe_s: float, keepalive_s: float) -> None:
@@ -67,7 +67,6 @@ class Liveness:
 
     def _forget(self) -> None:
         self.misses = 0
-        self.round_trip_s: float | None = None
         self.smoothed_s: float | None = None
         self._variance_s = 0.0
         self._begun = False
@@ -144,15 +143,19 @@ class Liveness:
         return at
 
     def _ask(self, now: float) -> Act:
-        self.number += 1
-        self.sent += 1
-        self._sent_at[self.number] = now
-        while len(self._sent_at) > OUTSTANDING_MAX:
-            del self._sent_at[next(iter(self._sent_at))]
-        self._asked_at = self.probed_at = now
+        """A probe that is waited for from now on."""
+        self._asked_at = now
         self._due_at = now + self.time_out_s
         self._confirming = self._moved = False
         self._ahead = None
+        return self._probe(now)
+
+    def _probe(self, now: float) -> Act:
+        self.number += 1
+        self.sent += 1
+        self.probed_at = self._sent_at[self.number] = now
+        while len(self._sent_at) > OUTSTANDING_MAX:
+            del self._sent_at[next(iter(self._sent_at))]
         return Act.PROBE
 
     def next_deadline(self, heard_at: float, unanswered_at: float | None) -> float | None:
@@ -175,7 +178,7 @@ class Liveness:
         sent = self._sent_at.pop(number, None)
         if sent is None:
             return
-        measured = self.round_trip_s = now - sent
+        measured = now - sent
         if self.smoothed_s is None:
             self.smoothed_s, self._variance_s = measured, measured / 2
         else:
@@ -197,12 +200,21 @@ class Liveness:
             self._moved = before < acknowledged_bytes < ahead
             self._ahead = acknowledged_bytes, ahead
 
-    def network_changed(self, now: float) -> Act:
-        """An address or a route is another one: a probe at once, which has little time."""
+    def network_changed(self, now: float, heard_at: float) -> Act:
+        """An address or a route is another one: a probe at once, which has little time.
+
+        One that waits already is due no later for it: such changes come many times a second where interfaces come
+        and go all the time, and a dead link is to be found all the same.
+        """
         if not self._begun:
             return Act.NOTHING
+        if self._asked_at is not None and heard_at > self._asked_at:
+            self._life()
         self._short = True
-        return self._ask(now)
+        if self._asked_at is None:
+            return self._ask(now)
+        self._due_at = min(self._due_at, now + self.time_out_s)
+        return self._probe(now)
 
     def back(self) -> None:
         """The link that we declared down had not been."""

@@ -224,9 +224,6 @@ class NodeCore:
         self.guard.left(peer)
         if peer.neighbour is not None:
             peer.neighbour.lost(peer, reason)
-        elif peer.dialled:
-            for neighbour in self.neighbours.values():
-                neighbour.lost(peer, reason)
 
     # ------------------------------------------------------------------------------------------------ the wire
 

@@ -184,7 +184,7 @@ def session_map(core: "NodeCore", neighbour: "Neighbour") -> dict[str, Any]:
         "since_s": round(core.now - neighbour.since, 3),
         "reason": neighbour.reason,
         "round_trip_s": liveness.smoothed_s,
-        "hold_time_s": neighbour.hold_time_s,
+        "hold_time_s": liveness.hold_time_s,
         "probe_s": liveness.probe_s,
         "attempts": neighbour.attempts,
         "established": neighbour.established_count,

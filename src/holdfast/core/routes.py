@@ -6,25 +6,24 @@ is tried again. A neighbour's words are checked before they count, and cost boun
 Source: esb-dynamic-routing §4; docs/adr/0015-routing.md.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from holdfast.amqp.types import Ulong
+from holdfast.broker.entry import TRACE_MAX
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.routing import supers
 from holdfast.routing.cost import CostConfig, MeasuredCost
-from holdfast.routing.linkstate import VERSION_END, Known, LinkStates
+from holdfast.routing.linkstate import SUMMARY_ROWS_MAX, VERSION_END, Known, LinkStates
 from holdfast.routing.paths import Graph, Path
-from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, Topology
+from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, MICRO, Topology
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
     from holdfast.core.sessions import Neighbour
-
-TRACE_MAX: Final = 64
-"""Nodes that a heartbeat may pass: as many as a message."""
 
 RETRY_S: Final = 0.1
 """When what a control link had no credit for is tried again."""
@@ -32,11 +31,14 @@ RETRY_S: Final = 0.1
 ASK_S: Final = 1.0
 """Synchronisation is asked for, and answered, at most so often."""
 
+ANSWERS: Final = 4
+"""Things that `_may_answer` tells apart."""
+
 LOG_S: Final = 10.0
 """How often a line says what a neighbour's rows had wrong."""
 
-EARLY_MAX: Final = 64
-"""Messages of a summary that are kept when they come before the session is up on our side."""
+EARLY_ROWS_MAX: Final = 64 * SUMMARY_ROWS_MAX
+"""Rows of a summary that are kept when they come before the session is up on our side."""
 
 NUMBER_UNKNOWN: Final = 2**32
 """A super node that is not in our topology file comes after all that are."""
@@ -107,9 +109,13 @@ class Routes:
         early once is all that costs."""
         self._untold: dict[str, bool] = {}
         """Neighbours that are to be told our summary, and whether they are asked for theirs."""
+        self._telling: dict[str, deque[dict[str, Any]]] = {}
+        """What is left to say of a summary that has begun."""
         self._early: dict[str, list[dict[Any, Any]]] = {}
+        """By neighbour, the messages of a summary that came before the session was up on our side."""
         self._asked_at: float | None = None
-        self._answered: dict[str, float] = {}
+        self._answered: dict[tuple[str, str], float] = {}
+        """What was answered, to whom, and when, within ASK_S; the eldest first."""
         self._logged_at: dict[str, float] = {}
         self._compute()
 
@@ -162,9 +168,8 @@ class Routes:
     def link_up(self, neighbour: "Neighbour") -> None:
         """The session is up: messages may go, and news is told."""
         name = neighbour.name
-        again = name in self.states.told
         self.states.up(name)
-        self._untold[name] = again
+        self._untold[name] = False
         for fields in self._early.pop(name, ()):
             self._hear_known(neighbour, fields)
         self.unsure.pop(name, None)
@@ -172,11 +177,12 @@ class Routes:
             self.up[name] = None
         self._wake()
 
-    def link_down(self, neighbour: "Neighbour", reason: str) -> None:
+    def link_down(self, neighbour: "Neighbour") -> None:
         """The session is gone, or was not to be had at all."""
         name = neighbour.name
         self.states.down(name)
         self._untold.pop(name, None)
+        self._telling.pop(name, None)
         self._early.pop(name, None)
         self.unsure.pop(name, None)
         self.up.pop(name, None)
@@ -273,10 +279,13 @@ class Routes:
 
     def shortest_from(self, origin: str) -> tuple[str, ...] | None:
         """The nodes of the shortest path from `origin` to this node, with both ends, as our table has it."""
+        path = self._paths_to_us().get(origin)
+        return None if path is None else path.nodes
+
+    def _paths_to_us(self) -> dict[str, Path]:
         if self._to_us is None:
             self._to_us = self.graph.paths_to(self.name)
-        path = self._to_us.get(origin)
-        return None if path is None else path.nodes
+        return self._to_us
 
     def name_of_store(self, store: UUID) -> str | None:
         """The node that says it has this store."""
@@ -294,9 +303,8 @@ class Routes:
         """As the acting super node: what came gets its stamp, and who fell silent the verdict."""
         states = self.states
         for name in list(states.unstamped):
-            if states.known[name].record.version:
-                self.stamps += 1
-                states.stamp(name, self.name, self.stamps)
+            self.stamps += 1
+            states.stamp(name, self.name, self.stamps)
         self._expect(now)
         for name in self.supers.overdue(now):
             if states.lose(name, self.name):
@@ -308,8 +316,7 @@ class Routes:
 
     def _expect(self, now: float) -> None:
         """Heartbeats are expected of whoever can be reached and reaches us: who is cut off is not lost."""
-        self.shortest_from(self.name)
-        to_us = self._to_us or {}
+        to_us = self._paths_to_us()
         self.supers.expect(
             {
                 name: known.record.version
@@ -356,7 +363,7 @@ class Routes:
         shortest = self.shortest_from(trace[0]) == (*trace, self.name)
         same = digest == self.states.digest
         stays = self.supers.heard(trace[0], trace, shortest=shortest, same=same, now=self.core.now)
-        if stays or (fields.get("sync") is True and not same and self._may_answer(trace[0])):
+        if stays or (fields.get("sync") is True and not same and self._may_answer("sync", trace[0])):
             self._resync(trace[0], [])
 
     # ------------------------------------------------------------------------------------------------ synchronisation
@@ -379,14 +386,15 @@ class Routes:
         """They are told what we have, and tell what they have."""
         self._untold.update(dict.fromkeys(self.states.told, True))
 
-    def _may_answer(self, name: str) -> bool:
-        """At most once in ASK_S for each who asks."""
+    def _may_answer(self, what: str, name: str) -> bool:
+        """At most once in ASK_S for each thing and node, and for so many as all nodes there may be can ask."""
         now = self.core.now
-        if now < self._answered.get(name, -ASK_S) + ASK_S:
+        answered = self._answered
+        while answered and answered[next(iter(answered))] <= now - ASK_S:
+            del answered[next(iter(answered))]
+        if (what, name) in answered or len(answered) >= ANSWERS * self.states.records_max:
             return False
-        self._answered[name] = now
-        if len(self._answered) > self.states.records_max:
-            del self._answered[next(iter(self._answered))]
+        answered[what, name] = now
         return True
 
     def _resync(self, name: str, trace: list[str]) -> None:
@@ -399,7 +407,7 @@ class Routes:
 
     def _tell_anew(self, neighbour: str) -> None:
         """All that we have is told to it again; once in ASK_S does for all nodes that lie behind it."""
-        if self._may_answer(f"all {neighbour}"):
+        if self._may_answer("all", neighbour):
             self.states.forget(neighbour)
             self._wake()
 
@@ -409,7 +417,7 @@ class Routes:
         if not trace or not isinstance(name, str):
             self._malformed(neighbour.name, "a resync: accepted are a node and a trace of names")
             return
-        if self.name in trace or not self._may_answer(f"resync {trace[0]}"):
+        if self.name in trace or not self._may_answer("resync", trace[0]):
             return
         self._tell_anew(neighbour.name)  # it may be that they lack what we have
         if name != self.name:
@@ -431,12 +439,15 @@ class Routes:
         name = neighbour.name
         if name not in self.states.told:
             early = self._early.setdefault(name, [])
-            if len(early) < EARLY_MAX:
+            if fields.get("first") is True:  # what came before it was a session's that is over
+                early.clear()
+            if len(rows) + sum(len(message["rows"]) for message in early) <= EARLY_ROWS_MAX:
                 early.append(fields)
             return
         last = fields.get("last") is True
         self.states.hear_summary(name, rows, first=fields.get("first") is True, last=last)
-        if last and fields.get("ask") is True and name not in self._untold and self._may_answer(f"summary {name}"):
+        telling = name in self._untold or name in self._telling
+        if last and fields.get("ask") is True and not telling and self._may_answer("summary", name):
             self._untold[name] = False
         self._wake()
 
@@ -446,7 +457,8 @@ class Routes:
         toward = None
         if self.acting is not None and self.acting != self.name:
             toward = self.paths[self.acting].next_hop
-        floods = self.acting is None and (self.config.on_unreachable_super == "flood" or not self._any_super())
+        alone = self.acting is None and (self.config.on_unreachable_super == "flood" or not self._any_super())
+        floods = self.leaving or alone
 
         def may(known: Known) -> bool:
             """What a super node has stamped goes everywhere; what none has seen goes to it alone."""
@@ -459,22 +471,24 @@ class Routes:
 
     def _tell(self, neighbour: "Neighbour", may: Callable[[Known], bool]) -> bool:
         name = neighbour.name
-        if name in self._untold:
+        if name in self._untold and name not in self._telling:
+            ask = self._untold.pop(name)
             messages = self.states.summary()
-            for place, rows in enumerate(messages):
-                fields = {
-                    "kind": "known",
-                    "rows": rows,
-                    "first": place == 0,
-                    "last": place == len(messages) - 1,
-                    "ask": self._untold[name],
-                }
-                if not neighbour.send(fields):
+            self._telling[name] = deque(
+                {"kind": "known", "rows": rows, "first": place == 1, "last": place == len(messages), "ask": ask}
+                for place, rows in enumerate(messages, 1)
+            )
+        if name in self._telling:
+            rest = self._telling[name]
+            while rest:
+                if not neighbour.send(rest[0]):
                     return False
-            del self._untold[name]
+                rest.popleft()
+            del self._telling[name]
+            if name in self._untold:  # asked for once more, while the credit for this one was waited for
+                return self._tell(neighbour, may)
         while True:
-            allowed = may if not self.leaving else _is_all
-            rows, marks = self.states.to_tell(name, allowed)
+            rows, marks = self.states.to_tell(name, may)
             if not rows:
                 return True
             if not neighbour.send({"kind": "links", "rows": rows}):
@@ -512,7 +526,7 @@ class Routes:
         if not isinstance(told, list) or not 0 < len(told) <= TRACE_MAX:
             return []
         try:
-            return [check_name(str(name)) for name in told if isinstance(name, str)]
+            return [check_name(str(name)) for name in told] if all(isinstance(name, str) for name in told) else []
         except ConfigError:
             return []
 
@@ -550,8 +564,7 @@ class Routes:
                     "version": Ulong(known.record.version),
                     "super": known.record.is_super,
                     "links": [
-                        {"to": to, "cost": None if cost is None else cost / 1_000_000}
-                        for to, cost in known.record.links
+                        {"to": to, "cost": None if cost is None else cost / MICRO} for to, cost in known.record.links
                     ],
                 }
                 for name, known in sorted(states.known.items())
@@ -577,7 +590,3 @@ class Routes:
         if not self._reaches(known.record.name):
             return "unreachable"
         return "up" if known.record.version else "not heard of"
-
-
-def _is_all(known: Known) -> bool:
-    return True

@@ -44,8 +44,9 @@ DIAL: Final = Symbol("holdfast:dial")
 
 RETRY_S: Final = (0.1, 5.0)
 """The first and the longest back-off of a dial, before its jitter: many peers come back at once when a site heals."""
-REDIAL_S: Final = 0.05
-"""Between two dials that changes of the network bring about: they come in bursts."""
+REDIAL_S: Final = (0.05, 5.0)
+"""Between two dials that changes of the network bring about, longer each time up to the second while none of them
+ends: changes come in bursts, and a far neighbour needs its time to answer."""
 
 RECEIPTS_MAX: Final = 1_000
 """Marks told in one control message."""
@@ -82,22 +83,22 @@ class Neighbour:
         self.dialling = False
         self.dial_at: float | None = core.now if config.remote is not None else None
         self.dialled_at = core.now
+        self.redial_s = REDIAL_S[0]
         self.dials = max(0, core.started_wall_ms)
         """Our dials' numbers: they grow over restarts too."""
         self.their_dial: int | None = None
         """The number of the neighbour's dial that brought the connection which we hold."""
         self.hello_dial: int | None = None
         """Its last dial when it took that connection, as its hello said: a later one tells that it has lost it."""
-        self.hold_time_s = config.hold_time_s
         self.heard_at = core.now
         self.say_at = 0.0
         topology = core.config.topology
         kind = None if topology is None else topology.kind_between(core.config.name, config.name)
         self.liveness = Liveness(probe_s=config.probe_every_s(kind), keepalive_s=config.keepalive_s)
+        self.liveness.reset(config.hold_time_s)
         self.damping = Damping(DampingConfig())
         self.offered = False
         """Whether routing may use the link: Established, and not held down."""
-        self.opened_at = 0.0
         self.flaps = 0
         self.established_count = 0
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
@@ -109,6 +110,10 @@ class Neighbour:
         self.process: int | None = None
         """Which life of the neighbour's it was, as its hello said."""
         self.senders: dict[str, CustodySender] = {}
+        self.unanswered: dict[CustodySender, None] = {}
+        """Those that wait for an answer."""
+        self.timed: dict[CustodySender, None] = {}
+        """Those that may have something to do at a moment of their own: all are many, and few of them do."""
         self.told: dict[tuple[str, UUID], int] = {}
         """(destination, origin) -> the last mark told in this session."""
         self.brings: dict[tuple[UUID, str], None] = {}
@@ -144,7 +149,7 @@ class Neighbour:
         level = "INFO" if State.ESTABLISHED in (before, after) else "DEBUG"
         core.log(level, f"neighbour {self.name}: {before.value} -> {after.value} {reason}".rstrip())
         if before is State.ESTABLISHED:
-            self._fell(reason or happened.value)
+            self._fell()
         elif after is State.ESTABLISHED:
             self.established_count += 1
             self.attempts = 0
@@ -163,13 +168,13 @@ class Neighbour:
         if self.core.routing is not None:
             self.core.routing.link_up(self)
 
-    def _fell(self, reason: str) -> None:
+    def _fell(self) -> None:
         if not self.core.stopping:
             self.damping.fell(self.core.now)
         if self.offered:
             self.offered = False
             if self.core.routing is not None:
-                self.core.routing.link_down(self, reason)
+                self.core.routing.link_down(self)
 
     def _tell_cost(self) -> None:
         """What the link costs now, as its own messages find it."""
@@ -189,8 +194,8 @@ class Neighbour:
             return
         if peer.pauses:  # what it said meanwhile lies unread
             self.heard_at = now
-        if now - self.heard_at >= self.hold_time_s:
-            self.core.drop(peer, f"nothing heard for {self.hold_time_s:g} s")
+        if now - self.heard_at >= self.liveness.hold_time_s:
+            self.core.drop(peer, f"nothing heard for {self.liveness.hold_time_s:g} s")
             return
         self._act(self.liveness.tick(now, self.heard_at, self._unanswered_at()))
         if self.peer is not peer:
@@ -201,24 +206,26 @@ class Neighbour:
             self._tell_cost()
         if self.established and not self.offered and self.damping.release(now):
             self._offer()
-        for sender in self.senders.values():
+        for sender in list(self.timed):
             sender.tick(now)
+            if not sender.timed:
+                del self.timed[sender]
 
     def next_deadline(self) -> float | None:
         if self.peer is None:
             return self.dial_at if not self.dialling or self.state is State.CONNECT else None
-        moments = [self.heard_at + self.hold_time_s, self.liveness.next_deadline(self.heard_at, self._unanswered_at())]
+        liveness = self.liveness
+        moments = [self.heard_at + liveness.hold_time_s, liveness.next_deadline(self.heard_at, self._unanswered_at())]
         if self._control_is_up:
             moments.append(self.say_at)
         if self.established:
-            moments += [sender.next_deadline() for sender in self.senders.values()]
+            moments += [sender.next_deadline() for sender in self.timed]
             if not self.offered:
                 moments.append(self.damping.reuse_at())
         return min([at for at in moments if at is not None])
 
     def _unanswered_at(self) -> float | None:
-        waits = [sender.waits_since for sender in self.senders.values() if sender.waits_since is not None]
-        return min(waits) if waits else None
+        return min((sender.waits_since for sender in self.unanswered if sender.waits_since is not None), default=None)
 
     def _act(self, act: Act) -> None:
         peer = self.peer
@@ -246,6 +253,7 @@ class Neighbour:
         fresh = self.dialling and self.state is State.CONNECT
         if not fresh and (self.dialling or self.state is not State.IDLE):
             return
+        self.redial_s = min(2 * self.redial_s, REDIAL_S[1]) if fresh else REDIAL_S[0]
         self.dial_at = None
         self.dialled_at = now
         self.dialling = True
@@ -259,7 +267,7 @@ class Neighbour:
         if self.state is State.CONNECT:
             self._move(Happened.LOST, reason)
             if self.core.routing is not None:  # the table may have begun with this link
-                self.core.routing.link_down(self, reason)
+                self.core.routing.link_down(self)
         if self.peer is None:
             self._dial_later()
 
@@ -278,9 +286,9 @@ class Neighbour:
         """
         self.attempts = 0
         if self.peer is not None:
-            self._act(self.liveness.network_changed(self.core.now))
+            self._act(self.liveness.network_changed(self.core.now, self.heard_at))
         elif self.config.remote is not None and not self.core.stopping:
-            self.dial_at = max(self.core.now, self.dialled_at + REDIAL_S)
+            self.dial_at = max(self.core.now, self.dialled_at + self.redial_s)
 
     # ------------------------------------------------------------------------------------------------ opening
 
@@ -310,12 +318,10 @@ class Neighbour:
                 self._let_go(old)
                 self.core.drop(old, "the neighbour came on a new connection")
             self._hold(peer, dial)
-        peer.neighbour = self
         theirs = properties.get(HOLD_TIME)
-        self.hold_time_s = self.config.hold_time_s
+        self.liveness.hold_time_s = self.config.hold_time_s
         if isinstance(theirs, int) and theirs > 0:
-            self.hold_time_s = max(min(self.hold_time_s, theirs / 1000), 0.1)
-        self.liveness.hold_time_s = self.hold_time_s
+            self.liveness.hold_time_s = max(min(self.config.hold_time_s, theirs / 1000), 0.1)
         store = properties.get(STORE)
         if isinstance(store, UUID):
             self.core.forwarding.neighbour_store(self, store)
@@ -340,11 +346,11 @@ class Neighbour:
         self.peer = peer
         peer.neighbour = self
         self.their_dial, self.hello_dial = dial, None
-        self.heard_at = self.opened_at = self.core.now
+        self.heard_at = self.core.now
         self.heard_hello = False
         self.written_bytes = 0
         self.told.clear()
-        self.liveness.reset(self.hold_time_s)
+        self.liveness.reset(self.config.hold_time_s)
         session = self.core.session_of(peer)
         link = session.attach_sender(
             f"control:{self.core.config.name}",
