@@ -253,7 +253,8 @@ class Neighbour:
         fresh = self.dialling and self.state is State.CONNECT
         if not fresh and (self.dialling or self.state is not State.IDLE):
             return
-        self.redial_s = min(2 * self.redial_s, REDIAL_S[1]) if fresh else REDIAL_S[0]
+        if fresh:
+            self.redial_s = min(2 * self.redial_s, REDIAL_S[1])
         self.dial_at = None
         self.dialled_at = now
         self.dialling = True
@@ -263,13 +264,17 @@ class Neighbour:
         self.core.commands.append(events.Connect(neighbour=self.name))
 
     def connect_failed(self, reason: str) -> None:
-        self.dialling = False
+        self._dial_ended()
         if self.state is State.CONNECT:
             self._move(Happened.LOST, reason)
             if self.core.routing is not None:  # the table may have begun with this link
                 self.core.routing.link_down(self)
         if self.peer is None:
             self._dial_later()
+
+    def _dial_ended(self) -> None:
+        self.dialling = False
+        self.redial_s = REDIAL_S[0]
 
     def _dial_later(self) -> None:
         if self.config.remote is None or self.core.stopping:
@@ -294,7 +299,7 @@ class Neighbour:
 
     def connected(self, peer: Peer) -> None:
         """Our dial came through; open, begin and the control link go out in one flight."""
-        self.dialling = False
+        self._dial_ended()
         if self.state is not State.CONNECT:  # they reached us meanwhile
             self.core.drop(peer, "the neighbour reached us first")
             return
