@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from holdfast.amqp.types import Ulong
 from holdfast.core import events, sessions
 from holdfast.core.config import NeighbourConfig, UserConfig
+from holdfast.core.control import CONTROL_ADDRESS
 from holdfast.core.session_states import IMPOSSIBLE, TRANSITIONS, Happened, State, diagram
 from support.rig import Node, Rig
 
@@ -440,7 +441,7 @@ def test_who_is_not_the_neighbour_gets_nothing_of_it(user: str, password: str, c
         offered_capabilities=(sessions.CAPABILITY,),
         properties={sessions.STORE: rig.uuid(), sessions.DIAL: Ulong(2**63)},
     )
-    for address in (sessions.CONTROL_ADDRESS, "$holdfast/custody"):
+    for address in (CONTROL_ADDRESS, "$holdfast/custody"):
         client.sender(address)
     rig.run(2.0)
     assert client.over or len(client.detached) == 2
@@ -465,7 +466,7 @@ def test_a_stranger_takes_no_session_away() -> None:
         offered_capabilities=(sessions.CAPABILITY,),
         properties={sessions.DIAL: Ulong(2**63)},
     )
-    client.sender(sessions.CONTROL_ADDRESS)
+    client.sender(CONTROL_ADDRESS)
     rig.run(2.0)
     assert ends(hub).peer is held and ends(hub).established and ends(jfk).established
     assert [item.error.condition for item in client.detached] == ["amqp:unauthorized-access"]

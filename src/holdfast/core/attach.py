@@ -24,8 +24,9 @@ from holdfast.amqp.performatives import Source, Target
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker.producers import NAME_BYTES_MAX
 from holdfast.broker.queue import Queue
-from holdfast.core import hops, sessions, subscriptions
+from holdfast.core import hops, subscriptions
 from holdfast.core.catalog import TooManyQueues
+from holdfast.core.control import CONTROL_ADDRESS, CONTROL_CREDIT, ControlReceiver
 from holdfast.core.egress import ConsumerLink, ReaderLink
 from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX, ProducerLink
 from holdfast.core.management import MANAGEMENT
@@ -40,6 +41,7 @@ from holdfast.names import check_name
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
+    from holdfast.core.sessions import Neighbour
 
 COPY: Final = Symbol("copy")
 
@@ -109,11 +111,11 @@ def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
         link.context = requests = RequestLink(core, peer, link)
         link.accept(max_message_size=core.config.limits.request_bytes_max)
         requests.top_up(core.config.limits.requests_max)
-    elif address == sessions.CONTROL_ADDRESS:
+    elif address == CONTROL_ADDRESS:
         neighbour = _of_neighbour(peer)
-        link.context = sessions.ControlReceiver(core, peer, link, neighbour)
+        link.context = ControlReceiver(core, peer, link, neighbour)
         link.accept(max_message_size=NODE_MESSAGE_BYTES_MAX)
-        link.grant(sessions.CONTROL_CREDIT)
+        link.grant(CONTROL_CREDIT)
     elif address == hops.CUSTODY_ADDRESS:
         _custody(core, peer, link, properties)
     else:
@@ -121,7 +123,7 @@ def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
         _produce(core, peer, link, told, found, properties)
 
 
-def _of_neighbour(peer: Peer) -> sessions.Neighbour:
+def _of_neighbour(peer: Peer) -> "Neighbour":
     if peer.neighbour is None:
         raise Refusal(conditions.UNAUTHORIZED_ACCESS, "accepted from a configured neighbour alone")
     return peer.neighbour
@@ -220,8 +222,8 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
         link.context = ReplyLink(core, peer, link, str(reply_to) if reply_to is not None else link.name)
         link.accept()
         return
-    if wanted == sessions.CONTROL_ADDRESS:
-        raise Refusal(conditions.NOT_ALLOWED, f"{sessions.CONTROL_ADDRESS} is a target")
+    if wanted == CONTROL_ADDRESS:
+        raise Refusal(conditions.NOT_ALLOWED, f"{CONTROL_ADDRESS} is a target")
     if isinstance(wanted, str) and not source.dynamic and address_of(core, wanted).node is not None:
         raise Refusal(conditions.NOT_FOUND, f"{wanted}: accepted is a queue of {core.config.name!r}")
     source, (queue, *_) = _queue_of(core, peer, source, wanted)

@@ -13,7 +13,7 @@ from holdfast.amqp.performatives import Source, Target
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.core import control, events
 from holdfast.core.config import NeighbourConfig
-from holdfast.core.control import CONTROL_ADDRESS, CONTROL_CREDIT, CONTROL_RESERVE, ControlReceiver, ControlSender
+from holdfast.core.control import CONTROL_ADDRESS, CONTROL_RESERVE, ControlSender
 from holdfast.core.hops import CustodySender
 from holdfast.core.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
 from holdfast.core.peer import Peer
@@ -23,17 +23,6 @@ from holdfast.routing.damping import Damping, DampingConfig
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
-
-__all__ = [
-    "CAPABILITY",
-    "CONTROL_ADDRESS",
-    "CONTROL_CREDIT",
-    "TRANSITIONS",
-    "ControlReceiver",
-    "Happened",
-    "Neighbour",
-    "State",
-]
 
 CAPABILITY: Final = "holdfast:custody"
 ALIASES: Final = "holdfast:aliases"

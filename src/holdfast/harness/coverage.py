@@ -13,7 +13,7 @@ from typing import Any, Final, get_args
 from holdfast.amqp import connection as amqp_connection
 from holdfast.amqp import states
 from holdfast.broker.custody import Origin, Verdict
-from holdfast.core import events, sessions
+from holdfast.core import events, session_states, sessions
 from holdfast.core.node import NodeCore
 from holdfast.harness import faults
 from holdfast.harness.sim.node import SimNode
@@ -28,8 +28,8 @@ COMMANDS: Final = "commands"
 VERDICTS: Final = "verdicts at destinations"
 
 
-def session_name(key: tuple[sessions.State, sessions.Happened]) -> str:
-    return f"{key[0].value}, {key[1].value} -> {sessions.TRANSITIONS[key].value}"
+def session_name(key: tuple[session_states.State, session_states.Happened]) -> str:
+    return f"{key[0].value}, {key[1].value} -> {session_states.TRANSITIONS[key].value}"
 
 
 def step_name(key: tuple[states.State, states.Step]) -> str:
@@ -39,7 +39,7 @@ def step_name(key: tuple[states.State, states.Step]) -> str:
 def everything() -> dict[str, list[str]]:
     """All that there is to reach, by kind, in the tables' order."""
     return {
-        SESSIONS: [session_name(key) for key in sessions.TRANSITIONS],
+        SESSIONS: [session_name(key) for key in session_states.TRANSITIONS],
         STEPS: [step_name(key) for key in states.TRANSITIONS],
         FAULTS: list(faults.KINDS),
         FATES: [fate.value for fate in Fate if fate is not Fate.NONE],
@@ -151,7 +151,7 @@ def watched(coverage: Coverage) -> Iterator[None]:
         before.append((place, name, getattr(place, name)))
         setattr(place, name, value)
 
-    session_table, step_table = _Watched(sessions.TRANSITIONS), _Watched(states.TRANSITIONS)
+    session_table, step_table = _Watched(session_states.TRANSITIONS), _Watched(states.TRANSITIONS)
     commands: Counter[type[Any]] = Counter()
     happened: Counter[type[Any]] = Counter()
     verdicts: Counter[str] = Counter()
