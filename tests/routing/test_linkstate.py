@@ -288,6 +288,16 @@ def test_the_highest_values_are_taken() -> None:
     assert known.record.version == VERSION_END - 1
 
 
+@pytest.mark.parametrize(("links", "taken"), [(256, True), (257, True), (258, False)])
+def test_as_many_links_are_believed_as_the_file_gives_one_node(links: int, taken: bool) -> None:
+    """The hub of a large star: its own word is as long as the topology file makes it, so all must take it."""
+    spokes = [f"s{number:03}" for number in range(257)]
+    states = LinkStates("s000", {"hub": dict.fromkeys(spokes, COST)}, records_max=5, neighbours_max=256)
+    told = [item for number in range(links) for item in (f"s{number:03}", COST)]
+    states.hear("hub", [row(name="hub", links=told)])
+    assert (states.known["hub"].record.version > 0) is taken
+
+
 def test_nodes_that_no_file_names_join_up_to_the_bound() -> None:
     """esb-dynamic-routing §4.2: a new node registers itself."""
     told: list[str] = []

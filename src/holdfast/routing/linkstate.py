@@ -178,7 +178,8 @@ class LinkStates:
     """The records that one node knows, its own among them. `initial`: what the topology file says, each node's links,
     and which of them are `supers`.
 
-    Which record may be told to whom is the caller's to say (`to_tell`); that all is told once is this class's.
+    Which record may be told to whom is the caller's to say (`to_tell`); that all is told once is this class's. What the
+    file gives is never above `records_max` or `neighbours_max`: all that have it would refuse what its nodes say.
     """
 
     def __init__(
@@ -192,7 +193,7 @@ class LinkStates:
     ) -> None:
         self.name = name
         self.records_max = max(records_max, len(initial))
-        self.neighbours_max = neighbours_max
+        self.neighbours_max = max(neighbours_max, max(map(len, initial.values()), default=0))
         first = set(supers)
         self.known: dict[str, Known] = {
             node: Known(Record(node, 0, tuple(sorted(links.items())), is_super=node in first))
