@@ -158,6 +158,8 @@ def message_fields(what: str, queue: Queue, sequence: int, value: bytes, destina
 
 
 def _measure_senders(core: "NodeCore") -> None:
+    origins = core.catalog.origins.values()
+    late, gaps = sum(origin.late for origin in origins), sum(len(origin.finished) for origin in origins)
     for neighbour in core.neighbours.values():
         for destination, sender in neighbour.senders.items():
             core.record(
@@ -168,8 +170,8 @@ def _measure_senders(core: "NodeCore") -> None:
                     "in_doubt": len(sender.in_doubt),
                     "receipt": core.catalog.receipts.get(destination, 0),
                     "duplicates_suppressed": core.duplicates_suppressed,
-                    "late": sum(origin.late for origin in core.catalog.origins.values()),
-                    "gaps": sum(len(origin.finished) for origin in core.catalog.origins.values()),
+                    "late": late,
+                    "gaps": gaps,
                 },
             )
 
