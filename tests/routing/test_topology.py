@@ -59,6 +59,17 @@ def test_every_key_arrives() -> None:
     assert found.links_of("ewr") == [found.links[0]] and found.supers() == [found.nodes[0]]
 
 
+def test_what_joins_two_nodes_is_their_first_link_whatever_its_direction() -> None:
+    nodes = "".join(f'[[node]]\nname = "{name}"\n' for name in "abc")
+    found = of(
+        nodes + '[[link]]\nfrom = "b"\nto = "a"\ndirection = "one"\nkind = "serial"\n'
+        '[[link]]\nfrom = "a"\nto = "b"\ndirection = "one"\n[[link]]\nfrom = "b"\nto = "c"\n'
+    )
+    assert found.link_between("a", "b") is found.link_between("b", "a") is found.links[0]
+    assert (found.kind_between("a", "b"), found.kind_between("c", "b")) == ("serial", "tcp")
+    assert found.link_between("a", "c") is None is found.kind_between("a", "x")
+
+
 def test_numbers_are_places_where_none_is_given() -> None:
     found = of('[[node]]\nname = "z"\n[[node]]\nname = "a"\nnumber = 0\n[[node]]\nname = "m"\n')
     assert [node.number for node in found.nodes] == [1, 0, 3]

@@ -6,6 +6,7 @@ millionths, so that sums are exact and a tie is a tie on every node.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from holdfast.errors import ConfigError
@@ -126,16 +127,30 @@ class TopologyLink:
             raise ConfigError(f"{self} cost: found {found(self.cost)}, accepted is {_COST.accepted}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Topology:
     """Nodes and links in the order of the file. Valid once `validate` has passed, as from `topology_of`."""
 
     nodes: tuple[TopologyNode, ...]
     links: tuple[TopologyLink, ...]
 
+    # Made at the first question: a node with many links asks after each of them when it starts.
+
+    @cached_property
+    def _named(self) -> dict[str, TopologyNode]:
+        return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def _joining(self) -> dict[tuple[str, str], TopologyLink]:
+        """By its ends, the lower name first: the first link that joins them."""
+        joining: dict[tuple[str, str], TopologyLink] = {}
+        for link in self.links:
+            joining.setdefault(_pair(*link.ends), link)
+        return joining
+
     def link_between(self, one: str, other: str) -> TopologyLink | None:
         """The first link that joins the two, whatever its direction."""
-        return next((link for link in self.links if set(link.ends) == {one, other}), None)
+        return self._joining.get(_pair(one, other))
 
     def kind_between(self, one: str, other: str) -> str | None:
         """What joins the two; None where nothing does."""
@@ -176,7 +191,7 @@ class Topology:
 
     def node(self, name: str) -> TopologyNode | None:
         """The node of that name, or None."""
-        return next((node for node in self.nodes if node.name == name), None)
+        return self._named.get(name)
 
     def edges(self) -> Edges:
         """What each node can send over, and at which cost; a node without links has an empty table."""
@@ -193,6 +208,10 @@ class Topology:
     def supers(self) -> list[TopologyNode]:
         """The super nodes, by number: the order in which they act (docs/adr/0015-routing.md)."""
         return sorted((node for node in self.nodes if SUPER in node.roles), key=lambda node: (node.number, node.name))
+
+
+def _pair(one: str, other: str) -> tuple[str, str]:
+    return (one, other) if one < other else (other, one)
 
 
 def _edges(link: TopologyLink) -> list[tuple[str, str]]:
