@@ -146,9 +146,10 @@ def down(args: argparse.Namespace) -> int:
 def _await_end(directory: Path, processes: Sequence[Process]) -> None:
     """Until none of them is there. Raises FleetError."""
     until = time.monotonic() + END_S
-    while left := [process.pid for process in processes if process.runs]:
+    while processes := [process for process in processes if process.runs]:
         if time.monotonic() > until:
-            raise FleetError(f"{directory}: processes {', '.join(map(str, left))} do not end")
+            pids = ", ".join(str(process.pid) for process in processes)
+            raise FleetError(f"{directory}: processes {pids} do not end")
         time.sleep(END_STEP_S)
 
 

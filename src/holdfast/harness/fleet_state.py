@@ -19,6 +19,7 @@ import re
 import shutil
 import socket
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,7 +57,7 @@ class Process:
         """The process that has that id now, None where there is none or it has ended."""
         try:
             text = Path("/proc", str(pid), "stat").read_text()
-            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            boot = _boot()
         except OSError:
             return None
         # The command's name stands in parentheses and may hold spaces and parentheses itself.
@@ -78,6 +79,12 @@ class Process:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@cache
+def _boot() -> str:
+    """The identity of this boot: it stays while we run."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def label(node: TopologyNode) -> str:

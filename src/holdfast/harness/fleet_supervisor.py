@@ -184,18 +184,20 @@ class Fleet:
                     "log": str(self.directory / fleet_state.LOGS / f"{label(node)}.err"),
                 }
             )
-        links = [
-            {
-                "from": link.from_,
-                "to": link.to,
-                "kind": link.kind,
-                "direction": link.direction,
-                "cost": cost_number(link.cost_micro),
-                "cut": self.joints[frozenset(link.ends)].cut,
-                "proxy": self.joints[frozenset(link.ends)].proxy.address,
-            }
-            for link in self.topology.links
-        ]
+        links = []
+        for link in self.topology.links:
+            joint = self.joints[frozenset(link.ends)]
+            links.append(
+                {
+                    "from": link.from_,
+                    "to": link.to,
+                    "kind": link.kind,
+                    "direction": link.direction,
+                    "cost": cost_number(link.cost_micro),
+                    "cut": joint.cut,
+                    "proxy": joint.proxy.address,
+                }
+            )
         us = Process.of(os.getpid())
         return {
             "directory": str(self.directory),
@@ -204,8 +206,11 @@ class Fleet:
             "links": links,
         }
 
-    def save(self) -> None:
-        fleet_state.write_state(self.directory, self.state())
+    def save(self) -> dict[str, Any]:
+        """Writes the state down, and returns it."""
+        state = self.state()
+        fleet_state.write_state(self.directory, state)
+        return state
 
     # ------------------------------------------------------------------------------------------------- requests
 
@@ -249,8 +254,7 @@ class Fleet:
                 await self.change_node(action, request["node"], kill=bool(request.get("kill")))
             else:
                 raise FleetError(f"found a request {action!r}, which this supervisor does not know")
-            self.save()
-            return self.state()
+            return self.save()
 
     def change_link(self, action: str, one: str, other: str, *, silent: bool = False) -> None:
         """`cut` or `heal`, at once. ConfigError where no link joins the two."""
@@ -321,8 +325,7 @@ async def _run(topology: Topology, directory: Path) -> int:
             fleet.tell({"error": str(error), "log": fleet.log_lines()})
             return 1
         async with await fleet.serve():
-            fleet.save()
-            fleet.tell({"fleet": fleet.state()})
+            fleet.tell({"fleet": fleet.save()})
             _let_go_of_output()
             await fleet.over.wait()
     return 0
