@@ -59,9 +59,7 @@ class NetworkWatch:
         for _ in range(READS_MAX):
             try:
                 self._own.recv(READ_BYTES)
-            except BlockingIOError:
-                break
-            except OSError:  # ENOBUFS: there was more than the kernel keeps, so something changed
+            except OSError:  # there is no more, or (ENOBUFS) there was more than the kernel keeps: something changed
                 break
         if self._quiet is not None:
             self._again = True
