@@ -254,9 +254,8 @@ class LinkStates:
 
     # ------------------------------------------------------------------------------------------------ hearing
 
-    def hear(self, neighbour: str, rows: Iterable[object]) -> list[str]:
-        """Takes what is newer; returns the nodes of which something was. Malformed rows are told and dropped."""
-        news = []
+    def hear(self, neighbour: str, rows: Iterable[object]) -> None:
+        """Takes what is newer. Malformed rows are told and dropped."""
         for row in rows:
             try:
                 heard = read_row(row, self.neighbours_max)
@@ -264,54 +263,38 @@ class LinkStates:
                 self.malformed(neighbour, str(error))
                 continue
             name = heard.record.name
-            if self._take(neighbour, heard):
-                news.append(name)
+            self._take(neighbour, heard)
             told = self.told.get(neighbour)
             if told is not None and name in self.known:
                 theirs = told.marks.get(name)
                 if theirs is None or not theirs.covers(heard.mark):  # else what we told is on its way to them
                     told.marks[name] = heard.mark
                 told.pending[name] = None
-        return news
 
-    def _take(self, neighbour: str, heard: Known) -> bool:
+    def _take(self, neighbour: str, heard: Known) -> None:
         name = heard.record.name
         mine = self.known.get(name)
         if mine is None and len(self.known) >= self.records_max:
             self.malformed(neighbour, f"the row of {name!r}: {self.records_max} nodes are known, the most there may be")
-            return False
-        if name == self.name:
-            return self._take_own(heard)
-        if mine is None or heard.record.version > mine.record.version:
+        elif name == self.name:
+            self._take_own(heard)
+        elif mine is None or heard.mark[:2] > mine.mark[:2]:  # two words of one version: all take the same of them
             self._put(heard)
-            return True
-        if heard.record.version < mine.record.version:
-            return False
-        record = mine.record
-        if heard.record.fingerprint != record.fingerprint:  # two words of one version: all take the same of them
-            if heard.record.fingerprint > record.fingerprint:
-                self._put(heard)
-                return True
-            return False
-        stamp, lost_by = mine.stamp or heard.stamp, mine.lost_by or heard.lost_by
-        if (stamp is None) == (mine.stamp is None) and lost_by == mine.lost_by:
-            return False
-        self._put(Known(record, stamp, lost_by))
-        return True
+        elif heard.mark[:2] == mine.mark[:2]:
+            stamp, lost_by = mine.stamp or heard.stamp, mine.lost_by or heard.lost_by
+            if (stamp is None) != (mine.stamp is None) or lost_by != mine.lost_by:
+                self._put(Known(mine.record, stamp, lost_by))
 
-    def _take_own(self, heard: Known) -> bool:
+    def _take_own(self, heard: Known) -> None:
         mine = self.own
         self.floor = max(self.floor, heard.record.version)
         if mine is None or not mine.record.version or heard.record.version < mine.record.version:
-            return False
+            return
         if heard.record.fingerprint != mine.record.fingerprint or heard.lost_by is not None:
             self.challenged = not mine.record.left
-            return False
-        if heard.stamp is None or mine.stamp is not None:
-            return False
-        mine.stamp = heard.stamp
-        self._note(self.name)
-        return True
+        elif heard.stamp is not None and mine.stamp is None:
+            mine.stamp = heard.stamp
+            self._note(self.name)
 
     # ------------------------------------------------------------------------------------------------ telling
 

@@ -29,10 +29,6 @@ class Path(NamedTuple):
     def next_hop(self) -> str:
         return self.nodes[1]
 
-    @property
-    def hops(self) -> int:
-        return len(self.nodes) - 1
-
 
 _path = tuple.__new__
 """A named tuple's own way to be made costs twice as much, 16,000 times in a table of everybody's."""
@@ -106,10 +102,6 @@ class Graph:
             answer[name] = _path(Path, (keys[place] >> cost_bits, nodes))
         return answer
 
-    def next_hops(self, source: str) -> dict[str, str]:
-        """Destination to the neighbour that its messages go to next; nearest first."""
-        return {destination: path.nodes[1] for destination, path in self.paths_from(source).items()}
-
     def _settle(
         self, start: int, edges: Sequence[Sequence[tuple[int, int]]]
     ) -> tuple[list[int], list[int], list[list[int]]]:
@@ -146,8 +138,3 @@ def shortest_paths(edges: Edges, source: str) -> dict[str, Path]:
     questions of one table go to one `Graph`.
     """
     return Graph(edges).paths_from(source)
-
-
-def next_hops(edges: Edges, source: str) -> dict[str, str]:
-    """Destination to the neighbour that its messages go to next; what cannot be reached is left out."""
-    return Graph(edges).next_hops(source)
