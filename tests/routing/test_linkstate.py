@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from holdfast.routing import supers
 from holdfast.routing.linkstate import (
-    COST_MAX,
     LEFT,
     LOST,
     ROWS_MAX,
@@ -26,6 +25,7 @@ from holdfast.routing.linkstate import (
     write_row,
 )
 from holdfast.routing.paths import shortest_paths
+from holdfast.routing.topology import COST_MICRO_MAX
 
 COST = 1_000_000
 
@@ -264,7 +264,7 @@ def test_a_row_is_read_as_it_was_written() -> None:
         row(store="b"),
         row(links=["a"]),
         row(links=["a", 0]),
-        row(links=["a", COST_MAX + 1]),
+        row(links=["a", COST_MICRO_MAX + 1]),
         row(links=["a", COST, "a", COST]),
         row(links=["b", COST]),
         row(links=["a", 1, "c", 1, "d", 1]),
@@ -285,7 +285,7 @@ def test_a_bad_row_is_dropped_and_the_rest_is_taken(bad: Any) -> None:
 
 
 def test_the_highest_values_are_taken() -> None:
-    known = read_row(row(version=VERSION_END - 1, links=["a", COST_MAX, "c", 1], name="x" * 200), 2)
+    known = read_row(row(version=VERSION_END - 1, links=["a", COST_MICRO_MAX, "c", 1], name="x" * 200), 2)
     assert known.record.version == VERSION_END - 1
 
 

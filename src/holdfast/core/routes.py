@@ -16,7 +16,7 @@ from holdfast.broker.entry import TRACE_MAX
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.routing import supers
-from holdfast.routing.cost import CostConfig, MeasuredCost
+from holdfast.routing.cost import MeasuredCost
 from holdfast.routing.linkstate import SUMMARY_ROWS_MAX, VERSION_END, Known, LinkStates
 from holdfast.routing.paths import Graph, Path
 from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, MICRO, Topology
@@ -196,7 +196,7 @@ class Routes:
         if name not in self.measured:
             link = self.topology.link_between(self.name, name)
             bandwidth_bps = 0 if link is None else link.bandwidth_bps or BANDWIDTH_BPS_DEFAULT[link.kind]
-            self.measured[name] = MeasuredCost(self.costs[name], CostConfig(), bandwidth_bps=bandwidth_bps)
+            self.measured[name] = MeasuredCost(self.costs[name], bandwidth_bps=bandwidth_bps)
         cost = self.measured[name].measured(self.core.now, round_trip_s, loss_share, backlog_bytes)
         if cost is not None:
             self.set_cost(name, cost)

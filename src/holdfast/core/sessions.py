@@ -19,7 +19,7 @@ from holdfast.core.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
 from holdfast.core.peer import Peer
 from holdfast.core.session_states import TRANSITIONS, Happened, State
 from holdfast.names import NAME_BYTES_MAX
-from holdfast.routing.damping import Damping, DampingConfig
+from holdfast.routing.damping import Damping
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -85,7 +85,7 @@ class Neighbour:
         kind = None if topology is None else topology.kind_between(core.config.name, config.name)
         self.liveness = Liveness(probe_s=config.probe_every_s(kind), keepalive_s=config.keepalive_s)
         self.liveness.reset(config.hold_time_s)
-        self.damping = Damping(DampingConfig())
+        self.damping = Damping()
         self.offered = False
         """Whether routing may use the link: Established, and not held down."""
         self.flaps = 0

@@ -4,38 +4,21 @@ Rules of this file: pure; costs are whole millionths (ADR 0015), times are secon
 follows the load moves the load, and with it itself: so a change is told only past a ratio, and not often.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
-from holdfast.errors import ConfigError
+from holdfast.routing.topology import COST_MICRO_MAX, MICRO
 
-MILLIONTHS_A_MS: Final = 1_000_000
-"""A cost of 1 is a millisecond (ADR 0015)."""
-COST_MAX: Final = 2**53
-"""What JSON and every language's numbers hold exactly."""
 LOSS_SHARE_MAX: Final = 0.9
 """A link that loses more costs no more than one that loses this much: it is about to be declared down."""
 
+SMOOTHING: Final = 0.25
+"""The weight of a new measurement."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostConfig:
-    """How a measured cost is smoothed and when it is told."""
+TOLD_RATIO: Final = 1.5
+"""A cost is told only where it is so many times the last told one, or that share of it."""
 
-    smoothing: float = 0.25
-    """The weight of a new measurement."""
-    ratio: float = 1.5
-    """Told only where it is so many times the last told one, or that share of it."""
-    hold_s: float = 10.0
-    """Told again no sooner than this."""
-
-    def validate(self) -> None:
-        """Raises ConfigError that names the field."""
-        if not 0 < self.smoothing <= 1:
-            raise ConfigError(f"cost smoothing: found {self.smoothing!r}, accepted is above 0 up to 1")
-        if not self.ratio > 1:
-            raise ConfigError(f"cost ratio: found {self.ratio!r}, accepted is a number above 1")
-        if not self.hold_s >= 0:
-            raise ConfigError(f"cost hold_s: found {self.hold_s!r}, accepted is 0 or more")
+HOLD_S: Final = 10.0
+"""It is told again no sooner than this."""
 
 
 def measured_cost(given: int, *, round_trip_s: float, loss_share: float, backlog_bytes: int, bandwidth_bps: int) -> int:
@@ -48,18 +31,15 @@ def measured_cost(given: int, *, round_trip_s: float, loss_share: float, backlog
     there_ms = max(0.0, round_trip_s) * 1000 / 2
     backlog_ms = max(0, backlog_bytes) * 8_000 / bandwidth_bps if bandwidth_bps > 0 else 0.0
     lost = min(max(0.0, loss_share), LOSS_SHARE_MAX)
-    found = (max(given / MILLIONTHS_A_MS, there_ms) + backlog_ms) / (1 - lost)
-    return min(max(given, round(found * MILLIONTHS_A_MS)), COST_MAX)
+    found = (max(given / MICRO, there_ms) + backlog_ms) / (1 - lost)
+    return min(max(given, round(found * MICRO)), COST_MICRO_MAX)
 
 
 class MeasuredCost:
     """The cost of one link's direction, from its measurements: smoothed, and told with hysteresis."""
 
-    __slots__ = ("_smoothed", "_told_at", "bandwidth_bps", "config", "cost", "given")
-
-    def __init__(self, given: int, config: CostConfig, *, bandwidth_bps: int = 0) -> None:
+    def __init__(self, given: int, *, bandwidth_bps: int = 0) -> None:
         self.given = given
-        self.config = config
         self.bandwidth_bps = bandwidth_bps
         self.cost = given
         """As it was last told."""
@@ -75,12 +55,12 @@ class MeasuredCost:
             backlog_bytes=backlog_bytes,
             bandwidth_bps=self.bandwidth_bps,
         )
-        self._smoothed += self.config.smoothing * (found - self._smoothed)
-        if self._told_at is not None and now - self._told_at < self.config.hold_s:
+        self._smoothed += SMOOTHING * (found - self._smoothed)
+        if self._told_at is not None and now - self._told_at < HOLD_S:
             return None
         cost = max(self.given, round(self._smoothed))
         low, high = sorted((cost, self.cost))
-        if high <= low * self.config.ratio:
+        if high <= low * TOLD_RATIO:
             return None
         self.cost = cost
         self._told_at = now

@@ -15,10 +15,9 @@ from uuid import UUID
 from holdfast.amqp.types import Ulong
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
+from holdfast.routing.topology import COST_MICRO_MAX
 
 VERSION_END: Final = 2**63
-COST_MAX: Final = 2**53
-"""In millionths: sums of such costs stay whole numbers, and so ties stay ties (ADR 0015)."""
 
 ROWS_MAX: Final = 100
 """Rows of one control message."""
@@ -150,7 +149,7 @@ def read_row(row: object, neighbours_max: int) -> Known:
         neighbour = _name(f"{where}, a neighbour", neighbour)
         if neighbour == name or neighbour in links:
             raise Malformed(f"{where}: found {neighbour!r}, accepted is each neighbour once, and not itself")
-        links[neighbour] = None if cost is None else _whole(f"{where}, a cost", cost, 1, COST_MAX + 1)
+        links[neighbour] = None if cost is None else _whole(f"{where}, a cost", cost, 1, COST_MICRO_MAX + 1)
     stamp = lost_by = None
     if bits & STAMPED:
         stamp = _name(f"{where}, stamped by", row[5]), _whole(f"{where}, stamp", row[6], 0, VERSION_END)

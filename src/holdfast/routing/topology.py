@@ -26,8 +26,11 @@ BANDWIDTH_BPS_DEFAULT: Final[Mapping[str, int]] = {"tcp": 100_000_000, "tls": 10
 KINDS: Final = tuple(BANDWIDTH_BPS_DEFAULT)
 
 MICRO: Final = 1_000_000
+"""Costs are counted in millionths; a cost of 1 is a millisecond (docs/adr/0015-routing.md)."""
+COST_MICRO_MAX: Final = 2**53
+"""The highest cost that a node says of a link, in millionths: what JSON and every language's numbers hold exactly."""
 COST_MAX: Final = 1_000_000_000
-"""So that the longest path of the largest topology, in millionths, is still an AMQP ulong."""
+"""The highest that a file gives: the longest path of the largest topology, in millionths, is still an AMQP ulong."""
 DISTANCE_KM_MAX: Final = 1_000_000_000
 
 HOP_MS: Final = 1
