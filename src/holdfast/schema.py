@@ -1,4 +1,5 @@
-"""Which keys a table of a TOML document has and what each accepts; every mistake is a ConfigError of one line.
+"""Which keys a table of a TOML document has and what each accepts; every mistake is a ConfigError of one line. And what
+a whole number is, here as in what a peer says: true and false are none.
 
 Rules of this file: pure; it sees what TOML gave (text, whole number, float, bool, list, dict) and says the key, what
 was found and what is accepted. What values mean to each other is their owner's business.
@@ -6,7 +7,7 @@ was found and what is accepted. What values mean to each other is their owner's 
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from holdfast.errors import ConfigError
 
@@ -24,8 +25,13 @@ FOUND_MAX: Final = 60
 """Characters of a wrong value that are shown."""
 
 
-def is_whole(value: object) -> bool:
+def is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_whole_within(value: object, low: int, end: int) -> TypeGuard[int]:
+    """Whether it is a whole number from `low` up to, and without, `end`."""
+    return is_whole(value) and low <= value < end
 
 
 def is_number(value: object) -> bool:
@@ -36,7 +42,7 @@ def is_number(value: object) -> bool:
 
 
 def whole_within(low: int, high: int) -> Kind:
-    return Kind(f"a whole number, {low:,} to {high:,}", lambda value: is_whole(value) and low <= value <= high)
+    return Kind(f"a whole number, {low:,} to {high:,}", lambda value: is_whole_within(value, low, high + 1))
 
 
 def one_of(*accepted: str) -> Kind:
@@ -49,7 +55,7 @@ TEXTS: Final = Kind(
     lambda value: isinstance(value, list) and all(isinstance(entry, str) for entry in value),
 )
 FLAG: Final = Kind("true or false", lambda value: isinstance(value, bool))
-COUNT: Final = Kind("a whole number above 0", lambda value: is_whole(value) and 0 < value <= WHOLE_MAX)
+COUNT: Final = Kind("a whole number above 0", lambda value: is_whole_within(value, 1, WHOLE_MAX + 1))
 NUMBER: Final = Kind("a number", is_number)
 SECONDS: Final = Kind("a number of seconds above 0", lambda value: is_number(value) and value > 0)
 

@@ -406,6 +406,17 @@ def test_malformed_questions_are_passed_over(key: str, value: Any) -> None:
     assert len(asker.told) <= 1 and not hub.core.asks.looking
 
 
+@pytest.mark.parametrize("key", ["ask", "number", "limit"])
+@pytest.mark.parametrize("value", [True, -1, 2**64, 1.0])
+def test_a_question_whose_number_is_none_is_passed_over(key: str, value: Any) -> None:
+    hub = Rig().node("hub")
+    asker = Asker()
+    hub.core.asks.hear(asker, question(**{key: value}))
+    assert not asker.told and not hub.core.asks.looking
+    hub.core.asks.hear(asker, question(**{key: Ulong(1)}))
+    assert len(hub.core.asks.looking) == 1
+
+
 values = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=5) | st.binary(max_size=5)
 anything = st.recursive(
     values, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=2)
@@ -431,7 +442,8 @@ def test_whatever_a_node_answers_a_client_is_told_what_can_be_read(steps: Any) -
     number = next(iter(a.core.asks.waiting))
     stranger, other = Asker("c"), a.core.neighbours["b"]
     a.core.asks.hear(stranger, {"kind": "there", "ask": Ulong(number), "steps": []})
-    assert not heard  # another neighbour's word about it does not count
+    a.core.asks.hear(other, {"kind": "there", "ask": True, "steps": []})
+    assert number == 1 and not heard  # another neighbour's word about it does not count, nor does what is no number
     a.core.asks.hear(other, {"kind": "there", "ask": Ulong(number), "steps": steps})
     if isinstance(steps, list):
         assert len(heard) == 1

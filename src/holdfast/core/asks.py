@@ -15,6 +15,7 @@ from holdfast.broker import entry
 from holdfast.core.message_ids import MessageId, as_sent, checked, encodings
 from holdfast.core.where import Hint, Look, Step, finished_here
 from holdfast.names import NAME_BYTES_MAX
+from holdfast.schema import is_whole, is_whole_within
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -205,17 +206,15 @@ class Asks:
         origin, count, limit_ms = fields.get("origin"), fields.get("number"), fields.get("limit")
         destination, to = fields.get("destination"), fields.get("to")
         if (
-            not isinstance(number, int)
-            or not 0 <= number < 2**63
+            not is_whole_within(number, 0, 2**63)
             or not isinstance(ids, list)
             or not 0 < len(ids) <= IDS_MAX
             or not isinstance(asked, list)
             or len(asked) >= NODES_MAX
             or not all(_is_name(name) for name in (*asked, destination, to))
             or not isinstance(origin, UUID)
-            or not isinstance(count, int)
-            or not 0 < count < 2**63
-            or not isinstance(limit_ms, int)
+            or not is_whole_within(count, 1, 2**63)
+            or not is_whole_within(limit_ms, 0, 2**63)
         ):
             return
         wanted = tuple(found for found in map(checked, ids) if found is not None)
@@ -233,7 +232,7 @@ class Asks:
             told([{"node": core.config.name, "state": "asked before", "note": "the question came round"}])
             return
         hint = Hint(str(destination), entry.Identity(entry.uuid_of(origin.bytes), int(count)), str(to))
-        limit_s = min(max(limit_ms / 1000, 0.0), LIMIT_S[1])
+        limit_s = min(limit_ms / 1000, LIMIT_S[1])
         self._begin(wanted, hint, tuple(map(str, asked)), limit_s, told, neighbour.name)
 
     def _may_ask(self, name: str) -> bool:
@@ -244,7 +243,7 @@ class Asks:
 
     def _hear_answer(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
         number, steps = fields.get("ask"), fields.get("steps")
-        ask = self.waiting.get(number) if isinstance(number, int) else None
+        ask = self.waiting.get(number) if is_whole(number) else None
         if ask is None or ask.onward != neighbour.name or not isinstance(steps, list):
             return
         del self.waiting[ask.number]
@@ -304,7 +303,7 @@ def _read_step(told: dict[Any, Any]) -> Step:
             step[key] = str(told[key])[:TEXT_MAX]
     for key in _NUMBERS:
         value = told.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**64:
+        if is_whole_within(value, 0, 2**64):
             step[key] = int(value)
     for key in _LISTS:
         values = told.get(key)

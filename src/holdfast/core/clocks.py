@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from holdfast.amqp.types import Ulong
+from holdfast.schema import is_whole_within
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -118,4 +119,4 @@ class Clocks:
 
 
 def _is_time(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < TIME_MS_MAX
+    return is_whole_within(value, 0, TIME_MS_MAX)

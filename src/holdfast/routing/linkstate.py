@@ -16,6 +16,7 @@ from holdfast.amqp.types import Ulong
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.routing.topology import COST_MICRO_MAX
+from holdfast.schema import is_whole_within
 
 VERSION_END: Final = 2**63
 
@@ -117,7 +118,7 @@ class Told:
 
 
 def _whole(what: str, value: object, low: int, end: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value < end:
+    if not is_whole_within(value, low, end):
         raise Malformed(f"{what}: found {value!r}, accepted is {low} to {end - 1}")
     return int(value)
 
