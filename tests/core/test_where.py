@@ -13,9 +13,17 @@ from holdfast.amqp.performatives import Header, Properties
 from holdfast.amqp.types import Ulong
 from holdfast.broker import entry
 from holdfast.core import asks, events, message_ids, where
-from holdfast.core.asks import CLIENT_ASKS_MAX, NEIGHBOUR_ASKS_BURST, NEIGHBOUR_ASKS_MAX, NODES_MAX
+from holdfast.core.asks import (
+    ANSWER_BYTES_MAX,
+    CLIENT_ASKS_MAX,
+    NEIGHBOUR_ASKS_BURST,
+    NEIGHBOUR_ASKS_MAX,
+    NODES_MAX,
+    PATH_MAX,
+)
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.forwarding import PASSED_BYTES
+from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX
 from support.hops import STRICT, apart, reroute
 from support.rig import Client, Node, Rig
 
@@ -415,6 +423,49 @@ def test_a_question_whose_number_is_none_is_passed_over(key: str, value: Any) ->
     assert not asker.told and not hub.core.asks.looking
     hub.core.asks.hear(asker, question(**{key: Ulong(1)}))
     assert len(hub.core.asks.looking) == 1
+
+
+def answers_with(node: Node, steps: list[dict[str, Any]]) -> None:
+    """Whatever that node is asked by a neighbour it answers so."""
+
+    def hear_ask(neighbour: Any, fields: dict[Any, Any]) -> None:
+        assert neighbour.send({"kind": "there", "ask": fields["ask"], "steps": steps})
+
+    assert node.core is not None
+    node.core.asks._hear_ask = hear_ask
+
+
+def test_an_answer_goes_on_however_much_of_it_a_node_has_heard() -> None:
+    """Each node adds its own step to what came, and what it tells must fit the control link too."""
+    _, (a, b, c, d) = line()
+    steps: list[dict[str, Any]] = []
+    while (left := NODE_MESSAGE_BYTES_MAX - 150 - len(encode(steps))) > 50:
+        parts = min(PATH_MAX, left // 505)
+        path = ["y" * 500] * parts if parts else ["y" * (left - 50)]
+        steps.append({"node": f"n{len(steps)}", "state": "passed", "path": path})
+    steps[-1]["state"] = "queued"
+    assert NODE_MESSAGE_BYTES_MAX - 200 < len(encode(steps)) < NODE_MESSAGE_BYTES_MAX
+    answers_with(c, steps)
+    put(a, "1", address="work@d")
+    told = ask_long(a, "1", 5)
+    assert states(told)[:2] == [("a", "passed"), ("b", "passed")]
+    assert len(encode(told["steps"])) < NODE_MESSAGE_BYTES_MAX and len(told["steps"]) > 10
+    last = told["steps"][-1]
+    assert last["state"] == "left out" and last["node"] == f"n{len(told['steps']) - 3}"
+    assert not told["complete"] and d.core
+    assert all(node.core.neighbours[name].established_count == 1 for node, name in ((a, "b"), (b, "a"), (b, "c")))
+
+
+def test_steps_are_told_up_to_the_bound_and_not_one_byte_past_it() -> None:
+    def made(more: int) -> list[dict[str, Any]]:
+        steps = [{"node": f"n{number}", "state": "passed", "note": "x" * 1000} for number in range(3)]
+        steps[0]["note"] += "x" * (ANSWER_BYTES_MAX + more - sum(len(encode(step)) for step in steps))
+        return steps
+
+    assert asks._fitting(made(0)) == made(0)
+    *kept, last = asks._fitting(made(1))
+    assert kept == made(1)[:2]
+    assert last["node"] == "n2" and last["state"] == "left out" and str(ANSWER_BYTES_MAX) in last["note"]
 
 
 values = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=5) | st.binary(max_size=5)

@@ -1,8 +1,9 @@
 """Where is my message: asked at one node, answered along the path (OPERATOR, "where"; docs/where.md).
 
 Rules of this file: whoever asks is answered, in time and once: what a node could not look at, and who did not answer,
-is said. What a neighbour asks is bounded in number and in rate; what it answers is checked before it is told on. A
-question carries the names of the nodes that were asked, so that it ends where it comes round.
+is said. What a neighbour asks is bounded in number and in rate; what it answers is checked before it is told on, and
+cut so that it fits a control link behind our own word. A question carries the names of the nodes that were asked, so
+that it ends where it comes round.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from holdfast.amqp.codec import encode
 from holdfast.amqp.types import Ulong
 from holdfast.broker import entry
+from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX
 from holdfast.core.message_ids import MessageId, as_sent, checked, encodings
 from holdfast.core.where import Hint, Look, Step, finished_here
 from holdfast.names import NAME_BYTES_MAX
@@ -42,6 +45,9 @@ STEPS_A_TURN: Final = 4
 
 NODES_MAX: Final = entry.TRACE_MAX
 """Nodes that one question reaches."""
+
+ANSWER_BYTES_MAX: Final = NODE_MESSAGE_BYTES_MAX // 2
+"""Of the steps of one answer, encoded. The rest is room for what else is in the message, and for who is left out."""
 
 TEXT_MAX: Final = 500
 PATH_MAX: Final = entry.TRACE_MAX + 1
@@ -187,7 +193,7 @@ class Asks:
 
     def _end(self, ask: Ask, *last: Step) -> None:
         ask.steps += last
-        ask.told(ask.steps)
+        ask.told(_fitting(ask.steps))
 
     # ------------------------------------------------------------------------------------------------ neighbours
 
@@ -293,6 +299,17 @@ def ids_of(value: Any) -> tuple[MessageId, ...] | None:
 
 def _as_sent(step: Step) -> Step:
     return {key: Ulong(value) if key in _NUMBERS else value for key, value in step.items()}
+
+
+def _fitting(steps: list[Step]) -> list[Step]:
+    """Those of ANSWER_BYTES_MAX together, the near ones first; where that is not all, the first that is left out."""
+    left = ANSWER_BYTES_MAX
+    for at, step in enumerate(steps):
+        left -= len(encode(_as_sent(step)))
+        if left < 0:
+            note = f"from here on, what the nodes said is more than {ANSWER_BYTES_MAX} bytes"
+            return [*steps[:at], {"node": step["node"], "state": "left out", "note": note}]
+    return steps
 
 
 def _read_step(told: dict[Any, Any]) -> Step:
