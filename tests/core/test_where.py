@@ -468,6 +468,18 @@ def test_steps_are_told_up_to_the_bound_and_not_one_byte_past_it() -> None:
     assert last["node"] == "n2" and last["state"] == "left out" and str(ANSWER_BYTES_MAX) in last["note"]
 
 
+@pytest.mark.parametrize("stores", [("a", "aa"), (str(UUID(int=1)), str(UUID(int=2)))])
+def test_names_put_in_the_place_of_stores_make_no_answer_endless(stores: tuple[str, str]) -> None:
+    """A hostile node's name may hold stores itself: one is put in once, into what the nodes said."""
+    one, other = (store * (500 // len(store)) for store in stores)
+    steps = [
+        {"node": other, "state": "held back", "store": stores[0], "waits_for": one},
+        {"node": one, "state": "held back", "store": stores[1], "waits_for": other},
+    ]
+    told = asks.answer_of(("1",), [asks._read_step(step) for step in steps])
+    assert len(encode(told)) < 20_000
+
+
 values = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.text(max_size=5) | st.binary(max_size=5)
 anything = st.recursive(
     values, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=2)

@@ -6,6 +6,7 @@ cut so that it fits a control link behind our own word. A question carries the n
 that it ends where it comes round.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -66,6 +67,8 @@ _FOUND: Final = (
     "ended",
 )  # fmt: skip
 """States that say where the message is, or that it is no more."""
+
+_STORE: Final = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(eq=False)
@@ -259,11 +262,10 @@ class Asks:
 def answer_of(ids: tuple[MessageId, ...], steps: list[Step]) -> dict[str, Any]:
     """What the operation WHERE tells: a summary, and every node's own word; stores that a node could not name are named
     as those nodes say that they are."""
-    names = {step["store"]: step["node"] for step in steps if "store" in step}
+    names = {step["store"]: step["node"] for step in steps if "store" in step and _is_name(step["node"])}
     for step in steps:
-        for store, name in names.items():
-            if store in step.get("waits_for", ""):
-                step["waits_for"] = step["waits_for"].replace(store, name)
+        if "waits_for" in step:  # in one pass: a name may hold what looks like another store
+            step["waits_for"] = _STORE.sub(lambda found: names.get(found[0], found[0]), step["waits_for"])
         step |= {"path": [names.get(name, name) for name in step["path"]]} if "path" in step else {}
         step |= {"origin": names.get(step["origin"], step["origin"])} if "origin" in step else {}
     last = steps[-1]
