@@ -93,7 +93,7 @@ class Clocks:
         if kind == ASK:
             number, sent_ms = fields.get("number"), fields.get("sent")
             if _is_time(number) and _is_time(sent_ms):
-                ours = Ulong(self.core.clock.wall_ms)
+                ours = Ulong(self.core.clock.wall_ms)  # one moment: the turn that hears also answers; others may wait
                 neighbour.send({"kind": ANSWER, "number": number, "sent": sent_ms, "heard": ours, "answered": ours})
         elif kind == ANSWER:
             self._answered(neighbour.name, fields)
