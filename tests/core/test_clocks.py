@@ -52,6 +52,7 @@ class Core:
 
     def __init__(self) -> None:
         self.now = 100.0
+        self.control_kinds: dict[str, Any] = {}
         self.clock = self
         self.asker = Asker()
         self.neighbours = {"hub": self.asker}
@@ -67,8 +68,8 @@ def exchange(core: Core, known: clocks.Clocks, there_s: float, back_s: float, ah
     core.now += there_s
     theirs = Ulong(core.wall_ms + int(ahead_s * 1000))
     core.now += back_s
-    known.hear(core.asker, {"kind": "time", **{key: asked[key] for key in ("number", "sent")}, "heard": theirs,
-                            "answered": theirs})  # fmt: skip
+    answer = {"kind": "time", "number": asked["number"], "sent": asked["sent"], "heard": theirs, "answered": theirs}
+    core.control_kinds["time"](core.asker, answer)
     core.now += EVERY_S[1]
 
 
@@ -113,7 +114,7 @@ def test_what_is_no_time_is_passed_over(key: str, value: Any) -> None:
     known.tick(core.now)
     asked = core.asker.told.pop()
     good = {"number": asked["number"], "sent": asked["sent"], "heard": Ulong(1), "answered": Ulong(1)}
-    known.hear(core.asker, {"kind": "time", **good, key: value})
+    core.control_kinds["time"](core.asker, {"kind": "time", **good, key: value})
     assert known.offset_s("hub") is None
-    known.hear(core.asker, {"kind": "clock", **good, key: value})
+    core.control_kinds["clock"](core.asker, {"kind": "clock", **good, key: value})
     assert len(core.asker.told) == (key in ("heard", "answered"))

@@ -373,7 +373,7 @@ def test_what_makes_no_sense_costs_one_line(bad: dict[str, object]) -> None:
     a, b = network(rig, "a-b", supers=("a",))
     rig.run(3)
     for _ in range(5):
-        core_routes(a).hear(a.core.neighbours["b"], bad)
+        a.core.neighbours["b"].hear(bad)
     rig.run(1)
     assert sum("routing:" in line and "dropped" in line for line in a.logs) == 1 and agree(a, b)
 
@@ -383,7 +383,7 @@ def test_unknown_kinds_are_passed_over_and_others_may_be_added() -> None:
     a, b = network(rig, "a-b", supers=("a",))
     rig.run(3)
     heard = []
-    core_routes(a).kinds["weather"] = lambda neighbour, fields: heard.append((neighbour.name, fields["x"]))
+    a.core.control_kinds["weather"] = lambda neighbour, fields: heard.append((neighbour.name, fields["x"]))
     for kind in ("weather", "something else"):
         assert b.core.neighbours["a"].send({"kind": kind, "x": 5})
     rig.run(1.5)

@@ -352,9 +352,14 @@ def question(**fields: Any) -> dict[str, Any]:
 class Asker:
     """A neighbour that keeps what it is told."""
 
-    def __init__(self, name: str = "a") -> None:
+    def __init__(self, node: Node, name: str = "a") -> None:
+        self.core = node.core
         self.name = name
         self.told: list[dict[str, Any]] = []
+
+    def hear(self, fields: dict[str, Any]) -> None:
+        """As a session hears it from the neighbour."""
+        self.core.control_kinds[fields["kind"]](self, fields)
 
     def send(self, fields: dict[str, Any]) -> bool:
         encode(fields)
@@ -365,22 +370,22 @@ class Asker:
 def test_a_neighbours_questions_are_bounded_in_number_and_rate() -> None:
     rig = Rig()
     hub = rig.node("hub")
-    asker, told = Asker(), hub.core.asks
+    asker, told = Asker(hub), hub.core.asks
     for number in range(NEIGHBOUR_ASKS_MAX + 1):
-        told.hear(asker, question(ask=Ulong(number)))
+        asker.hear(question(ask=Ulong(number)))
     assert len(told.looking) == NEIGHBOUR_ASKS_MAX
     assert [answer["steps"][0]["state"] for answer in asker.told] == ["busy"]
     hub.due = True
     rig.settle()
     assert len(asker.told) == NEIGHBOUR_ASKS_MAX + 1
     for number in range(100):
-        told.hear(asker, question(ask=Ulong(number)))
+        asker.hear(question(ask=Ulong(number)))
         hub.due = True
         rig.settle()
     busy = [answer for answer in asker.told if answer["steps"][0]["state"] == "busy"]
     assert 100 - NEIGHBOUR_ASKS_BURST < len(busy) <= 100
     rig.run(1)
-    told.hear(asker, question())
+    asker.hear(question())
     assert len(told.looking) == 1
 
 
@@ -388,11 +393,11 @@ def test_a_question_that_comes_round_or_too_far() -> None:
     rig = Rig()
     hub, d = rig.graph("hub-d")
     rig.run(2)
-    asker = Asker()
-    hub.core.asks.hear(asker, question(asked=["z", "hub"]))
-    hub.core.asks.hear(asker, question(asked=["d"]))
-    hub.core.asks.hear(asker, question(asked=[f"n{number}" for number in range(NODES_MAX - 1)]))
-    hub.core.asks.hear(asker, question(asked=[f"n{number}" for number in range(NODES_MAX)]))  # malformed
+    asker = Asker(hub)
+    asker.hear(question(asked=["z", "hub"]))
+    asker.hear(question(asked=["d"]))
+    asker.hear(question(asked=[f"n{number}" for number in range(NODES_MAX - 1)]))
+    asker.hear(question(asked=[f"n{number}" for number in range(NODES_MAX)]))  # malformed
     hub.due = True
     rig.settle()
     ends = [answer["steps"][-1] for answer in asker.told]
@@ -407,8 +412,8 @@ def test_a_question_that_comes_round_or_too_far() -> None:
 def test_malformed_questions_are_passed_over(key: str, value: Any) -> None:
     rig = Rig()
     hub = rig.node("hub")
-    asker = Asker()
-    hub.core.asks.hear(asker, question(**{key: value}))
+    asker = Asker(hub)
+    asker.hear(question(**{key: value}))
     hub.due = True
     rig.settle()
     assert len(asker.told) <= 1 and not hub.core.asks.looking
@@ -418,10 +423,10 @@ def test_malformed_questions_are_passed_over(key: str, value: Any) -> None:
 @pytest.mark.parametrize("value", [True, -1, 2**64, 1.0])
 def test_a_question_whose_number_is_none_is_passed_over(key: str, value: Any) -> None:
     hub = Rig().node("hub")
-    asker = Asker()
-    hub.core.asks.hear(asker, question(**{key: value}))
+    asker = Asker(hub)
+    asker.hear(question(**{key: value}))
     assert not asker.told and not hub.core.asks.looking
-    hub.core.asks.hear(asker, question(**{key: Ulong(1)}))
+    asker.hear(question(**{key: Ulong(1)}))
     assert len(hub.core.asks.looking) == 1
 
 
@@ -432,7 +437,7 @@ def answers_with(node: Node, steps: list[dict[str, Any]]) -> None:
         assert neighbour.send({"kind": "there", "ask": fields["ask"], "steps": steps})
 
     assert node.core is not None
-    node.core.asks._hear_ask = hear_ask
+    node.core.control_kinds["where"] = hear_ask
 
 
 def test_an_answer_goes_on_however_much_of_it_a_node_has_heard() -> None:
@@ -503,11 +508,11 @@ def test_whatever_a_node_answers_a_client_is_told_what_can_be_read(steps: Any) -
         a.end_turn()
         a.handle(events.TimerFired())
     number = next(iter(a.core.asks.waiting))
-    stranger, other = Asker("c"), a.core.neighbours["b"]
-    a.core.asks.hear(stranger, {"kind": "there", "ask": Ulong(number), "steps": []})
-    a.core.asks.hear(other, {"kind": "there", "ask": True, "steps": []})
+    stranger, other = Asker(a, "c"), a.core.neighbours["b"]
+    stranger.hear({"kind": "there", "ask": Ulong(number), "steps": []})
+    other.hear({"kind": "there", "ask": True, "steps": []})
     assert number == 1 and not heard  # another neighbour's word about it does not count, nor does what is no number
-    a.core.asks.hear(other, {"kind": "there", "ask": Ulong(number), "steps": steps})
+    other.hear({"kind": "there", "ask": Ulong(number), "steps": steps})
     if isinstance(steps, list):
         assert len(heard) == 1
         encode(asks.answer_of(("1",), heard[0]))

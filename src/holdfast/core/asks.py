@@ -98,6 +98,7 @@ class Asks:
         self.waiting: dict[int, Ask] = {}
         """By number: those that another node is to answer."""
         self._number = 0
+        core.control_kinds |= {ASK: self._hear_ask, ANSWER: self._hear_answer}
         self._allowance: dict[str, tuple[float, float]] = {}
         """By neighbour: questions that it may still ask, and when that was reckoned."""
 
@@ -199,15 +200,6 @@ class Asks:
         ask.told(_fitting(ask.steps))
 
     # ------------------------------------------------------------------------------------------------ neighbours
-
-    def hear(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> bool:
-        """A control message of these kinds; False for another. What is malformed is passed over."""
-        kind = fields.get("kind")
-        if kind == ASK:
-            self._hear_ask(neighbour, fields)
-        elif kind == ANSWER:
-            self._hear_answer(neighbour, fields)
-        return kind in (ASK, ANSWER)
 
     def _hear_ask(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
         core = self.core

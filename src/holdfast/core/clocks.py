@@ -56,6 +56,7 @@ class Clocks:
         self.offsets: dict[str, Offset] = {}
         self.due_at: float | None = core.now
         """When somebody is to be asked; asked for every turn, so it is worked out when something was asked."""
+        core.control_kinds |= {ASK: self._hear_ask, ANSWER: self._hear_answer}
 
     def established(self) -> None:
         """A session came up: that neighbour may be asked."""
@@ -87,20 +88,14 @@ class Clocks:
     def next_deadline(self) -> float | None:
         return self.due_at
 
-    def hear(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> bool:
-        """A control message of these kinds; False for another."""
-        kind = fields.get("kind")
-        if kind == ASK:
-            number, sent_ms = fields.get("number"), fields.get("sent")
-            if _is_time(number) and _is_time(sent_ms):
-                ours = Ulong(self.core.clock.wall_ms)  # one moment: the turn that hears also answers; others may wait
-                neighbour.send({"kind": ANSWER, "number": number, "sent": sent_ms, "heard": ours, "answered": ours})
-        elif kind == ANSWER:
-            self._answered(neighbour.name, fields)
-        return kind in (ASK, ANSWER)
+    def _hear_ask(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+        number, sent_ms = fields.get("number"), fields.get("sent")
+        if _is_time(number) and _is_time(sent_ms):
+            ours = Ulong(self.core.clock.wall_ms)  # one moment: the turn that hears also answers; others may wait
+            neighbour.send({"kind": ANSWER, "number": number, "sent": sent_ms, "heard": ours, "answered": ours})
 
-    def _answered(self, name: str, fields: dict[Any, Any]) -> None:
-        known = self.offsets.get(name)
+    def _hear_answer(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+        known = self.offsets.get(neighbour.name)
         heard, answered = fields.get("heard"), fields.get("answered")
         number, sent = fields.get("number"), fields.get("sent")
         if known is None or known.asked is None or not (_is_time(number) and _is_time(sent)):

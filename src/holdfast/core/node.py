@@ -5,6 +5,7 @@ socket, no randomness of its own. One turn of the loop is one batch: gather, com
 set where the order could show.
 """
 
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 from uuid import UUID
@@ -116,6 +117,8 @@ class NodeCore:
         self.resume = Resumption(self)
         self.forwarding = Forwarding(self)
         self.routing: Routes | None = None
+        self.control_kinds: dict[str, Callable[[sessions.Neighbour, dict[Any, Any]], None]] = {}
+        """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
         self.asks, self.clocks = Asks(self), Clocks(self)
         self.routing = None if config.topology is None else Routes(self, config.topology)

@@ -20,6 +20,7 @@ from holdfast.routing.cost import MeasuredCost
 from holdfast.routing.linkstate import SUMMARY_ROWS_MAX, VERSION_END, Known, LinkStates
 from holdfast.routing.paths import Graph, Path
 from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, MICRO, Topology
+from holdfast.schema import is_whole_within
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -71,13 +72,6 @@ class Routes:
         )
         self.states.malformed = self._malformed
         self.supers = supers.Supers(config.heartbeat_s)
-        self.kinds: dict[str, Callable[[Neighbour, dict[Any, Any]], None]] = {
-            "links": self._hear_links,
-            "known": self._hear_known,
-            "heartbeat": self._hear_heartbeat,
-            "resync": self._hear_resync,
-        }
-        """Control messages by kind; who else speaks over control links adds its own."""
         self.up: dict[str, None] = {}
         """Neighbours whose link is up."""
         self.unsure = dict.fromkeys(self.costs)
@@ -117,6 +111,13 @@ class Routes:
         self._answered: dict[tuple[str, str], float] = {}
         """What was answered, to whom, and when, within ASK_S; the eldest first."""
         self._logged_at: dict[str, float] = {}
+        self._hears = {
+            "links": self._hear_links,
+            "known": self._hear_known,
+            "heartbeat": self._hear_heartbeat,
+            "resync": self._hear_resync,
+        }
+        core.control_kinds |= self._hears
         self._compute()
 
     # ------------------------------------------------------------------------------------------------ time
@@ -207,19 +208,14 @@ class Routes:
             self.costs[neighbour] = cost_micro
             self._wake()
 
-    def hear(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
-        """A control message that the session itself has no use for. Unknown kinds are passed over."""
-        kind = fields.get("kind")
-        handler = self.kinds.get(str(kind)) if isinstance(kind, str) else None
-        if handler is not None and not self.leaving:
-            handler(neighbour, fields)
-
     def leave(self) -> None:
         """The node is stopping, orderly: its neighbours hear so before their connections close."""
         if self.leaving:
             return
         self._say(left=True)
         self.leaving = True
+        for kind in self._hears:
+            self.core.control_kinds.pop(kind, None)
         self._tell_all()
         self._wake_at = self._due_at = None
 
@@ -346,8 +342,7 @@ class Routes:
             not trace
             or origin != trace[0]
             or not isinstance(target, str)
-            or not isinstance(digest, int)
-            or not 0 <= digest < VERSION_END
+            or not is_whole_within(digest, 0, VERSION_END)
         ):
             self._malformed(neighbour.name, "a heartbeat: accepted are from, to, a trace of names, and a digest")
             return

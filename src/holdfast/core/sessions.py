@@ -20,6 +20,7 @@ from holdfast.core.peer import Peer
 from holdfast.core.session_states import TRANSITIONS, Happened, State
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.routing.damping import Damping
+from holdfast.schema import is_whole, is_whole_within
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -302,7 +303,7 @@ class Neighbour:
             self._move(Happened.OPENED)
         else:
             told = properties.get(DIAL)
-            dial = int(told) if isinstance(told, int) else None
+            dial = int(told) if is_whole(told) else None
             if self.peer is not None and not self._yields_to(dial):
                 self.core.drop(peer, "a session with this neighbour is up")
                 return
@@ -314,7 +315,7 @@ class Neighbour:
             self._hold(peer, dial)
         theirs = properties.get(HOLD_TIME)
         self.liveness.hold_time_s = self.config.hold_time_s
-        if isinstance(theirs, int) and theirs > 0:
+        if is_whole(theirs) and theirs > 0:
             self.liveness.hold_time_s = max(min(self.config.hold_time_s, theirs / 1000), 0.1)
         store = properties.get(STORE)
         if isinstance(store, UUID):
@@ -444,13 +445,13 @@ class Neighbour:
         self._hear_version(version)
 
     def hear(self, fields: dict[Any, Any]) -> None:
-        """A control message of the peer's. Kinds unknown here are routing's, or a newer neighbour's: passed over."""
+        """A control message of the peer's. A kind that nobody knows is a newer neighbour's: passed over."""
         kind = fields.get("kind")
         if kind in ("hello", "table"):
             self._hear_version(fields.get("version"))
         if kind == "probe" or kind == "echo":
             number = fields.get("number")
-            if isinstance(number, int) and 0 <= number < 2**64:
+            if is_whole_within(number, 0, 2**64):
                 if kind == "probe":
                     self.hear_probe(number, fields.get("version", 0))
                 else:
@@ -459,38 +460,40 @@ class Neighbour:
             self._hear_marks(fields.get("marks"))
             if kind == "hello":
                 self._hear_hello(fields)
-        elif self.core.asks.hear(self, fields) or self.core.clocks.hear(self, fields):
-            pass
-        elif kind != "table" and isinstance(kind, str) and self.core.routing is not None:
-            self.core.routing.hear(self, fields)
+        elif isinstance(kind, str):
+            hears = self.core.control_kinds.get(str(kind))
+            if hears is not None:
+                hears(self, fields)
 
     def _hear_hello(self, fields: dict[Any, Any]) -> None:
         store, process, dial = fields.get("store"), fields.get("process"), fields.get("dial")
         if isinstance(store, UUID):
             self.core.forwarding.neighbour_store(self, store)
-        if isinstance(dial, int):
+        if is_whole(dial):
             self.hello_dial = int(dial)
         if not self.heard_hello:
             declared, self.declared_at = self.declared_at, None
             soon = declared is not None and self.core.now - declared <= FALSE_ALARM_S
             if soon and process is not None and process == self.process and fields.get("declared") is False:
                 self.liveness.back()
-        self.process = int(process) if isinstance(process, int) else None
+        self.process = int(process) if is_whole(process) else None
         self.heard_hello = True
         self._maybe_established()
 
     def _hear_marks(self, marks: object) -> None:
         for row in marks[:RECEIPTS_MAX] if isinstance(marks, list) else []:
-            if isinstance(row, list) and len(row) == 3:
-                destination, origin, mark = row
-                if isinstance(destination, str) and isinstance(origin, UUID) and isinstance(mark, int):
-                    self._hear_mark(str(destination), origin, int(mark))
-
-    def _hear_mark(self, destination: str, origin: UUID, mark: int) -> None:
-        if len(destination.encode("utf-8", "replace")) <= NAME_BYTES_MAX and mark < 2**63:
-            self.core.forwarding.hear_mark(self, destination, origin, mark)
+            if not isinstance(row, list) or len(row) != 3:
+                continue
+            destination, origin, mark = row
+            if (
+                isinstance(destination, str)
+                and len(destination.encode("utf-8", "replace")) <= NAME_BYTES_MAX
+                and isinstance(origin, UUID)
+                and is_whole_within(mark, 1, 2**63)
+            ):
+                self.core.forwarding.hear_mark(self, str(destination), origin, int(mark))
 
     def _hear_version(self, version: object) -> None:
-        if isinstance(version, int) and version != self.version:
+        if is_whole(version) and version != self.version:
             self.version = int(version)
             self.core.forwarding.version_heard(self)
