@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from amqp.joined import NOW, hear, of, server, wire
 from holdfast.amqp import codec, runs
-from holdfast.amqp.connection import Connection, Deliveries, Delivery, DeliveryPart, LinkAttached, Receiver
+from holdfast.amqp.connection import (
+    Connection,
+    Deliveries,
+    Delivery,
+    DeliveryPart,
+    LinkAttached,
+    Receiver,
+    SessionEnded,
+)
 from holdfast.amqp.frames import AMQP_HEADER, frame, frame_with_payload
 from holdfast.amqp.performatives import Accepted, Attach, Begin, Detach, Open, Released, Source, Target, Transfer
 
@@ -240,3 +248,18 @@ def test_a_delivery_that_would_come_in_parts_is_left_to_them(bound: int, taken: 
     assert bool(of(Deliveries, events)) == taken
     plain, _ = two_links(False, stream_bytes=bound)
     assert one_by_one(events) == one_by_one(hear(plain, cut(1_000, 3, named=False, parts=parts), NOW))
+
+
+@pytest.mark.parametrize("window", [12, 11])
+def test_a_window_that_is_held_takes_so_many_frames_and_no_more(window: int) -> None:
+    """Four deliveries of three frames fill a window of twelve; whatever comes past a window ends the session."""
+    found = []
+    for in_runs in (False, True):
+        side, links = two_links(in_runs, incoming_window=window)
+        (session,) = side.sessions
+        session.hold_window(True)
+        events = hear(side, cut(1_000, 4, named=False), NOW)
+        assert session.window_in == 0 and session.next_incoming_id == window
+        assert bool(of(SessionEnded, events)) == (window < 12)
+        found.append((one_by_one(events), b"".join(side.take_output(NOW)), state_of(side, links)))
+    assert found[0] == found[1]

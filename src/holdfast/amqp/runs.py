@@ -179,7 +179,7 @@ def take(session: "Session", buf: bytes, at: int, size: int, frame_bytes_max: in
         if cut is None:
             append(buf[at + head_bytes : end])
         else:
-            end = cut.take(at, end, session.window_in - frames)
+            end = cut.take(at, end, session.window_in - len(payloads) - frames)
             if not end:
                 break
             append(b"".join(cut.parts))
@@ -235,9 +235,9 @@ class _Cut:
         parts = self.parts = [view[at + shape.head_bytes : end]]
         identity_at = at + 4 + len(shape.prefix)
         identity = buf[identity_at : identity_at + shape.identity_bytes]
-        middle = last = b""
-        if shape.last is not None:
-            last = shape.last.before + (identity + shape.last.behind if shape.last.named else b"")
+        assert shape.last is not None  # else `learn` has not made it the link's
+        last = shape.last.before + (identity + shape.last.behind if shape.last.named else b"")
+        middle = b""
         if shape.middle is not None:
             middle = shape.middle.before + (identity + shape.middle.behind if shape.middle.named else b"")
         total = end - at - shape.head_bytes
