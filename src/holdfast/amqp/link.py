@@ -58,9 +58,9 @@ class Link:
         self.over = False
         """LinkDetached was emitted."""
         self.closed = False
+        """It told that the link is gone for good; else it may be resumed (§2.6.4, §2.6.5)."""
         self.closed_by_peer = False
         """The peer was first to close it: not lost, not ended by us, not by a fault of either."""
-        """It told that the link is gone for good; else it may be resumed (§2.6.4, §2.6.5)."""
         self.refused = False
         """The peer answered our attach with a null terminus; its detach follows."""
 
