@@ -136,6 +136,19 @@ def test_dead_letters_until_the_node_is_known(relay: bool, known_later: bool) ->
     assert len(a.bodies("$dead-letters")) == 2
 
 
+def test_each_message_of_a_run_is_told_why_it_is_a_dead_letter() -> None:
+    rig = Rig()
+    a = rig.node("a", unknown_destination="dead-letter")
+    client = rig.client(a)
+    link = client.sender("work@c")
+    rig.settle()
+    for number in range(20):
+        client.send(link, str(number))
+    rig.settle()
+    assert reasons(a) == [("'a' has no route to 'c'", "work@c")] * 20
+    assert status(client)["unroutable"] == {"refused": 0, "dead_lettered": 20}
+
+
 def test_a_named_producer_of_dead_letters_is_counted_under_its_address() -> None:
     rig = Rig()
     a = rig.node("a", unknown_destination="dead-letter")

@@ -64,6 +64,12 @@ def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> int:
     return core.catalog.own(DEAD_LETTERS).append(dead, entry.size_of(dead))
 
 
+def bury(core: "NodeCore", value: bytes, to: str, node: str) -> int:
+    """A message for a node of which nothing is known, as a dead letter with that reason; its sequence there."""
+    core.forwarding.dead_lettered += 1
+    return dead_letter(core, value, f"{core.config.name!r} has no route to {node!r}", f"{to}@{node}")
+
+
 def annotate_entries(core: "NodeCore", queue: Queue, sequences: list[int], added: dict[Any, Any]) -> None:
     """Message annotations of modified are merged into what is stored (CLIENTS 21), as far as there is room.
 

@@ -19,6 +19,7 @@ from holdfast.broker.producers import Producer
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate, streams
 from holdfast.core.annotate import VIEWED_BYTES
+from holdfast.core.endings import bury
 from holdfast.core.identity import next_identity
 from holdfast.core.peer import Peer
 from holdfast.core.streams import Stream
@@ -226,7 +227,10 @@ class Intake(Ingress):
 
 
 class ProducerLink(Intake):
-    """From a client into `queue`; `destination` names the other node where `queue` is its transmission queue."""
+    """From a client into `queue`; `destination` names the other node where `queue` is its transmission queue.
+
+    `unknown` names the other node where nothing is known of it and `queue` is the dead letters.
+    """
 
     may_wait = True
     """Whether a message waits at a full queue that blocks; a link to many queues rejects it (relay.py)."""
@@ -240,12 +244,14 @@ class ProducerLink(Intake):
         *,
         destination: str | None = None,
         to: str = "",
+        unknown: str | None = None,
         producer: Producer | None = None,
     ) -> None:
         super().__init__(core, peer, link)
         self.queue = queue
         self.destination = destination
         self.to = to
+        self.unknown = unknown
         self.producer = producer
         self._plain_starts: tuple[bytes, ...] = ()
         """How a payload begins that has the header of the last plain one, and then its bare message."""
@@ -286,7 +292,7 @@ class ProducerLink(Intake):
         core, queue = self.core, self.queue
         payloads = run.payloads
         taken = 0
-        if not (self.parked or self.producer or self.destination or core.config.telemetry_messages):
+        if not (self.parked or self.producer or self.destination or self.unknown or core.config.telemetry_messages):
             if not payloads[0].startswith(self._plain_starts):
                 self._learn(payloads[0])
             at, starts = self._header_bytes, self._plain_starts
@@ -411,4 +417,6 @@ class ProducerLink(Intake):
 
     def keep(self, value: bytes, size: int) -> int:
         """Takes the entry into the turn; its sequence."""
+        if self.unknown is not None:
+            return bury(self.core, value, self.to, self.unknown)
         return self.queue.append(value, size)

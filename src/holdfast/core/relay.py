@@ -18,7 +18,6 @@ from holdfast.core.peer import Peer
 from holdfast.core.places import QUEUE_EFFORT, Place, Refusal, address_of, place, plain_address
 from holdfast.core.requests import RequestLink
 from holdfast.core.streams import Stream
-from holdfast.core.unroutable import bury
 from holdfast.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -36,16 +35,15 @@ class Route(ProducerLink):
     may_wait = False
 
     def __init__(self, relay: "RelayLink", found: Place) -> None:
-        super().__init__(relay.core, relay.peer, relay.link, found.queue, destination=found.destination, to=found.to)
+        super().__init__(
+            relay.core, relay.peer, relay.link, found.queue,
+            destination=found.destination, to=found.to, unknown=found.unknown,
+        )  # fmt: skip
         self.relay = relay
-        self.unknown = found.unknown
         self.core.producers_of(self.queue).pop(self)
 
     def refill(self) -> None:
         self.relay.refill()
-
-    def keep(self, value: bytes, size: int) -> int:
-        return super().keep(value, size) if self.unknown is None else bury(self.core, value, self.to, self.unknown)
 
 
 class RelayLink(Intake):
