@@ -3,6 +3,8 @@
 from typing import Any
 
 from holdfast.amqp.extensions import TELLS_PATH
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Properties
 from holdfast.amqp.types import Symbol
 from support.hops import STRICT, apart, send
 from support.rig import Client, Node, Rig
@@ -69,9 +71,22 @@ def test_what_was_sent_here_has_no_path_and_a_client_cannot_make_one_up() -> Non
 
 def test_a_store_that_nobody_can_name_is_told_by_its_uuid() -> None:
     rig = Rig()
-    a, b, c = rig.line("a", "b", "c", c=STRICT)
+    a, _, c = rig.line("a", "b", "c", c=STRICT)
     rig.run(5)
     send(rig, a, "1", to="c")
     rig.run(5)
     told = paths(rig.client(c), desired_capabilities=(TELLS_PATH,))
-    assert told == [[str(a.store.uuid), str(b.store.uuid), "c"]]
+    assert told == [[str(a.store.uuid), "b", "c"]]  # without a topology only neighbours are known by name
+
+
+def test_a_reader_and_who_asks_where_are_told_the_same_names() -> None:
+    rig = Rig()
+    a, _, c = rig.line("a", "b", "c", c=STRICT)
+    rig.run(5)
+    link = rig.client(a).sender("work@c")
+    rig.settle()
+    link.send(Message(properties=Properties(message_id="order-17"), data=[b"1"]).encode(), context="1")
+    rig.run(5)
+    (path,) = paths(rig.client(c), desired_capabilities=(TELLS_PATH,))
+    _, found, _ = rig.client(c).manage("WHERE", "node", message_id="order-17")
+    assert path is not None and found["steps"][-1]["path"] == path[:-1]

@@ -16,11 +16,11 @@ from holdfast.broker import entry
 from holdfast.broker.cursor import READ_BYTES, READ_COUNT, Cursor
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
-from holdfast.core.aliases import stores_of
 from holdfast.core.carried import passed_by
 from holdfast.core.endings import annotate_entries, reject
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend, bare_length
+from holdfast.core.store_names import names_of
 from holdfast.units import MIB
 
 if TYPE_CHECKING:
@@ -286,15 +286,8 @@ class ReaderLink(Egress):
             self.peer.touch()
 
     def _path(self, value: bytes) -> bytes:
-        """The nodes that a message passed, this one the last, to be told; a store that nobody here can name by its
-        UUID."""
-        routing = self.core.routing
-        names = []
-        for raw in stores_of(passed_by(value)):
-            store = entry.uuid_of(raw)
-            name = None if routing is None else routing.name_of_store(store)
-            names.append(str(store) if name is None else name)
-        return annotate.path_items((*names, self.core.config.name))
+        """The nodes that a message passed, this one the last, to be told."""
+        return annotate.path_items((*names_of(self.core, passed_by(value)), self.core.config.name))
 
     def _over(self) -> bool:
         """Whether the whole range was sent: all below the end is visible and was looked at."""

@@ -7,16 +7,15 @@ as `passed` remembers.
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from uuid import UUID
 
 from holdfast.broker import entry
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
-from holdfast.core.aliases import stores_of
 from holdfast.core.catalog import DEAD_LETTERS, WAITING
 from holdfast.core.endings import REASON
 from holdfast.core.forwarding import HELD_MAX
 from holdfast.core.message_ids import HEAD_BYTES, first_field
+from holdfast.core.store_names import name_of, names_of
 from holdfast.units import iso8601
 
 if TYPE_CHECKING:
@@ -154,17 +153,6 @@ def head_of(core: "NodeCore", value: bytes) -> bytes:
     return (core.store.piece(entry.blob_of(value).blob, 0) or b"")[:HEAD_BYTES]
 
 
-def name_of(core: "NodeCore", store: UUID) -> str:
-    """The node that has, or had, that store; the UUID itself where nobody said so."""
-    if store == core.store_uuid:
-        return core.config.name
-    for name, known in core.catalog.neighbour_stores.items():
-        if known == store:
-            return name
-    routed = core.routing.name_of_store(store) if core.routing is not None else None
-    return routed if routed is not None else str(store)
-
-
 def _identity(core: "NodeCore", item: entry.Entry, destination: str) -> Step:
     """Who a message in custody is, and the nodes that it passed before this one."""
     assert item.identity is not None
@@ -172,7 +160,7 @@ def _identity(core: "NodeCore", item: entry.Entry, destination: str) -> Step:
         "origin": name_of(core, item.identity.origin),
         "number": item.identity.number,
         "destination": destination,
-        "path": [name_of(core, entry.uuid_of(store)) for store in stores_of(item.trace)],
+        "path": names_of(core, item.trace),
     }
 
 
