@@ -7,30 +7,29 @@ body is bytes where it is data sections, or one value that is binary or text; an
 from typing import Final
 
 from holdfast.amqp import conditions
-from holdfast.amqp.message import SECTIONS_MAX, Message
+from holdfast.amqp.message import (
+    COMPOUNDS,
+    DATA,
+    FOOTER,
+    HEADER,
+    SECTION_SYMBOLS,
+    SECTIONS_MAX,
+    VALUE,
+    Message,
+    malformed,
+)
 from holdfast.errors import RemoteProtocolError
 from holdfast.units import MIB
 
 HEAD_BYTES_MAX: Final = MIB
 """Header, annotations and properties together; a footer likewise."""
 
-_HEADER, _DATA, _VALUE, _FOOTER = 0x70, 0x75, 0x77, 0x78
-_SIZES: Final = {0x45: (0, 0), 0xC0: (1, 1), 0xC1: (1, 1), 0xD0: (4, 4), 0xD1: (4, 4)}
 _BINARY: Final = {0xA0: 1, 0xB0: 4}
 _TEXT: Final = {0xA1: 1, 0xB1: 4}
-_NAMES: Final = {
-    b"amqp:header:list": 0x70, b"amqp:delivery-annotations:map": 0x71, b"amqp:message-annotations:map": 0x72,
-    b"amqp:properties:list": 0x73, b"amqp:application-properties:map": 0x74, b"amqp:data:binary": 0x75,
-    b"amqp:amqp-sequence:list": 0x76, b"amqp:amqp-value:*": 0x77, b"amqp:footer:map": 0x78,
-}  # fmt: skip
 
 
 class _Incomplete(Exception):
     """The next bytes will tell."""
-
-
-def _malformed(text: str) -> RemoteProtocolError:
-    return RemoteProtocolError(conditions.DECODE_ERROR, text)
 
 
 class BodyReader:
@@ -44,7 +43,7 @@ class BodyReader:
         self._pending = bytearray()
         self._left = 0
         """Bytes of the body's section that are still to come."""
-        self._before = _HEADER - 1
+        self._before = HEADER - 1
         self._sections = 0
         self._at = 0
         """In `_pending`: behind the last section of the head that is whole."""
@@ -74,7 +73,7 @@ class BodyReader:
     def end(self) -> None:
         """That was all. RemoteProtocolError in the middle of a section."""
         if self._left or self._at < len(self._pending):
-            raise _malformed("the message ends in the middle of a section")
+            raise malformed("the message ends in the middle of a section")
         if self.head is None:
             self._begin_body()
 
@@ -83,18 +82,18 @@ class BodyReader:
         code, at = self._descriptor(self._at)
         constructor = self._byte(at)
         if self._sections >= SECTIONS_MAX:
-            raise _malformed(f"more than {SECTIONS_MAX} sections")
-        repeated = code == self._before == _DATA
-        if not (repeated or code > self._before) or (self._before == _DATA < code < _FOOTER):
-            raise _malformed("the sections of the message are out of order")
-        if code < _DATA or code == _FOOTER:
-            if constructor not in _SIZES:
-                raise _malformed("a section beside the body is neither list nor map")
-            width, _ = _SIZES[constructor]
+            raise malformed(f"more than {SECTIONS_MAX} sections")
+        repeated = code == self._before == DATA
+        if not (repeated or code > self._before) or (self._before == DATA < code < FOOTER):
+            raise malformed("the sections of the message are out of order")
+        if code < DATA or code == FOOTER:
+            if constructor not in COMPOUNDS:
+                raise malformed("a section beside the body is neither list nor map")
+            width, _ = COMPOUNDS[constructor]
             end = at + 1 + width + self._size(at + 1, width)
             if end > len(self._pending):
                 raise _Incomplete
-            if code == _FOOTER:
+            if code == FOOTER:
                 end -= self._at
                 self._begin_body()
                 del self._pending[:end]
@@ -102,11 +101,11 @@ class BodyReader:
                 self._at = end
         else:
             width = _BINARY.get(constructor, 0)
-            if code == _VALUE and not width:
+            if code == VALUE and not width:
                 width = _TEXT.get(constructor, 0)
             if not width:
-                if code == _DATA:
-                    raise _malformed("a data section is no binary")
+                if code == DATA:
+                    raise malformed("a data section is no binary")
                 text = "a body in parts: accepted are data sections, or a value that is binary or text"
                 raise RemoteProtocolError(conditions.NOT_IMPLEMENTED, text)
             size = self._size(at + 1, width)
@@ -127,7 +126,7 @@ class BodyReader:
     def _descriptor(self, at: int) -> tuple[int, int]:
         """(section code, offset of its value's constructor)."""
         if self._byte(at) != 0:
-            raise _malformed("a section of the message begins with no descriptor")
+            raise malformed("a section of the message begins with no descriptor")
         form = self._byte(at + 1)
         if form == 0x53:
             code, end = self._byte(at + 2), at + 3
@@ -137,15 +136,15 @@ class BodyReader:
             width = 1 if form == 0xA3 else 4
             size = self._size(at + 2, width)
             if size > 64:
-                raise _malformed("a section of the message has no descriptor of one")
+                raise malformed("a section of the message has no descriptor of one")
             end = at + 2 + width + size
             if end > len(self._pending):
                 raise _Incomplete
-            code = _NAMES.get(bytes(self._pending[end - size : end]), 0)
+            code = SECTION_SYMBOLS.get(str(self._pending[end - size : end], "ascii", "replace"), 0)
         else:
             code, end = 0, 0
-        if not _HEADER <= code <= _FOOTER:
-            raise _malformed("a section of the message has no descriptor of one")
+        if not HEADER <= code <= FOOTER:
+            raise malformed("a section of the message has no descriptor of one")
         return code, end
 
     def _byte(self, at: int) -> int:

@@ -23,7 +23,7 @@ SEQUENCE: Final = 0x76
 VALUE: Final = 0x77
 FOOTER: Final = 0x78
 
-_SECTION_SYMBOLS: Final = {
+SECTION_SYMBOLS: Final = {
     "amqp:header:list": HEADER, "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
     "amqp:message-annotations:map": MESSAGE_ANNOTATIONS, "amqp:properties:list": PROPERTIES,
     "amqp:application-properties:map": APPLICATION_PROPERTIES, "amqp:data:binary": DATA,
@@ -56,7 +56,8 @@ BARE_STARTS: Final = tuple([b"\x00\x53" + bytes((code,)) for code in _BARE])
 """How a bare message begins in its usual encoding."""
 
 
-def _malformed(text: str) -> RemoteProtocolError:
+def malformed(text: str) -> RemoteProtocolError:
+    """The error to raise of a message that cannot be read for that."""
     return RemoteProtocolError(conditions.DECODE_ERROR, text)
 
 
@@ -149,27 +150,27 @@ def _quick_header(payload: bytes) -> tuple[Header | None, int]:
 def _section(payload: bytes, at: int) -> tuple[int, int]:
     """(section code, offset of its value) at `at`; raises for what is no section."""
     if payload[at] != 0:
-        raise _malformed(f"byte {at} of the message starts no section")
+        raise malformed(f"byte {at} of the message starts no section")
     descriptor, value_at = codec.decode(payload, at + 1)
     code: int | None = None
     if isinstance(descriptor, Symbol):
-        code = _SECTION_SYMBOLS.get(descriptor)
+        code = SECTION_SYMBOLS.get(descriptor)
     elif isinstance(descriptor, Ulong) and HEADER <= descriptor <= FOOTER:
         code = int(descriptor)
     if code is None:
-        raise _malformed(f"{descriptor!r:.80} is no section of a message")
+        raise malformed(f"{descriptor!r:.80} is no section of a message")
     return code, value_at
 
 
-_COMPOUNDS: Final = {0x45: (0, 1), 0xC0: (1, 2), 0xC1: (1, 2), 0xD0: (4, 5), 0xD1: (4, 5)}
+COMPOUNDS: Final = {0x45: (0, 1), 0xC0: (1, 2), 0xC1: (1, 2), 0xD0: (4, 5), 0xD1: (4, 5)}
 """Format code of a list or map → bytes of its size field, and of all that the size does not count."""
 
 
 def _check_size(payload: bytes, at: int, bytes_max: int) -> None:
     """Before the list or map at `at` is decoded: in memory it may take 60 times its bytes."""
-    form = _COMPOUNDS.get(payload[at])
+    form = COMPOUNDS.get(payload[at])
     if form is None:
-        raise _malformed("a section before the bare message is neither list nor map")
+        raise malformed("a section before the bare message is neither list nor map")
     width, beside = form
     size = beside + int.from_bytes(payload[at + 1 : at + 1 + width], "big")
     if size > bytes_max:
@@ -187,16 +188,16 @@ def _split_slowly(payload: bytes, section_bytes_max: int) -> Sections:
         if code > MESSAGE_ANNOTATIONS:
             break
         if code <= before:
-            raise _malformed("the sections of the message are out of order")
+            raise malformed("the sections of the message are out of order")
         before = code
         if value_at >= size:
-            raise _malformed("the message ends within a section")
+            raise malformed("the message ends within a section")
         _check_size(payload, value_at, section_bytes_max)
         value, end = codec.decode(payload, value_at)
         if code == HEADER:
             header = from_described(Described(Ulong(HEADER), value))
         elif not isinstance(value, dict):
-            raise _malformed("annotations are no map")
+            raise malformed("annotations are no map")
         elif code == DELIVERY_ANNOTATIONS:
             delivery_annotations = value
         else:
@@ -280,10 +281,10 @@ class Message:
             if not (code > before or (code == before and code in (DATA, SEQUENCE))) or (
                 code in _BODIES and before in _BODIES and code != before
             ):
-                raise _malformed("the sections of the message are out of order")
+                raise malformed("the sections of the message are out of order")
             sections += 1
             if sections > SECTIONS_MAX:
-                raise _malformed(f"more than {SECTIONS_MAX} sections")
+                raise malformed(f"more than {SECTIONS_MAX} sections")
             value, at = codec.decode(payload, value_at)
             before = code
             message._take(code, value)
@@ -296,20 +297,20 @@ class Message:
             self.properties = from_described(Described(Ulong(PROPERTIES), value))
         elif code == DATA:
             if not isinstance(value, bytes):
-                raise _malformed("a data section is no binary")
+                raise malformed("a data section is no binary")
             if self.data is None:
                 self.data = []
             self.data.append(value)
         elif code == SEQUENCE:
             if not isinstance(value, list):
-                raise _malformed("a sequence section is no list")
+                raise malformed("a sequence section is no list")
             if self.sequences is None:
                 self.sequences = []
             self.sequences.append(value)
         elif code == VALUE:
             self.value = value
         elif not isinstance(value, dict):
-            raise _malformed("a section that holds a map holds something else")
+            raise malformed("a section that holds a map holds something else")
         elif code == DELIVERY_ANNOTATIONS:
             self.delivery_annotations = value
         elif code == MESSAGE_ANNOTATIONS:

@@ -27,12 +27,12 @@ _SEQUENCE: Final = b"\xa3\x15x-opt-sequence-number\x80"
 _ENQUEUED: Final = b"\xa3\x13x-opt-enqueued-time\x83"
 _LATE: Final = encode(LATE) + b"\x41"
 _OWN_BYTES: Final = len(_SEQUENCE) + len(_ENQUEUED) + 16
-_PLAIN: Final = Struct(f">3sBII{len(_SEQUENCE)}sQ{len(_ENQUEUED)}sQ")
 _SECTION: Final = Struct(">3sBII")
 _MAP32: Final = 0xD1
 _MESSAGE_ANNOTATIONS: Final = b"\x00\x53\x72"
 
-_FIRST_DURABLE: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
+DURABLE_HEADER: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
+"""The header that `for_neighbour` writes for a durable message of the usual priority, without time to live."""
 
 
 def _ours(key: object) -> bool:
@@ -108,7 +108,7 @@ _FIRST_VOLATILE: Final = encode_header(False, None, None, True, 0)
 
 _NOTHING: Final = bytes(8)
 """`message_format` and length of the annotations, as they stand in `value[20:28]`."""
-_MA_PLAIN: Final = Struct(">3sBII").pack(_MESSAGE_ANNOTATIONS, _MAP32, _OWN_BYTES + 4, 4) + _SEQUENCE
+_MA_PLAIN: Final = _SECTION.pack(_MESSAGE_ANNOTATIONS, _MAP32, _OWN_BYTES + 4, 4) + _SEQUENCE
 _TOLD: Final = Struct(f">{len(_MA_PLAIN)}sQ{len(_ENQUEUED)}s8s").pack
 VIEWED_BYTES: Final = 8_192
 """From so many bytes on a view of an entry costs less than a copy."""
@@ -138,16 +138,7 @@ def for_consumer(
         and value[12:20] == entry.NEVER
         and value[24:30] == b"\0\0\0\0\0\0"
     ):
-        told = _PLAIN.pack(
-            _MESSAGE_ANNOTATIONS,
-            _MAP32,
-            _OWN_BYTES + 4,
-            4,
-            _SEQUENCE,
-            sequence,
-            _ENQUEUED,
-            int.from_bytes(value[4:12], "big"),
-        )
+        told = _TOLD(_MA_PLAIN, sequence, _ENQUEUED, value[4:12])
         head = _FIRST_DURABLE_ACQUIRED if value[1] & entry.DURABLE else _FIRST_VOLATILE
         return (head, told, memoryview(value)[entry.FIXED_BYTES :])
     item = entry.unpack(value)
@@ -194,7 +185,7 @@ def for_neighbour(item: entry.Entry, steady_ms: int) -> tuple[bytes, list[Any]]:
         size = 4 + len(item.annotations)
         parts = [_SECTION.pack(_MESSAGE_ANNOTATIONS, _MAP32, size, item.annotation_count), item.annotations]
     if item.priority == entry.PRIORITY_DEFAULT and ttl_ms is None:
-        head = _FIRST_DURABLE if durable else b""
+        head = DURABLE_HEADER if durable else b""
     else:
         head = encode_header(durable, item.priority, ttl_ms, False, 0)
     return head, parts

@@ -12,11 +12,12 @@ from uuid import UUID
 from holdfast.amqp import conditions
 from holdfast.amqp.codec import encode
 from holdfast.amqp.extensions import NUMBER
-from holdfast.amqp.message import SECTION_BYTES_MAX, Sections, split
+from holdfast.amqp.message import BARE_STARTS, SECTION_BYTES_MAX, Sections, split
 from holdfast.amqp.types import Array, Symbol
 from holdfast.broker import entry
 from holdfast.core import annotate
 from holdfast.core.aliases import Taken, stores_of
+from holdfast.core.annotate import DURABLE_HEADER
 from holdfast.errors import RemoteProtocolError
 from holdfast.names import NAME_BYTES_MAX
 
@@ -31,9 +32,6 @@ TOMBSTONE: Final = Symbol("x-opt-holdfast-tombstone")
 NUMBER_MAX: Final = 2**63 - 1
 
 _SECTION: Final = b"\x00\x53\x71\xd1"
-_BARE: Final = (b"\x00\x53\x73", b"\x00\x53\x74", b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77", b"\x00\x53\x78")
-_DURABLE: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
-"""The header that annotate.for_neighbour writes for a durable message of the usual priority, without time to live."""
 _NUMBER_KEY: Final = encode(NUMBER) + b"\x80"
 _ORIGIN_KEY: Final = encode(ORIGIN) + b"\x98"
 _SEQUENCE_KEY: Final = encode(SEQUENCE) + b"\x80"
@@ -110,7 +108,7 @@ def parts_of(
         beside = write(identity, number, to=to, trace=trace, receipt=receipt, short=short, aliases=aliases)
         message_format = int.from_bytes(value[20:24], "big")
         bare = value[end:] if len(value) < _COPY_BYTES else memoryview(value)[end:]
-        return message_format, (_DURABLE, beside, bare) if value[1] & entry.DURABLE else (beside, bare)
+        return message_format, (DURABLE_HEADER, beside, bare) if value[1] & entry.DURABLE else (beside, bare)
     whole = entry.unpack(value)
     assert whole.identity is not None
     head, notes = annotate.for_neighbour(whole, steady_ms)
@@ -253,10 +251,10 @@ def _form(before: bytes, middle: bytes, tail: bytes) -> _Form | None:
 
 def _read_own(payload: bytes, aliases: Taken) -> Arrival | None:
     """What `write` wrote, behind the usual header or none and before a bare message; None for all else."""
-    durable = payload.startswith(_DURABLE)
-    at = len(_DURABLE) if durable else 0
+    durable = payload.startswith(DURABLE_HEADER)
+    at = len(DURABLE_HEADER) if durable else 0
     end = at + 8 + int.from_bytes(payload[at + 4 : at + 8], "big")
-    if end > _FORM_BYTES_MAX or payload[end : end + 3] not in _BARE:
+    if end > _FORM_BYTES_MAX or payload[end : end + 3] not in BARE_STARTS:
         return None
     number_at, sequence_at = at + _NUMBER_AT, at + _SEQUENCE_AT
     form = _form(payload[at:number_at], payload[number_at + 8 : sequence_at], payload[sequence_at + 8 : end])
