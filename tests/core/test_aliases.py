@@ -94,6 +94,22 @@ def test_traces_remembered_are_bounded() -> None:
         assert len(given.known) <= aliases.TRACES_MAX and len(taken.known) <= aliases.TRACES_MAX
 
 
+def test_a_trace_that_was_refused_is_not_taken_apart_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the bound each message comes here: what it costs then is a look."""
+    monkeypatch.setattr(aliases, "LINK_ALIASES_MAX", 1)
+    given = Given(Count())
+    assert give(given, stores(0, 1)) == (b"\0", b"\0" + stores(0, 1))
+    looked_at: list[bytes] = []
+    stores_of = aliases.stores_of
+    monkeypatch.setattr(aliases, "stores_of", lambda trace: looked_at.append(trace) or stores_of(trace))
+    refused = [stores(number, 1) for number in range(1, aliases.TRACES_MAX + 1)]
+    assert [give(given, trace) for trace in refused * 3] == [None] * 3 * aliases.TRACES_MAX
+    assert looked_at == refused
+    past = stores(aliases.TRACES_MAX + 1, 1)  # one more than is remembered: all are looked at anew, and no more held
+    assert give(given, past) is None and give(given, refused[0]) is None
+    assert looked_at == [*refused, past, refused[0]] and len(given._refused) == 2
+
+
 # ------------------------------------------------------------------------------------------------ between nodes
 
 

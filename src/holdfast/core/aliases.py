@@ -27,32 +27,46 @@ TOLD_BYTES: Final = 17
 class Count:
     """How many numbers the links of a connection hold, one way."""
 
-    __slots__ = ("held",)
+    __slots__ = ("forgotten", "held")
 
     def __init__(self) -> None:
         self.held = 0
+        self.forgotten = 0
+        """How often a link gave its numbers back: only then may what the bound refused be taken."""
 
 
 class Given:
     """The sending end of one link: numbers that it gave."""
 
-    __slots__ = ("_count", "_numbers", "known")
+    __slots__ = ("_count", "_forgotten", "_numbers", "_refused", "known")
 
     def __init__(self, count: Count) -> None:
         self._count = count
         self._numbers: dict[bytes, int] = {}
+        self._refused: set[bytes] = set()
+        """Traces for which there were not numbers enough. Of its own this link gives none back: it stays so until
+        another link of the connection does."""
+        self._forgotten = count.forgotten
         self.known: dict[bytes, bytes] = {}
         """Traces by numbers that were told, one byte a store: what is looked up for each message."""
 
     def tell(self, trace: bytes) -> tuple[bytes, bytes] | None:
         """(the trace by numbers, what is to be told with it); None where the bounds allow no number. `told` then."""
-        numbers = self._numbers
-        new = [store for store in stores_of(trace) if store not in numbers]
-        new = list(dict.fromkeys(new))
-        if len(numbers) + len(new) > LINK_ALIASES_MAX or self._count.held + len(new) > CONNECTION_ALIASES_MAX:
+        numbers, refused, count = self._numbers, self._refused, self._count
+        if self._forgotten != count.forgotten:
+            self._forgotten = count.forgotten
+            refused.clear()
+        if trace in refused:
+            return None
+        stores = stores_of(trace)
+        new = list(dict.fromkeys([store for store in stores if store not in numbers]))
+        if len(numbers) + len(new) > LINK_ALIASES_MAX or count.held + len(new) > CONNECTION_ALIASES_MAX:
+            if len(refused) >= TRACES_MAX:
+                refused.clear()
+            refused.add(trace)
             return None
         given = {store: number for number, store in enumerate(new, len(numbers))}
-        path = bytes([given[store] if store in given else numbers[store] for store in stores_of(trace)])
+        path = bytes([given[store] if store in given else numbers[store] for store in stores])
         return path, b"".join(bytes((number,)) + store for store, number in given.items())
 
     def told(self, trace: bytes, path: bytes, aliases: bytes) -> None:
@@ -67,7 +81,9 @@ class Given:
     def forget(self) -> None:
         """The link is gone."""
         self._count.held -= len(self._numbers)
+        self._count.forgotten += 1
         self._numbers.clear()
+        self._refused.clear()
         self.known.clear()
 
 
