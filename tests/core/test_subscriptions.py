@@ -81,6 +81,21 @@ def test_unsubscribed_by_an_attach_without_a_source() -> None:
     assert client.detached[-1].error.condition == "amqp:not-found"
 
 
+def test_of_several_queues_the_first_by_name_is_told_and_all_are_unsubscribed() -> None:
+    rig, node = hub()
+    client = rig.client(node)
+    for queue in ("second", "third", "first"):
+        link = client.receiver(queue, name="sub", source=LASTING)
+        rig.settle()
+        link.detach(closed=False)
+        rig.settle()
+    looked = asked(rig, client)
+    assert looked.remote_attach.source.address == "first"
+    looked.detach(closed=True)
+    rig.settle()
+    assert [subscriptions(node, queue) for queue in ("first", "second", "third")] == [[], [], []]
+
+
 def test_one_that_is_read_is_not_unsubscribed() -> None:
     rig, node = hub()
     client, link = subscribed(rig, node)

@@ -50,9 +50,10 @@ def look_up(core: "NodeCore", peer: Peer, link: Sender) -> None:
     name = check_name(link.name)
     found = [
         cursor
-        for _, queue in sorted(core.catalog.queues.items())
+        for queue in core.catalog.queues.values()
         if (cursor := queue.named.get(name)) is not None and cursor.mode == "copy"
     ]
+    found.sort(key=lambda cursor: cursor.queue.name)
     if not found:
         raise Refusal(conditions.NOT_FOUND, f"no subscription {name!r} of a link")
     for cursor in found:
