@@ -541,10 +541,15 @@ class CustodyReceiver(Intake):
             self.park(delivery)
         self.core.refills[self] = None
 
+    def park(self, delivery: Delivery) -> None:
+        super().park(delivery)
+        self.core.parked_receivers[self] = None
+
     def part(self, part: DeliveryPart) -> None:
         if self.fenced:
             return
         super().part(part)
+        self.core.parked_receivers[self] = None
         if self.failed:
             self._fail_growing()
 

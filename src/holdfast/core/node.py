@@ -102,6 +102,8 @@ class NodeCore:
         """Links of `$management` with requests that wait, in the order in which they are served."""
         self.reply_links: dict[tuple[Peer, str], ReplyLink] = {}
         self.custody_receivers: dict[bytes, CustodyReceiver] = {}
+        self.parked_receivers: dict[CustodyReceiver, None] = {}
+        """Those that parked something; who has nothing parked any more drops out when it is looked at (offering.py)."""
         self.hop_stored: dict[bytes, tuple[bytes, int]] = dict(self.catalog.hops)
         self.hops_in_flight: dict[bytes, tuple[bytes, int]] = {}
         self.marks_in_flight: dict[UUID, int] = {}

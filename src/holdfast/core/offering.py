@@ -28,9 +28,11 @@ def offer(core: "NodeCore") -> None:
         busy, work.busy = work.busy, {}
         for queue in busy:
             _offer_of(core, queue)
-        for receiver in core.custody_receivers.values():
+        for receiver in list(core.parked_receivers):
             if receiver.parked:
                 core.refills[receiver] = None
+            else:
+                del core.parked_receivers[receiver]
     if core.sending:
         pump(core)
     if core.presettled:
