@@ -443,10 +443,6 @@ def _ascii(value: str) -> bytes:
     return value.encode("ascii")
 
 
-def _uuid_bytes(value: UUID) -> bytes:
-    return value.bytes
-
-
 def _write_char(value: str, out: bytearray, depth: int) -> None:
     if len(value) != 1:
         raise LocalProtocolError(f"a char is one code point, not {len(value)}")

@@ -34,7 +34,6 @@ class Link:
         "over",
         "refused",
         "remote_attach",
-        "remote_handle",
         "session",
         "terms_bytes",
     )
@@ -46,7 +45,6 @@ class Link:
         self.session = session
         self.name = name
         self.handle = -1
-        self.remote_handle = -1
         self.context: Any = None
         self.local_attach: Attach | None = None
         self.remote_attach: Attach | None = None

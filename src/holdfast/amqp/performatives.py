@@ -318,10 +318,6 @@ class TransactionalState:
     outcome: object = None
 
 
-DeliveryState = Received | Accepted | Rejected | Released | Modified | Declared | TransactionalState | Described
-Outcome = Accepted | Rejected | Released | Modified
-
-
 # ------------------------------------------------------------------------------------------- termini, §3.5
 
 
@@ -511,9 +507,6 @@ class Close:
     """§2.7.9."""
 
     error: Error | None = None
-
-
-Performative = Open | Begin | Attach | Flow | Transfer | Disposition | Detach | End | Close
 
 
 # --------------------------------------------------------------------------------------------- SASL, §5.3.3

@@ -83,15 +83,11 @@ class Sender(Link):
         self._initial_count = 0
         self._early: tuple[int | None, int | None, bool, bool] | None = None
         self._payload_max = -1
+        """The longest payload that goes out in one frame; -1 before the peer's first flow."""
         self._first_max = self._following_max = 0
         """Payload of the first of several frames, and of each that follows it."""
         self._form = _NO_FORM
         self._output = session.connection.tail
-
-    @property
-    def frame_payload_max(self) -> int:
-        """The longest payload that goes out in one frame; -1 before the peer's first flow."""
-        return self._payload_max
 
     @property
     def sendable(self) -> bool:

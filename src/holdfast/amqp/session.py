@@ -307,7 +307,6 @@ class Session:
         key = (attach.name, role)
         known = self._names.get(key)
         if known is not None and known.remote_attach is None:
-            known.remote_handle = handle
             known.terms_bytes = held
             self.remote_links[handle] = known
             self._on_answer(known, attach, events)
@@ -315,7 +314,6 @@ class Session:
         if known is not None:
             known._fault(Error(Symbol(conditions.STOLEN), "attached again under this name"), events)
         link: Receiver | Sender = Receiver(self, attach.name) if role else Sender(self, attach.name)
-        link.remote_handle = handle
         link.terms_bytes = held
         self.remote_links[handle] = link
         link.on_attach(attach)

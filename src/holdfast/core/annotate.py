@@ -64,7 +64,7 @@ def strip(payload: bytes, sections: Sections, bytes_max: int) -> Annotations:
     fields = section.value if isinstance(section, Described) else None
     if not isinstance(fields, dict) or len(fields) > ANNOTATIONS_MAX:
         raise RemoteProtocolError(
-            "amqp:decode-error", f"message-annotations: accepted is a map of at most {ANNOTATIONS_MAX}"
+            conditions.DECODE_ERROR, f"message-annotations: accepted is a map of at most {ANNOTATIONS_MAX}"
         )
     number = fields.get(NUMBER)
     kept = {key: value for key, value in fields.items() if not _ours(key)}
