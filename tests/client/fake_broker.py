@@ -179,6 +179,8 @@ class Peer(asyncio.Protocol):
         )
         self.links: list[Any] = []
         self.replies: dict[str, Sender] = {}
+        self.cursors: dict[Sender, int] = {}
+        """Of links that only look: the sequence that comes next."""
         self.decided: list[tuple[Receiver, int, Any]] = []
         self.first_read: bytes | None = None
 
@@ -355,7 +357,7 @@ class Peer(asyncio.Protocol):
             for key, value in (source.filter or {}).items()
         }
         end = filters.get("holdfast:end-sequence:ulong")
-        at = getattr(self, "cursors", {}).get(id(link)) or filters.get("holdfast:start-sequence:ulong", 1)
+        at = self.cursors.get(link) or filters.get("holdfast:start-sequence:ulong", 1)
         for entry in queue.appended:
             if entry.sequence < at or (end is not None and entry.sequence >= end):
                 continue
@@ -363,7 +365,7 @@ class Peer(asyncio.Protocol):
                 break
             link.send(self.told(entry), context=None, settled=True)
             at = entry.sequence + 1
-        self.__dict__.setdefault("cursors", {})[id(link)] = at
+        self.cursors[link] = at
         if end is not None and at >= min(end, queue.next_sequence):
             link.detach()
 
