@@ -13,6 +13,7 @@ import pytest
 from client.fake_broker import FakeBroker
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Properties
+from holdfast.amqp.types import Symbol
 from holdfast.client import Accepted, BodyGone, Connection, DeliveryBroken, Rejected, Spool, connect
 from holdfast.client.bodies import PART_BYTES, SECTION_BYTES, Body, Parts
 from holdfast.client.outcomes import Released
@@ -114,6 +115,8 @@ async def test_arguments_that_contradict_each_other(connection: Connection, tmp_
         await sender.send_parts([b"a"], message=Message(data=[b"b"]))
     with pytest.raises(ConfigError, match="accepted is one of them"):
         await sender.send_parts([b"a"], message=Message(value=None))
+    with pytest.raises(ConfigError, match="a message with a footer"):
+        await sender.send_parts([b"a"], message=Message(footer={Symbol("check"): 1}))
     spooling = await connection.sender("q", producer="p", when_full=Spool(tmp_path / "spool"))
     with pytest.raises(ConfigError, match="Spool"):
         await spooling.send_parts([b"a"])

@@ -150,13 +150,15 @@ class Sender(ClientLink):
 
         `body`: a file's path, bytes from an iterable or asynchronous iterable, or a function that returns one of
         these. What a path or a function gives is read anew after a break; an iterator's end is BodyGone then.
-        `message`: all but the body. `size`: the body's bytes, if they are known beforehand (a file's are): then it is
-        one data section. What reading `body` raises is raised here, and nothing is sent.
+        `message`: all but body and footer. `size`: the body's bytes, if they are known beforehand (a file's are): then
+        it is one data section. What reading `body` raises is raised here, and nothing is sent.
         """
         if self._spool is not None:
             raise ConfigError(f"{self._what}: found a body in parts and a Spool, accepted is one of them")
         if message is not None and (message.data, message.sequences, message.value) != (None, None, NO_VALUE):
             raise ConfigError(f"{self._what}: found a message with a body and one in parts, accepted is one of them")
+        if message is not None and message.footer is not None:
+            raise ConfigError(f"{self._what}: found a message with a footer and a body in parts, accepted is no footer")
         source = Body(body, size)
         if self.failure is not None or len(self._doubt) >= self._in_doubt_max:
             await self._room()
