@@ -301,12 +301,42 @@ async def test_a_body_of_another_kind_is_told_and_can_be_given_back(broker: Fake
         await broker.until(lambda: broker.accepts == 2)
 
 
+async def test_the_node_s_polite_goodbye_in_its_middle_ends_it(broker: FakeBroker, connection: Connection) -> None:
+    broker.put("q", b"held", noise(20 * MIB))
+    receiver = await connection.parts_receiver("q")
+    async with asyncio.timeout(LIMIT_S):
+        held = await anext(receiver)
+        broken = await anext(receiver)
+        with pytest.raises(DeliveryBroken, match="in the middle of a message"):
+            async for _ in broken.parts():
+                broker.detach_all(None)
+        with pytest.raises(StopAsyncIteration):
+            await anext(receiver)
+        assert [part async for part in held.parts()] == [b"held"]
+    assert receiver.ended and receiver.received == 1 and broken.settled
+
+
+def sessions_in_use(connection: Connection) -> int:
+    assert connection._wire is not None
+    return len(connection._wire.engine._sessions)
+
+
 async def test_its_session_ends_with_it(broker: FakeBroker, connection: Connection) -> None:
     async with asyncio.timeout(LIMIT_S):
         for _ in range(300):  # more than a connection has sessions
             receiver = await connection.parts_receiver("q")
             await receiver.close()
     assert connection.is_open and connection.reconnects == 0
+
+
+async def test_its_session_ends_with_its_range(broker: FakeBroker, connection: Connection) -> None:
+    broker.put("q", b"one", b"two")
+    async with asyncio.timeout(LIMIT_S):
+        for _ in range(300):  # more than a connection has sessions
+            receiver = await connection.parts_receiver("q", start_sequence=1, end_sequence=3)
+            assert [b"".join([part async for part in item.parts()]) async for item in receiver] == [b"one", b"two"]
+        await connection.receiver("q")  # behind the answer to the last end
+    assert connection.is_open and connection.reconnects == 0 and sessions_in_use(connection) == 1
 
 
 async def test_memory_stays_flat(node: NodeProcess) -> None:

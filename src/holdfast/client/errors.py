@@ -48,7 +48,7 @@ class BodyGone(ClientError):
 
 
 class DeliveryBroken(ClientError):
-    """The connection broke in the middle of a message: the rest does not come, the node offers it anew."""
+    """The connection or the link ended in the middle of a message: the rest does not come, the node offers it anew."""
 
 
 class ManagementError(ClientError):

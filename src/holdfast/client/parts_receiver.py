@@ -81,7 +81,8 @@ class DeliveryInParts(Delivery):
     async def parts(self) -> AsyncIterator[bytes]:
         """The body as it comes, once: bytes of data sections, or of the one binary or text (UTF-8) that it is.
 
-        Raises DeliveryBroken where the connection broke: then the message comes anew, as another delivery.
+        Raises DeliveryBroken where the connection broke: then the message comes anew, as another delivery; and where
+        the node closed the link: then it does not, from this receiver.
         """
         if self._reading or (self._thrown and not isinstance(self._end, HoldfastError)):
             raise LocalProtocolError(f"{self!r}: its body was read or thrown away already")
@@ -246,6 +247,15 @@ class PartsReceiver(Receiver):
 
     def fail(self, error: Exception) -> None:
         super().fail(error)
+        self._end_session()
+
+    def _end(self) -> None:
+        self._break(f"{self._what}: the node closed the link in the middle of a message")
+        super()._end()
+        self._end_session()
+
+    def _end_session(self) -> None:
+        """The channel is free for another link."""
         session = self._session
         if session is not None and session.usable:
             session.context = OVER
