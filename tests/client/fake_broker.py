@@ -19,6 +19,7 @@ from holdfast.amqp.events import (
     LinkDetached,
     Outcomes,
     ProtocolFailed,
+    ResumeAborted,
 )
 from holdfast.amqp.extensions import NUMBER
 from holdfast.amqp.message import Message, split
@@ -211,6 +212,8 @@ class Peer(asyncio.Protocol):
                 if event.link in self.links:
                     self.links.remove(event.link)
                 self.give_back(event.link)
+            elif isinstance(event, ResumeAborted):
+                self.top_up(event.link)
             elif isinstance(event, CreditChanged):
                 pass
             elif isinstance(event, ConnectionClosed | ProtocolFailed):
@@ -272,8 +275,7 @@ class Peer(asyncio.Protocol):
             return
         if event.resume:
             self.broker.resumed.append(event)
-            if link.credit < CREDIT // 2:
-                link.grant(CREDIT)
+            self.top_up(link)
             return
         sections = split(event.payload)
         state: Any = broker.decide(event.payload[sections.bare :]) if broker.decide is not None else None
@@ -288,6 +290,10 @@ class Peer(asyncio.Protocol):
         broker.tags[link.name, event.tag] = state
         if not event.settled:
             self.decided.append((link, event.delivery_id, state))
+        self.top_up(link)
+
+    @staticmethod
+    def top_up(link: Receiver) -> None:
         if link.credit < CREDIT // 2:
             link.grant(CREDIT)
 
@@ -299,8 +305,7 @@ class Peer(asyncio.Protocol):
 
     def answer(self, event: Delivery) -> None:
         event.link.settle(event.delivery_id, event.delivery_id, Accepted())
-        if event.link.credit < CREDIT // 2:
-            event.link.grant(CREDIT)
+        self.top_up(event.link)
         request = Message.decode(event.payload)
         assert request.properties is not None and self.broker.answer is not None
         code, text, body = self.broker.answer(request.application_properties or {}, request.value)

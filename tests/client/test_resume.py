@@ -1,11 +1,13 @@
 """The client's links resumed from both unsettled maps: at a broker that keeps maps, and at one that does not."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 
 from amqp.joined import Pair, of
+from client import fake_broker
 from client.fake_broker import FakeBroker
 from holdfast.amqp.connection import LinkAttached, Receiver
 from holdfast.amqp.performatives import Accepted, Received, Rejected, Source, Target
@@ -51,6 +53,24 @@ async def test_what_the_broker_has_not_is_sent_again(broker: FakeBroker, connect
     await asyncio.wait_for(sender.drain(), 5)
     assert broker.bodies("q") == bodies(0, 1, 2, 3, 2, 3)
     assert sender.accepted == 4
+
+
+@pytest.mark.parametrize("credit", [2, 500])
+async def test_bodies_in_parts_go_again_in_their_order(
+    broker: FakeBroker, connection: Connection, monkeypatch: pytest.MonkeyPatch, credit: int
+) -> None:
+    monkeypatch.setattr(fake_broker, "CREDIT", credit)  # with less than there are it takes several turns
+    broker.keeps_maps = True
+    sender = await connection.sender("q")
+    broker.hold_outcomes = True
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        for body in bodies(*range(4)):
+            tasks.create_task(sender.send_parts(partial(list, [body])))
+        await broker.until(lambda: len(broker.bodies("q")) == 4)
+        broker.tags = dict.fromkeys(broker.tags, Received(0, 0))  # as if they had begun to come
+        broker.cut()
+        broker.hold_outcomes = False
+    assert broker.bodies("q") == bodies(0, 1, 2, 3) * 2
 
 
 async def test_a_rejection_that_was_not_heard_is_heard_at_the_attach(

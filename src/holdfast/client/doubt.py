@@ -39,5 +39,10 @@ class Doubt:
         self.size = 0
 
 
+def key_of(entry: Doubt) -> int:
+    """By it messages stand in the order in which they were handed over."""
+    return entry.key
+
+
 def number_of(entry: Doubt) -> int:
     return entry.number or 0

@@ -26,7 +26,7 @@ from holdfast.amqp.types import Uint
 from holdfast.broker.ranges import RangeSet
 from holdfast.client import payload
 from holdfast.client.bodies import Body, Parts
-from holdfast.client.doubt import Doubt, OnOutcome, number_of
+from holdfast.client.doubt import Doubt, OnOutcome, key_of, number_of
 from holdfast.client.errors import ClientFull, ProducerConflict
 from holdfast.client.link import ClientLink
 from holdfast.client.outcomes import ACCEPTED, Accepted, Outcome, Rejected, Spooled, from_state, too_large
@@ -312,16 +312,19 @@ class Sender(ClientLink):
 
     def _go_on(self, link: EngineSender, resume: "SendingState[Doubt]") -> None:
         """Transfers that resume, before anything new; another round where a map was incomplete."""
+        again = []
         while resume.steps and (link.credit or link.resume_credit):
             step, entry = resume.steps.popleft()
             if step.act is Act.SETTLE:
                 link.resume(step.tag, context=entry, state=step.state, settled=True)
             elif entry.body is not None:  # in parts it goes from its beginning, as a delivery of its own
                 link.resume(step.tag, context=entry, state=None, aborted=True)
-                self._unsent.appendleft(entry)
+                again.append(entry)
             else:
                 payload, state = content(step.state, b"".join(entry.cut.parts(None)))
                 link.resume(step.tag, payload, context=entry, state=state)
+        if again:  # in their old order, also where credit lets a few through at a time
+            self._unsent = deque(sorted((*again, *self._unsent), key=key_of))
         if resume.round_over(link) and not resume.again:
             resume.again = True
             link.detach(closed=False)
