@@ -2,7 +2,9 @@
 
 import asyncio
 import hashlib
+import io
 import json
+import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,9 +16,11 @@ from client.fake_broker import FakeBroker
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Properties
 from holdfast.amqp.types import Symbol
+from holdfast.cli import parser
 from holdfast.client import Accepted, BodyGone, Connection, DeliveryBroken, Rejected, Spool, connect
 from holdfast.client.bodies import PART_BYTES, SECTION_BYTES, Body, Parts
 from holdfast.client.outcomes import Released
+from holdfast.client.verbs import files
 from holdfast.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 from holdfast.units import MIB
 from support.process import NodeProcess, run_holdfast
@@ -391,6 +395,13 @@ async def test_files_there_and_back(node: NodeProcess, tmp_path: Path) -> None:
     assert json.loads(got.stderr.splitlines()[-1])["received"] == 2
 
 
+class Screen(io.StringIO):
+    """A terminal, of which all that was written is kept."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "", ".hidden", "a\nb", "a/b", "x" * 200])
 async def test_a_name_leads_nowhere_else(node: NodeProcess, tmp_path: Path, name: str) -> None:
     target = tmp_path / "to"
@@ -401,6 +412,24 @@ async def test_a_name_leads_nowhere_else(node: NodeProcess, tmp_path: Path, name
     got = await run_holdfast("receive", "q", "--to", str(target), "--count", "1", "--url", node.url)
     assert (got.code, got.stdout.split()) == (0, [str(target / "1")])
     assert (target / "1").read_bytes() == b"x"
+
+
+async def test_the_line_of_progress_goes_before_a_path_and_an_error_are_printed(
+    broker: FakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(sys, "stderr", screen)
+    broker.put("q", b"one", b"two")
+    (tmp_path / "3").mkdir()
+    broker.put("q", b"three")
+    args = parser().parse_args(["receive", "q", "--to", str(tmp_path), "--count", "3", "--url", broker.url])
+    async with asyncio.timeout(LIMIT_S):
+        assert await files._ReceiveFiles(args, tmp_path).run() == 1
+    assert "1 received" in screen.getvalue()
+    one, two, error, summary = (line.rpartition("\x1b[K")[2] for line in screen.getvalue().strip().split("\n"))
+    assert (one, two) == (str(tmp_path / "1"), str(tmp_path / "2"))
+    assert error.startswith("holdfast receive: ") and json.loads(summary)["received"] == 2
 
 
 async def test_a_directory_that_takes_no_file_loses_no_message(node: NodeProcess, tmp_path: Path) -> None:

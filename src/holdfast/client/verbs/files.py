@@ -146,6 +146,12 @@ class _ReceiveFiles(Receiving[PartsReceiver]):
         )
 
     async def _take_all(self, receiver: PartsReceiver) -> None:
+        try:
+            await self._save_all(receiver)
+        finally:
+            self._progress.clear()
+
+    async def _save_all(self, receiver: PartsReceiver) -> None:
         while batch := await receiver.batch(timeout_s=self._args.idle_timeout):
             delivery = batch[0]
             assert isinstance(delivery, DeliveryInParts)
@@ -172,12 +178,9 @@ class _ReceiveFiles(Receiving[PartsReceiver]):
         finally:
             part.unlink(missing_ok=True)
         line = json.dumps({**fields(delivery, message), "file": str(path), "bytes": size}, ensure_ascii=False)
+        self._progress.clear()
         print(line if self._args.json else path, flush=True)
         delivery.accept()
-
-    def _summary(self, receiver: PartsReceiver | None) -> None:
-        self._progress.clear()
-        super()._summary(receiver)
 
 
 def _name(sequence: int, message: Message, directory: Path) -> str:
