@@ -178,8 +178,7 @@ def test_a_probe_in_our_own_line_is_not_missed_while_the_line_moves() -> None:
         link.output = (link.output[0] + 50, link.output[1] + 10)
     assert link.down_at is None
     assert not link.liveness.missed
-    link.output = (link.output[0], link.output[1])  # and now it stands still
-    link.run(1.0)
+    link.run(1.0)  # and now the line stands still
     assert link.down_at is not None
 
 
