@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.amqp.connection import Connection, LinkAttached, Sender, Settings
+from holdfast.amqp.connection import LinkAttached, Sender, Settings
 from holdfast.amqp.performatives import Source, Target
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
@@ -200,17 +200,9 @@ class Liar(Client):
 
 
 def connect(rig: Rig, node: Node) -> Liar:
-    from holdfast.core import events
-
     liar = Liar(rig)
-    assert isinstance(liar.amqp, Connection)
-    wire = Wire()
-    end = rig._join(wire, node, neighbour=None)
-    liar.end = End(wire, None, 0, liar)
-    wire.ends.append(liar.end)
-    rig.wires.append(wire)
     rig.clients.append(liar)
-    node.handle(events.ConnectionOpened(connection=end.number, peer="liar", loopback=True))
+    liar.end = rig.attach(liar, node, peer="liar")
     rig.settle()
     return liar
 

@@ -8,8 +8,7 @@ from typing import Any
 from amqp.joined import performatives, wire
 from holdfast.amqp.frames import AMQP_HEADER
 from holdfast.amqp.performatives import Attach, Begin, Flow, Open, Source, Target, Transfer
-from holdfast.core import events
-from support.rig import End, Node, Rig, Wire
+from support.rig import Node, Rig
 
 HELLO = AMQP_HEADER + wire(Open("raw"), Begin(None, 0, 5_000, 5_000))
 DATA = b"\x00\x53\x75\xa0\x01x"
@@ -33,14 +32,10 @@ class Raw:
         self.node = node
         self.received = b""
         self.over = False
-        joint = Wire()
-        own = rig._join(joint, node, neighbour=None)
-        own.watch = _Nobody()  # type: ignore[assignment]  # what this peer says need not be frames
-        self.number = own.number
-        self.end = End(joint, None, 0, self)  # type: ignore[arg-type]  # it has what an End asks of a Client
-        joint.ends.append(self.end)
-        rig.wires.append(joint)
-        node.handle(events.ConnectionOpened(connection=own.number, peer=f"{address}:{own.number}", loopback=loopback))
+        self.end = rig.attach(self, node, peer=f"{address}:1024", loopback=loopback)
+        theirs = self.end.wire.other(self.end)
+        theirs.watch = _Nobody()  # type: ignore[assignment]  # what this peer says need not be frames
+        self.number = theirs.number
 
     def receive(self, data: bytes) -> None:
         self.received += data

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from itertools import pairwise
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from holdfast.amqp.connection import (
@@ -187,14 +187,24 @@ class Node:
         return [Message.decode(self.bare(value)).body_bytes().decode() for _, value in found]
 
 
-class End:
-    """One end of a wire: a node's connection, or a client."""
+class Party(Protocol):
+    """Who is at the other end of a node's wire."""
 
-    def __init__(self, wire: "Wire", node: Node | None, number: int, client: "Client | None") -> None:
+    def receive(self, data: bytes) -> None:
+        """Bytes from the node."""
+
+    def lost(self) -> None:
+        """The wire is gone."""
+
+
+class End:
+    """One end of a wire: a node's connection, or another party's."""
+
+    def __init__(self, wire: "Wire", node: Node | None, number: int, party: Party | None) -> None:
         self.wire = wire
         self.node = node
         self.number = number
-        self.client = client
+        self.party = party
         self.inbox = bytearray()
         self.alive = True
         self.paused = False
@@ -206,8 +216,8 @@ class End:
         if self.node is not None:
             self.watch.hear(data)
             self.node.handle(events.BytesReceived(connection=self.number, data=data))
-        elif self.client is not None:
-            self.client.receive(data)
+        elif self.party is not None:
+            self.party.receive(data)
 
     def lose(self, reason: str) -> None:
         if not self.alive:
@@ -215,8 +225,8 @@ class End:
         self.alive = False
         if self.node is not None and self.node.ends.pop(self.number, None) is not None:
             self.node.handle(events.ConnectionLost(connection=self.number, reason=reason))
-        elif self.client is not None:
-            self.client.lost()
+        elif self.party is not None:
+            self.party.lost()
 
 
 class Wire:
@@ -441,7 +451,7 @@ class Rig:
         self.next_number += 1
         return self.next_number
 
-    def _join(self, wire: Wire, node: Node, *, neighbour: str | None, loopback: bool = True) -> End:
+    def _join(self, wire: Wire, node: Node) -> End:
         end = End(wire, node, self._number(), None)
         wire.ends.append(end)
         node.ends[end.number] = end
@@ -450,14 +460,19 @@ class Rig:
     def client(self, node: Node, *, loopback: bool = True, **settings: Any) -> Client:
         """A client, connected."""
         client = Client(self, **settings)
-        wire = Wire()
-        end = self._join(wire, node, neighbour=None)
-        client.end = End(wire, None, 0, client)
-        wire.ends.append(client.end)
-        self.wires.append(wire)
         self.clients.append(client)
-        node.handle(events.ConnectionOpened(connection=end.number, peer="client", loopback=loopback))
+        client.end = self.attach(client, node, loopback=loopback)
         return client
+
+    def attach(self, party: Party, node: Node, *, peer: str = "client", loopback: bool = True) -> End:
+        """Joins to the node whoever is at the other end of a new wire; returns the party's end of it."""
+        wire = Wire()
+        theirs = self._join(wire, node)
+        end = End(wire, None, 0, party)
+        wire.ends.append(end)
+        self.wires.append(wire)
+        node.handle(events.ConnectionOpened(connection=theirs.number, peer=peer, loopback=loopback))
+        return end
 
     def connect(self) -> None:
         """Answers the dials under way."""
@@ -470,7 +485,7 @@ class Rig:
                 node.handle(events.ConnectFailed(neighbour=name, reason="nobody there"))
                 continue
             wire = Wire()
-            ours, theirs = self._join(wire, node, neighbour=name), self._join(wire, other, neighbour=None)
+            ours, theirs = self._join(wire, node), self._join(wire, other)
             self.wires.append(wire)
             node.handle(events.ConnectionOpened(connection=ours.number, peer=name, loopback=True, neighbour=name))
             other.handle(events.ConnectionOpened(connection=theirs.number, peer=node.name, loopback=True))
