@@ -4,7 +4,6 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,12 +13,6 @@ import pytest
 from holdfast.client import Accepted, LinkStolen, ManagementError, Spool, connect
 from holdfast.client.blocking import BlockingConnection
 from support.process import NodeProcess, run_holdfast
-
-
-@pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[NodeProcess]:
-    async with await NodeProcess.start(tmp_path / "data", name="t") as node:
-        yield node
 
 
 def summary(stderr: str) -> dict[str, Any]:

@@ -28,12 +28,6 @@ from support.process import NodeProcess, run_holdfast
 LIMIT_S = 30
 
 
-@pytest.fixture
-async def node(tmp_path: Path) -> AsyncIterator[NodeProcess]:
-    async with await NodeProcess.start(tmp_path / "data", name="t") as node:
-        yield node
-
-
 def noise(size: int, seed: int = 1) -> bytes:
     return Random(seed).randbytes(size)
 

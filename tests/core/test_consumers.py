@@ -7,7 +7,8 @@ import pytest
 from holdfast.amqp.performatives import Accepted, Header, Modified, Rejected, Released
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.core.config import Limits, QueueConfig
-from support.one_node import fill, names, world
+from support.hops import names
+from support.one_node import fill, world
 from support.rig import Client, Rig
 
 

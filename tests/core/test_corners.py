@@ -5,11 +5,8 @@ from holdfast.amqp.types import Symbol
 from holdfast.core import events
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.storage.memory import MemoryStore
+from support.hops import names
 from support.rig import Client, Node, Rig
-
-
-def names(first: int, last: int) -> list[str]:
-    return [str(number) for number in range(first, last + 1)]
 
 
 def alone(*bodies: str) -> tuple[Rig, Node, Client]:

@@ -8,7 +8,8 @@ from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Header
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker import cursor
-from support.one_node import fill, names, world
+from support.hops import names
+from support.one_node import fill, world
 from support.rig import Client
 
 

@@ -12,6 +12,7 @@ from support.hops import (
     check_exact,
     cut_any,
     diamond,
+    held,
     is_empty,
     names,
     reroute,
@@ -20,11 +21,6 @@ from support.hops import (
     until_done,
 )
 from support.rig import Node, Rig
-
-
-def held(node: Node, destination: str = "d") -> int:
-    assert node.core is not None
-    return node.core.forwarding.held(destination)
 
 
 def test_low_water() -> None:

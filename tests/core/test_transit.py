@@ -16,6 +16,7 @@ from support.hops import (
     apart,
     check_exact,
     cut_any,
+    held,
     is_empty,
     names,
     reroute,
@@ -152,11 +153,6 @@ def test_a_line_that_breaks_at_random(seed: int, order: str) -> None:
 def stale(rig: Rig) -> list[Node]:
     """a's way to d is right (by b, who has it from elsewhere soon), b's is stale: back to a."""
     return rig.graph("a-b", "b-d", routes={"a": {"d": "b"}, "b": {"d": "a"}}, d=STRICT)
-
-
-def held(node: Node, destination: str = "d") -> int:
-    assert node.core is not None
-    return node.core.forwarding.held(destination)
 
 
 def test_stale_return() -> None:

@@ -69,6 +69,10 @@ class FailingStore(MemoryStore):
         super().commit(batch)
 
 
+def neighbour(port: int) -> NeighbourConfig:
+    return NeighbourConfig(name="hub", remote=f"127.0.0.1:{port}")
+
+
 def settings(
     tmp_path: Path, *, neighbours: tuple[NeighbourConfig, ...] = (), connections_max: int = 100
 ) -> NodeSettings:

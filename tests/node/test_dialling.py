@@ -23,11 +23,7 @@ from holdfast.core.events import (
 )
 from holdfast.names import HostPort
 from holdfast.node import runtime as runtime_module
-from node.fakes import LIMIT_S, FakeCore, Once, Running, read, settings
-
-
-def neighbour(port: int) -> NeighbourConfig:
-    return NeighbourConfig(name="hub", remote=f"127.0.0.1:{port}")
+from node.fakes import LIMIT_S, FakeCore, Once, Running, neighbour, read, settings
 
 
 async def test_a_fresh_dial_takes_the_place_of_one_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from holdfast.broker.port import Batch
-from holdfast.core.config import NeighbourConfig
 from holdfast.core.events import (
     BytesReceived,
     CloseConnection,
@@ -40,7 +39,7 @@ from holdfast.node import runtime as runtime_module
 from holdfast.node.points import Points
 from holdfast.node.telemetry import TelemetryFile
 from node import fakes
-from node.fakes import LIMIT_S, FailingStore, FakeCore, Once, Running, read, settings
+from node.fakes import LIMIT_S, FailingStore, FakeCore, Once, Running, neighbour, read, settings
 
 
 def echo(event: Event, now: float) -> Iterable[Command]:
@@ -371,10 +370,6 @@ async def test_a_second_commit_in_flight_is_a_defect(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ dialling
-
-
-def neighbour(port: int) -> NeighbourConfig:
-    return NeighbourConfig(name="hub", remote=f"127.0.0.1:{port}")
 
 
 async def test_a_neighbour_is_dialled(tmp_path: Path) -> None:

@@ -53,6 +53,11 @@ def is_empty(*nodes: Node) -> bool:
     )
 
 
+def held(node: Node, destination: str = "d") -> int:
+    assert node.core is not None
+    return node.core.forwarding.held(destination)
+
+
 def apart(rig: Rig, one: str, two: str, *, silent: bool = False) -> None:
     for wire in rig.between(one, two):
         wire.cut(silent=silent)

@@ -21,7 +21,3 @@ def fill(rig: Rig, client: Client, count: int, address: str = "work", first: int
     for number in range(first, first + count):
         client.send(link, str(number))
     rig.settle()
-
-
-def names(first: int, last: int) -> list[str]:
-    return [str(number) for number in range(first, last + 1)]

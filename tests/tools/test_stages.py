@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.harness.fleet_state import Process
 from holdfast.harness.processes import Children
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,13 +42,6 @@ def test_long():
 """
 
 
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_ends_the_stage_and_what_its_tests_started(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "tools").mkdir()
@@ -66,7 +60,7 @@ async def test_a_signal_ends_the_stage_and_what_its_tests_started(tmp_path: Path
         runner.signal(number)
         assert await runner.wait() == 128 + number
     assert f"ended by {number.name}" in "\n".join(runner.lines)
-    assert [pid for pid in map(int, pids.read_text().split()) if runs(pid)] == []
+    assert [pid for pid in map(int, pids.read_text().split()) if Process.of(pid)] == []
 
 
 def test_modules_are_collected_where_a_stage_s_mark_is_named() -> None:
