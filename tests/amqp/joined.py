@@ -126,6 +126,11 @@ def wire(*values: Any, channel: int = 0) -> bytes:
     return out
 
 
+def long_form(body: bytes) -> bytes:
+    """A composite written as a list8, written as a list32, as some clients do."""
+    return body[:3] + b"\xd0" + (body[4] + 3).to_bytes(4, "big") + body[5].to_bytes(4, "big") + body[6:]
+
+
 def said(connection: Connection, kind: type | None = None) -> list[Any]:
     """The performatives that the connection wants to send, only of one kind if given."""
     found = [value for _, value, _ in performatives(b"".join(connection.take_output(NOW)))]

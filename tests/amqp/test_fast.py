@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqp.joined import long_form
 from holdfast.amqp import codec, fast
 from holdfast.amqp.performatives import (
     Accepted,
@@ -36,12 +37,9 @@ FLOWS = st.builds(Flow, MAYBE, UINT, UINT, UINT, MAYBE, MAYBE, MAYBE, MAYBE, st.
 
 
 def wide(value: object) -> bytes:
-    """The same composite as a list32, as some clients write."""
+    """The same composite in its long form, where it has one."""
     raw = codec.encode(value)
-    if raw[3] != 0xC0:
-        return raw
-    size, count = raw[4], raw[5]
-    return raw[:3] + b"\xd0" + (size + 3).to_bytes(4, "big") + count.to_bytes(4, "big") + raw[6:]
+    return long_form(raw) if raw[3] == 0xC0 else raw
 
 
 def outcome(parse: Any, *arguments: Any) -> Any:

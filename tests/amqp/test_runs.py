@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amqp.joined import NOW, hear, of, server, wire
+from amqp.joined import NOW, hear, long_form, of, server, wire
 from holdfast.amqp import codec, runs
 from holdfast.amqp.connection import (
     Connection,
@@ -77,10 +77,6 @@ def state_of(side: Connection, links: list[Receiver]) -> Any:
         (side.partial_bytes, side.partials.held),
         side.closed,
     )
-
-
-def long_form(body: bytes) -> bytes:
-    return body[:3] + b"\xd0" + (body[4] + 3).to_bytes(4, "big") + body[5].to_bytes(4, "big") + body[6:]
 
 
 def following(draw: st.DrawFn, transfer: Transfer, frames: int) -> list[bytes]:
