@@ -308,8 +308,7 @@ class PartsReceiver(Receiver):
         if self._left is not None:
             self._left -= 1
         self._buffer.append(incoming)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._wake()
 
     def _finish(self, incoming: DeliveryInParts) -> None:
         """All of it is here, and can be settled."""

@@ -153,8 +153,7 @@ class Receiver(ClientLink):
                 link.grant(0)
             self.turn_ended(paused=False)
         await self._detach([] if link is None or self._ended else [link], closed=not self._durable)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._wake()
 
     # ------------------------------------------------------------------------- what the connection calls
 
@@ -280,8 +279,7 @@ class Receiver(ClientLink):
     def fail(self, error: Exception) -> None:
         super().fail(error)
         self._bound.set()
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._wake()
 
     # ---------------------------------------------------------------------------------- for deliveries
 
@@ -395,8 +393,13 @@ class Receiver(ClientLink):
         self._connection.forget(self)
         if not self._ready.done():
             self._ready.set_result(None)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Whoever waits looks again. `delivery` does the same without a call: it is on the way of every message."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     async def _wait(self, timeout_s: float | None) -> bool:
         """Waits for a delivery or the end; False at the end and when the time has passed."""
