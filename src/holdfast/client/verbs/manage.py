@@ -123,24 +123,21 @@ async def _subscription(connection: Connection, args: argparse.Namespace) -> Non
 
 async def _subscriptions(connection: Connection, queue: str | None) -> list[dict[str, Any]]:
     """Every subscription of the queue, or of all queues, as the node tells them, with the queue's name."""
-    arguments = {} if queue is None else {"queue": queue}
-    found: list[dict[str, Any]] = []
-    while True:
-        answer = await connection.manage("QUERY", "holdfast:subscription", None, arguments)
-        rows = answer.get("subscriptions") or []
-        found += rows
-        if not rows or not answer.get("more"):
-            return found
-        arguments = {"after": str(rows[-1]["queue"])}
+    return await _pages(connection, "subscription", "queue", {} if queue is None else {"queue": queue})
 
 
 async def _queues(connection: Connection, after: str = "") -> list[dict[str, Any]]:
     """Every queue whose name comes after that, page by page."""
+    return await _pages(connection, "queue", "name", {"after": after} if after else {})
+
+
+async def _pages(connection: Connection, what: str, after: str, arguments: dict[str, str]) -> list[dict[str, Any]]:
+    """All that the node tells of `what`: the rows of the first page by `arguments`, of the next by `after`'s last."""
     found: list[dict[str, Any]] = []
     while True:
-        answer = await connection.manage("QUERY", "holdfast:queue", None, {"after": after} if after else {})
-        rows = answer.get("queues") or []
+        answer = await connection.manage("QUERY", f"holdfast:{what}", None, arguments)
+        rows = answer.get(f"{what}s") or []
         found += rows
         if not rows or not answer.get("more"):
             return found
-        after = str(rows[-1]["name"])
+        arguments = {"after": str(rows[-1][after])}
