@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, I
 from pathlib import Path
 from typing import Final
 
-from holdfast.client.errors import BodyGone
+from holdfast.client.errors import BodyGone, unreadable
 from holdfast.errors import ConfigError
 from holdfast.units import KIB, MIB
 
@@ -41,7 +41,7 @@ class Body:
             try:
                 found = parts.stat()
             except OSError as error:
-                raise ConfigError(f"{parts}: {error.strerror}, accepted is a file that can be read") from None
+                raise unreadable(parts, error) from None
             if size is None:
                 size = found.st_size
         self.size = size
@@ -128,7 +128,7 @@ class _File:
         try:
             self._file = io.FileIO(path)
         except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror}, accepted is a file that can be read") from None
+            raise unreadable(path, error) from None
         self._lock = threading.Lock()
         self._closing = False
 

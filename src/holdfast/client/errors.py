@@ -4,7 +4,7 @@ Rules of this file: all are HoldfastErrors; outcomes of single messages are valu
 No text here may hold a password.
 """
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigError, HoldfastError
 
 
 class ClientError(HoldfastError):
@@ -58,3 +58,8 @@ class ManagementError(ClientError):
         super().__init__(f"{request}: {code} {description}")
         self.code = code
         self.description = description
+
+
+def unreadable(path: object, error: OSError) -> ConfigError:
+    """For a file that the user named."""
+    return ConfigError(f"{path}: {error.strerror}, accepted is a file that can be read")

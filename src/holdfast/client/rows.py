@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from holdfast.client.errors import unreadable
 from holdfast.errors import ConfigError
 from holdfast.units import MIB
 
@@ -50,7 +51,7 @@ class Source:
             if file != "-" and Path(file).is_file():
                 self.size = Path(file).stat().st_size
         except OSError as error:
-            raise ConfigError(f"{self.name}: {error.strerror}, accepted is a file that can be read") from None
+            raise unreadable(self.name, error) from None
         self._subject_from = subject_from
         self._items: Iterator[Row | _Paused] = {"lines": self._lines, "csv": self._csv, "json": self._json}[form]()
 
