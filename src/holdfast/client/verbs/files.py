@@ -13,14 +13,14 @@ import re
 import sys
 import time
 import uuid
-from functools import partial
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Properties
 from holdfast.client.connection import Connection
-from holdfast.client.errors import DeliveryBroken
+from holdfast.client.errors import DeliveryBroken, unreadable
 from holdfast.client.outcomes import Accepted, Outcome, Rejected
 from holdfast.client.parts_receiver import DeliveryInParts, PartsReceiver
 from holdfast.client.render import fields
@@ -34,7 +34,6 @@ FILE_NAME: Final = "file-name"
 """The application property that holds a file's name."""
 
 FILE_TYPE: Final = "application/octet-stream"
-CREDIT: Final = 20
 
 _PLAIN: Final = re.compile(r"[\w][\w.,+=@ -]{0,127}", re.ASCII)
 
@@ -46,8 +45,8 @@ def send_files(args: argparse.Namespace) -> int:
             with open(path, "rb"):
                 pass
         except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror}, accepted is a file that can be read") from None
-    return run(partial(_SendFiles(args).run))
+            raise unreadable(path, error) from None
+    return run(_SendFiles(args).run)
 
 
 def receive_files(args: argparse.Namespace) -> int:
@@ -55,7 +54,7 @@ def receive_files(args: argparse.Namespace) -> int:
     directory = Path(args.to)
     if not directory.is_dir():
         raise ConfigError(f"{directory}: found no directory, accepted is one that is there")
-    return run(partial(_ReceiveFiles(args, directory).run))
+    return run(_ReceiveFiles(args, directory).run)
 
 
 class _SendFiles:
@@ -129,21 +128,15 @@ class _SendFiles:
 class _ReceiveFiles(Receiving[PartsReceiver]):
     """Each into a file of its own."""
 
+    credit = 20
+
     def __init__(self, args: argparse.Namespace, directory: Path) -> None:
         super().__init__(args)
         self._directory = directory
         self._progress = Progress()
 
-    async def _receiver(self, connection: Connection) -> PartsReceiver:
-        args = self._args
-        return await connection.parts_receiver(
-            args.address,
-            credit=CREDIT,
-            count_max=args.count,
-            browse=args.browse,
-            start_sequence=args.from_sequence,
-            subscription=args.subscription,
-        )
+    def _open(self, connection: Connection) -> Callable[..., Coroutine[Any, Any, PartsReceiver]]:
+        return connection.parts_receiver
 
     async def _take_all(self, receiver: PartsReceiver) -> None:
         try:

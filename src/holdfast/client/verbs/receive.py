@@ -7,8 +7,8 @@ twice, what is accepted was printed.
 import argparse
 import asyncio
 import os
-from functools import partial
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from holdfast.client.connection import Connection
 from holdfast.client.delivery import Delivery
@@ -17,29 +17,22 @@ from holdfast.client.render import as_json, body_bytes
 from holdfast.client.verbs.receiving import Receiving
 from holdfast.client.verbs.running import HEAR_OUT_S, in_thread, run
 
-CREDIT: Final = 2_000
 BATCH_MAX: Final = 500
 """Messages of `receive` between a write and its accepts."""
 
 
 def receive(args: argparse.Namespace) -> int:
     """`holdfast receive`: 1 if `--count` was not reached."""
-    return run(partial(_Receive(args).run))
+    return run(_Receive(args).run)
 
 
 class _Receive(Receiving[Receiver]):
     """Into standard output."""
 
-    async def _receiver(self, connection: Connection) -> Receiver:
-        args = self._args
-        return await connection.receiver(
-            args.address,
-            credit=CREDIT,
-            count_max=args.count,
-            browse=args.browse,
-            start_sequence=args.from_sequence,
-            subscription=args.subscription,
-        )
+    credit = 2_000
+
+    def _open(self, connection: Connection) -> Callable[..., Coroutine[Any, Any, Receiver]]:
+        return connection.receiver
 
     async def _take_all(self, receiver: Receiver) -> None:
         form = self._as_json if self._args.json else self._as_body

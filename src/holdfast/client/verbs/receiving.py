@@ -9,7 +9,8 @@ import json
 import sys
 import time
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar, Generic, TypeVar
 
 from holdfast.client.connection import Connection
 from holdfast.client.receiver import Receiver
@@ -22,37 +23,48 @@ R = TypeVar("R", bound=Receiver)
 class Receiving(ABC, Generic[R]):
     """One `holdfast receive`; `run` gives its exit code, 1 if `--count` was not reached."""
 
+    credit: ClassVar[int]
+    """Messages that may come ahead."""
+
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
         self._received = 0
         self._started = time.monotonic()
 
     async def run(self) -> int:
-        place = place_of(self._args)
+        args = self._args
+        place = place_of(args)
         receiver: R | None = None
         code = 0
         self._started = time.monotonic()
         try:
-            connection = await connect_as(self._args, place)
+            connection = await connect_as(args, place)
             try:
-                receiver = await self._receiver(connection)
+                receiver = await self._open(connection)(
+                    args.address,
+                    credit=self.credit,
+                    count_max=args.count,
+                    browse=args.browse,
+                    start_sequence=args.from_sequence,
+                    subscription=args.subscription,
+                )
                 await self._take_all(receiver)
             finally:
                 await connection.close()
         except ConfigError:
             raise
         except HoldfastError as error:
-            complain(self._args, error)
+            complain(args, error)
             code = 1
         finally:
             self._summary(receiver)
-        if self._args.count is not None and self._received < self._args.count:
+        if args.count is not None and self._received < args.count:
             code = 1
         return code
 
     @abstractmethod
-    async def _receiver(self, connection: Connection) -> R:
-        """Of the kind that it needs, by the arguments."""
+    def _open(self, connection: Connection) -> Callable[..., Coroutine[Any, Any, R]]:
+        """The connection's method that makes the kind of receiver it needs."""
 
     @abstractmethod
     async def _take_all(self, receiver: R) -> None:

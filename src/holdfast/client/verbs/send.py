@@ -36,7 +36,7 @@ def send(args: argparse.Namespace) -> int:
         source = Generated(args.count, 1024 if args.size is None else args.size)
     else:
         source = Source(args.file or "-", args.format, args.subject_from)
-    return run(partial(_Send(args, source).run))
+    return run(_Send(args, source).run)
 
 
 def header_of(args: argparse.Namespace) -> Header:
@@ -66,8 +66,6 @@ class _Send:
         self._header = header_of(args)
         self._properties: dict[str, Any] = dict(args.property)
         self._again: deque[tuple[int | None, Message, float]] = deque()
-        self._offered: dict[int, float] = {}
-        self._reasons = 0
         self._refused = 0
         self._progress = Progress()
         self._started = time.monotonic()
@@ -164,8 +162,7 @@ class _Send:
             self._again.append((number, message, since))
             return
         self._refused += 1
-        self._reasons += 1
-        if self._reasons <= REASONS_MAX:
+        if self._refused <= REASONS_MAX:
             self._progress.clear()
             print(f"holdfast send: rejected: {reason_of(outcome)}", file=sys.stderr)
 
