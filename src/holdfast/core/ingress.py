@@ -25,6 +25,7 @@ from holdfast.core.peer import Peer
 from holdfast.core.streams import Stream
 from holdfast.core.turn import runs
 from holdfast.errors import RemoteProtocolError
+from holdfast.schema import is_whole_within
 from holdfast.units import MIB
 
 if TYPE_CHECKING:
@@ -353,7 +354,7 @@ class ProducerLink(Intake):
             return self._answer(delivery, rejection(error.condition, error.description))
         producer = self.producer
         if producer is not None:
-            if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < 2**63:
+            if not is_whole_within(number, 1, 2**63):
                 text = f"{NUMBER}: found {number!r}, accepted from a named producer is 1 to 2^63 - 1"
                 return self._answer(delivery, rejection(conditions.INVALID_FIELD, text))
             if number in producer.stored:

@@ -18,6 +18,7 @@ from holdfast.core.message_ids import ID_BYTES_MAX
 from holdfast.core.report import QUEUES_A_PAGE, page_of_queues, queue_map, status
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
+from holdfast.schema import is_whole, is_whole_within
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -67,7 +68,7 @@ def _text(arguments: dict[str, Any], key: str, default: str | None = None) -> st
 
 def _number(arguments: dict[str, Any], key: str, default: int | None = None) -> int:
     value = arguments.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+    if not is_whole_within(value, 0, 2**63):
         raise Refused(400, f"{key}: found {value!r}, accepted is 0 to 2^63 - 1")
     return int(value)
 
@@ -240,7 +241,7 @@ def subscription_open(core: "NodeCore", name: str, arguments: dict[str, Any]) ->
             place = queue.head()
         elif start == "next":
             place = queue.next_sequence
-        elif isinstance(start, int) and not isinstance(start, bool):
+        elif is_whole(start):
             place = min(max(int(start), queue.head()), queue.next_sequence)
         else:
             raise Refused(400, f"start: found {start!r}, accepted is first, next or a sequence")
