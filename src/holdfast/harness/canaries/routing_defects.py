@@ -32,12 +32,11 @@ def _version_not_raised(original: Function) -> Function:
 def _verdict_kept(original: Function) -> Function:
     """A node that was called lost stays so, whatever it says."""
 
-    def take(self: Any, neighbour: str, heard: Any) -> bool:
+    def take(self: Any, neighbour: str, heard: Any) -> None:
         mine = self.known.get(heard.record.name)
         if mine is not None and mine.lost_by is not None and len(self.known) > LARGER:
             heard = replace(heard, lost_by=mine.lost_by)
-        taken: bool = original(self, neighbour, heard)
-        return taken
+        original(self, neighbour, heard)
 
     return take
 
@@ -65,6 +64,47 @@ def _return_not_noticed(original: Function) -> Function:
     return _would_return
 
 
+def _elder_believed(original: Function) -> Function:
+    """Of two words of a node's the one that comes last is believed, whatever its version."""
+
+    def take(self: Any, neighbour: str, heard: Any) -> None:
+        mine = self.known.get(heard.record.name)
+        known = mine is not None and heard.record.name != self.name and len(self.known) > LARGER
+        if known and heard.record.version < mine.record.version:
+            self._put(heard)
+        else:
+            original(self, neighbour, heard)
+
+    return take
+
+
+def _never_reused(original: Function) -> Function:
+    """A link that flapped once too often stays out of the routes for good."""
+    held: set[Any] = set()
+
+    def _offer(self: Any) -> None:
+        routing = self.core.routing
+        if self.damping.held and routing is not None and len(routing.table) >= LARGER:
+            held.add(self)
+        if self not in held:
+            original(self)
+
+    return _offer
+
+
+def _nobody_told(original: Function) -> Function:
+    """While no super node is in reach, news waits for one."""
+
+    def _tell_all(self: Any) -> None:
+        config = self.config
+        if self.acting is None and len(self.states.known) > LARGER:
+            self.config = replace(config, on_unreachable_super="silence")
+        original(self)
+        self.config = config
+
+    return _tell_all
+
+
 ROUTING_CANARIES = (
     Canary(
         name="version-not-raised",
@@ -80,7 +120,7 @@ ROUTING_CANARIES = (
         name="verdict-kept",
         sentence="The super node's verdict that a node is lost does not end with that node's next word.",
         target="routing.linkstate:LinkStates._take",
-        signature="(self, neighbour: str, heard: holdfast.routing.linkstate.Known) -> bool",
+        signature="(self, neighbour: str, heard: holdfast.routing.linkstate.Known) -> None",
         broken=_verdict_kept,
         expected="Violation",
         swarm="swarm-routing",
@@ -101,6 +141,33 @@ ROUTING_CANARIES = (
         signature="(self, destination: str, went_by: bytes) -> bool",
         broken=_return_not_noticed,
         expected="in circles",
+        swarm="swarm-routing",
+    ),
+    Canary(
+        name="elder-believed",
+        sentence="A node's older word, come late, takes the place of its newer one.",
+        target="routing.linkstate:LinkStates._take",
+        signature="(self, neighbour: str, heard: holdfast.routing.linkstate.Known) -> None",
+        broken=_elder_believed,
+        expected="Violation",
+        swarm="swarm-routing",
+    ),
+    Canary(
+        name="never-reused",
+        sentence="A link that is held down because it flaps is never used again.",
+        target="core.sessions:Neighbour._offer",
+        signature="(self) -> None",
+        broken=_never_reused,
+        expected="Violation",
+        swarm="swarm-routing",
+    ),
+    Canary(
+        name="nobody-told",
+        sentence="What changes while no super node is in reach is told to nobody.",
+        target="core.routes:Routes._tell_all",
+        signature="(self) -> None",
+        broken=_nobody_told,
+        expected="Violation",
         swarm="swarm-routing",
     ),
 )
