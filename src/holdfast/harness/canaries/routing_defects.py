@@ -92,19 +92,6 @@ def _never_reused(original: Function) -> Function:
     return _offer
 
 
-def _nobody_told(original: Function) -> Function:
-    """While no super node is in reach, news waits for one."""
-
-    def _tell_all(self: Any) -> None:
-        config = self.config
-        if self.acting is None and len(self.states.known) > LARGER:
-            self.config = replace(config, on_unreachable_super="silence")
-        original(self)
-        self.config = config
-
-    return _tell_all
-
-
 ROUTING_CANARIES = (
     Canary(
         name="version-not-raised",
@@ -158,15 +145,6 @@ ROUTING_CANARIES = (
         target="core.sessions:Neighbour._offer",
         signature="(self) -> None",
         broken=_never_reused,
-        expected="Violation",
-        swarm="swarm-routing",
-    ),
-    Canary(
-        name="nobody-told",
-        sentence="What changes while no super node is in reach is told to nobody.",
-        target="core.routes:Routes._tell_all",
-        signature="(self) -> None",
-        broken=_nobody_told,
         expected="Violation",
         swarm="swarm-routing",
     ),

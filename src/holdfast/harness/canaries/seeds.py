@@ -24,5 +24,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "verdict-kept": (5, 50),
     "queue-not-turned": (7, 50),
     "return-not-noticed": (7, 50),
+    "elder-believed": (1, 50),
+    "never-reused": (16, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""
