@@ -32,7 +32,7 @@ READY = re.compile(r"^ready .*\bamqp=(\S+):(\d+)", re.MULTILINE)
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class FleetFailed(Exception):
+class FleetFailed(HoldfastError):
     """The fleet did not do what was asked; the text says what."""
 
 

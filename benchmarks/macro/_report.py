@@ -66,7 +66,11 @@ def begin(benchmark: str, options: argparse.Namespace) -> tuple[Path, dict[str, 
     base: Path = (options.data or Path(tempfile.gettempdir())).resolve()
     base.mkdir(parents=True, exist_ok=True)
     require_real_disk(base)
-    settings = {key: value for key, value in vars(options).items() if key not in ("data", "json_out")}
+    settings = {
+        key: str(value) if isinstance(value, Path) else value  # JSON has no paths
+        for key, value in vars(options).items()
+        if key not in ("data", "json_out")
+    }
     return base, frame(benchmark, base, settings)
 
 

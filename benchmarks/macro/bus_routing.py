@@ -19,10 +19,10 @@ from typing import Any
 
 import _bus_parts as parts
 import _bus_picture
-from _bus_fleet import FleetFailed
 from _bus_network import Network
 from _report import begin, emit, progress
 
+from holdfast.errors import HoldfastError
 from holdfast.harness.processes import cancel_on_signals
 
 FILE = Path(__file__).with_name("bus-routing.toml")
@@ -90,7 +90,10 @@ def merged(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def measured(options: argparse.Namespace, directory: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Results by part, and why those failed that did. A signal ends the fleet that runs, too."""
+    """Results by part, and why those failed that did. A signal ends the fleet that runs, too.
+
+    A part fails by what the benchmark finds, by what the fleet's supervisor answers, or by what a client is told.
+    """
     cancel_on_signals()
     results: dict[str, Any] = {}
     failed: dict[str, str] = {}
@@ -100,7 +103,7 @@ async def measured(options: argparse.Namespace, directory: Path) -> tuple[dict[s
         progress(f"part {name}")
         try:
             results[name] = await PARTS[name](Network(FILE), place, options)
-        except (FleetFailed, asyncio.CancelledError) as error:
+        except (HoldfastError, ConnectionError, asyncio.CancelledError) as error:
             failed[name] = str(error) or "ended from outside"
             progress(f"part {name}: {failed[name]}")
             if isinstance(error, asyncio.CancelledError):

@@ -11,12 +11,14 @@ import _bus_load as load
 import bus_routing
 import pytest
 from _bus_figures import Message
-from _bus_fleet import READY, Fleet
+from _bus_fleet import READY, Disagreement, Fleet
 from _bus_network import Network, independent, table_of
 from _bus_parts import UNICASTS, Use
 
 import render
 from holdfast import cli
+from holdfast.client import LinkError
+from holdfast.harness.fleet_state import FleetError
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -257,6 +259,44 @@ def test_the_picture_is_drawn_where_its_parts_are(tmp_path: Path, capsys: pytest
     assert "no part convergence" in capsys.readouterr().err and not out.exists()
     assert bus_routing.main(["--merge", str(whole), "--picture", str(out)]) == 0
     assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_measurement_draws_its_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its report, which names the picture among its settings, is written first."""
+
+    async def measured(*_: Any) -> tuple[dict[str, Any], dict[str, str]]:
+        return {name: WHOLE["parts"][name] for name in ("convergence", "load")}, {}
+
+    monkeypatch.setattr(bus_routing, "measured", measured)
+    picture, out = tmp_path / "out.png", tmp_path / "out.json"
+    words = ["--quick", "--data", str(tmp_path), "--picture", str(picture), "--json-out", str(out)]
+    assert bus_routing.main(words) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert json.loads(out.read_text())["settings"]["picture"] == str(picture)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Disagreement("found"),
+        FleetError("the supervisor went away"),
+        LinkError("detached", None),
+        ConnectionError("ended"),
+    ],
+)
+async def test_a_part_that_fails_leaves_the_others(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def good(*_: Any) -> dict[str, Any]:
+        return {"n": 1}
+
+    async def bad(*_: Any) -> dict[str, Any]:
+        raise error
+
+    monkeypatch.setattr(bus_routing, "cancel_on_signals", lambda: None)
+    monkeypatch.setattr(bus_routing, "PARTS", {"table": good, "load": bad, "silence": good})
+    results, failed = await bus_routing.measured(bus_routing.parse(["--parts", "table,load,silence"]), tmp_path)
+    assert list(results) == ["table", "silence"] and failed == {"load": str(error)}
 
 
 def test_the_page_has_a_place_for_the_tables() -> None:
