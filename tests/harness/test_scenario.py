@@ -149,6 +149,7 @@ FAULT = '[[fault]]\nkind = "crash"\nnode = "b"\n'
         (GOOD + FAULT.replace("crash", "slow-disk"), "[[fault]] 1 amount: found None, accepted is a factor, 1 to"),
         (GOOD + FAULT + 'lie = "marks"\n', "[[fault]] 1 lie: found 'marks', accepted is none for crash"),
         (GOOD + '[draw]\nkinds = ["flood"]\n', "[draw] kinds: found 'flood', accepted is any of crash, power"),
+        (GOOD + '[draw]\nkinds = ["cut", "remove-link"]\n', "[draw] kinds: found 'remove-link', accepted is any of"),
         (GOOD + "[draw]\nfaults_max = 3\n", "[draw]: kinds is missing"),
         (GOOD + "[run]\nsafety_s = -1\n", "[run] safety_s: found -1, accepted is seconds, 0 to 86400"),
         (GOOD + "[run]\nlive_s = 1\n", "[run]: found 'live_s', accepted is one of safety_s, liveness_s, turn_s"),

@@ -147,6 +147,8 @@ _AMOUNTS: Final[dict[str, Check]] = {
 }
 _MAY: Final = frozenset({"lying-peer"})
 """Those that have an amount of their own where none is given."""
+_DRAWABLE: Final = {kind: place for kind, place in FAULT_KINDS.items() if kind != "remove-link"}
+"""Those that heal. Which links may go for good, with all that is sent still arriving, only the writer knows."""
 _MOMENTS: Final = frozenset({"cut", "silent-cut", "clock-step", "remove-link"})
 """Faults that are over at once, or never."""
 
@@ -352,8 +354,8 @@ def _drawn(told: Table, topology: Topology, safety_s: float, seed: int) -> list[
     table = _take(told, "[draw]", _DRAW, ("kinds",))
     kinds = table.pop("kinds")
     for kind in kinds:
-        if kind not in FAULT_KINDS or (FAULT_KINDS[kind] == "link" and not topology.links):
-            raise ConfigError(f"[draw] kinds: found {kind!r}, accepted is any of {', '.join(FAULT_KINDS)}")
+        if kind not in _DRAWABLE or (_DRAWABLE[kind] == "link" and not topology.links):
+            raise ConfigError(f"[draw] kinds: found {kind!r}, accepted is any of {', '.join(_DRAWABLE)}")
     links = [(link.one, link.other) for link in topology.links]
     random = SeedTree(seed).stream("draw")
     return FaultBudget(**table).draw(random, kinds, list(topology.nodes), links, safety_s * 0.8)
