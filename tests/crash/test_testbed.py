@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.config import QueueConfig
+from holdfast.core.config import QueueConfig, RoutingConfig
 from holdfast.errors import ConfigError
 from holdfast.harness.faults import Fault
 from holdfast.harness.plan import Plan
@@ -60,6 +60,9 @@ async def test_what_real_nodes_cannot_do_is_refused_before_anything_starts(tmp_p
         await run_on_testbed(PLAN.shrunk(faults=(Fault(kind="crash", at=0.1, node="ams"),)), tmp_path / "run", 1)
     with pytest.raises(ConfigError, match="drifts"):
         await run_on_testbed(PLAN.shrunk(drifts={"hub": 0.1}), tmp_path / "run", 1)
+    computed = PLAN.shrunk(topology=replace(NODES, routing=RoutingConfig()))
+    with pytest.raises(ConfigError, match=r"plan 'real' routing: found nodes that compute it, accepted .* is none"):
+        await run_on_testbed(computed, tmp_path / "run", 1)
     with pytest.raises(ConfigError, match=r"link jfk to hub loss: found 0\.1"):
         TestBed(line("jfk hub", LinkShape(loss=0.1)), tmp_path / "run", 1)
     assert not (tmp_path / "run").exists()

@@ -31,6 +31,8 @@ async def run_on_testbed(
     """
     if plan.drifts:
         raise ConfigError(f"plan {plan.name!r} drifts: found {plan.drifts}, accepted on real nodes is none")
+    if plan.topology.routing is not None:  # real nodes are given tables, not a topology to compute them from
+        raise ConfigError(f"plan {plan.name!r} routing: found nodes that compute it, accepted on real nodes is none")
     workloads = workloads_of(plan)
     bed = TestBed(plan.topology, directory, seed)
     check_faults(plan.faults, bed)
