@@ -5,6 +5,7 @@ elsewhere. Every plan drawn can end well: what may be lost for good (two disks, 
 never drawn together. Networks that compute their routes: `drawn_routing.py`.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import ceil
 from random import Random
@@ -51,24 +52,14 @@ def plan_of(seed: int) -> Plan:
     if "re-route" in faults_on and len(links) >= len(nodes):
         faults += _churn(seeds.stream("churn"), joined(links), safety_s)
     faults.sort(key=lambda fault: fault.at)
-    disk_lost = any(fault.kind == "replace-disk" for fault in faults)
-    shapes_ = [shape for link in links for shape in (link.there, link.back) if shape is not None]
-    trip_s = 2 * max(shape.delay_s + shape.jitter_s for shape in shapes_)
-    queues, workloads = draw_work(
-        seeds.stream("work"), seeds.stream("readers"), nodes, links, safety_s, trip_s, disk_lost=disk_lost
-    )
-    workloads = draw_variety(seeds.stream("variety"), nodes, workloads, disk_lost=disk_lost)
-    window = window_of(sum(int(told.get("messages", 0)) * int(told.get("producers", 0)) for told in workloads), trip_s)
+    queues, workloads, limits, slowest_s = draw_load(seeds, nodes, links, faults, safety_s, hops=1)
     timing = seeds.stream("timing")
-    # A frame comes whole or not at all in this world: the hold time outlasts the largest on the slowest link.
-    unit = SEGMENT_BYTES + min(FRAME_BYTES, max([int(told["size"]) for told in workloads if "size" in told]))
-    slowest_s = max(2 * shape.delay_s + unit / (shape.rate or 1e9) for shape in shapes_)
     keepalive_s = max(timing.choice((0.2, 0.5, 1.0, 3.0)), round(slowest_s, 3))
     topology = Topology(
         nodes=nodes,
         links=links,
         queues=queues,
-        limits=draw_limits(seeds.stream("limits"), window, disk_lost=disk_lost),
+        limits=limits,
         keepalive_s=keepalive_s,
         hold_time_s=round(keepalive_s * timing.uniform(2.5, 5.0), 3),
     )
@@ -166,12 +157,44 @@ def _link(random: Random, one: str, other: str) -> Link:
     return Link(one=one, other=other, there=there, back=back)
 
 
-def joined(links: tuple[Link, ...]) -> list[tuple[str, str]]:
+def joined(links: Iterable[Link]) -> list[tuple[str, str]]:
+    """The pairs that those links join, each once, whoever dials: as the first of its links has it."""
     found: dict[tuple[str, str], None] = {}
     for link in links:
         if (link.other, link.one) not in found:
             found[link.one, link.other] = None
     return list(found)
+
+
+def _shapes(links: tuple[Link, ...]) -> list[LinkShape]:
+    """Of each direction that has one of its own."""
+    return [shape for link in links for shape in (link.there, link.back) if shape is not None]
+
+
+def draw_load(
+    seeds: SeedTree,
+    nodes: tuple[str, ...],
+    links: tuple[Link, ...],
+    faults: Sequence[Fault],
+    safety_s: float,
+    hops: int,
+) -> tuple[dict[str, tuple[QueueConfig, ...]], list[dict[str, Any]], Limits, float]:
+    """Queues by node, workloads, the nodes' limits, and the seconds that the largest frame takes on the slowest link.
+
+    Windows are wide enough for ways of `hops` links.
+    """
+    disk_lost = any(fault.kind == "replace-disk" for fault in faults)
+    shapes = _shapes(links)
+    trip_s = 2 * max(shape.delay_s + shape.jitter_s for shape in shapes) * hops
+    queues, workloads = draw_work(
+        seeds.stream("work"), seeds.stream("readers"), nodes, links, safety_s, trip_s, disk_lost=disk_lost
+    )
+    workloads = draw_variety(seeds.stream("variety"), nodes, workloads, disk_lost=disk_lost)
+    window = window_of(sum(int(told.get("messages", 0)) * int(told.get("producers", 0)) for told in workloads), trip_s)
+    # A frame comes whole or not at all in this world: the hold time outlasts the largest on the slowest link.
+    unit = SEGMENT_BYTES + min(FRAME_BYTES, max([int(told["size"]) for told in workloads if "size" in told]))
+    slowest_s = max(2 * shape.delay_s + unit / (shape.rate or 1e9) for shape in shapes)
+    return queues, workloads, draw_limits(seeds.stream("limits"), window, disk_lost=disk_lost), slowest_s
 
 
 def window_of(messages: int, trip_s: float) -> int:
@@ -201,7 +224,7 @@ def draw_work(
     disk_lost: bool,
 ) -> tuple[dict[str, tuple[QueueConfig, ...]], list[dict[str, Any]]]:
     """Queues by node, and what sends to them and takes from them: each queue has a consumer that can keep up."""
-    rates = [shape.rate for link in links for shape in (link.there, link.back) if shape is not None and shape.rate]
+    rates = [shape.rate for shape in _shapes(links) if shape.rate]
     bytes_max = min([*rates, 1e9]) * TRANSFER_S
     queues: dict[str, tuple[QueueConfig, ...]] = {}
     workloads: list[dict[str, Any]] = []

@@ -9,19 +9,11 @@ from random import Random
 from typing import Final
 
 from holdfast.core.config import RoutingConfig
-from holdfast.harness.drawn import (
-    FRAME_BYTES,
-    draw_limits,
-    draw_shape,
-    draw_variety,
-    draw_work,
-    window_of,
-)
+from holdfast.harness.drawn import draw_load, draw_shape, joined
 from holdfast.harness.faults import Fault
 from holdfast.harness.oracle import parts
 from holdfast.harness.plan import Plan
 from holdfast.harness.shapes import SHAPES
-from holdfast.harness.sim.network import SEGMENT_BYTES
 from holdfast.harness.sim.seeds import SeedTree
 from holdfast.harness.topology import Link, LinkShape, Topology
 
@@ -39,6 +31,8 @@ UP_S: Final = (2.0, 10.0, 30.0)
 DOWN_S: Final = (0.2, 2.0, 8.0)
 GONE_MAX: Final = 2
 """Links that are taken out for good."""
+HOPS_MAX: Final = 8
+"""The longest way that the windows are made for; a longer one takes its messages longer."""
 
 Pair = tuple[str, str]
 
@@ -57,22 +51,14 @@ def plan_of(seed: int, *, large_share: float = 0.0) -> Plan:
     if timing.random() < 0.3:
         joins = tuple(name for name in timing.sample(nodes, timing.choice((1, 2))) if name not in supers)
     faults = _faults(seeds.stream("faults"), nodes, links, supers, spare, safety_s)
-    disk_lost = any(fault.kind == "replace-disk" for fault in faults)
-    shapes = [shape for link in links for shape in (link.there, link.back) if shape is not None]
-    trip_s = 2 * max(shape.delay_s + shape.jitter_s for shape in shapes) * min(8, len(nodes) // 2)
-    queues, workloads = draw_work(
-        seeds.stream("work"), seeds.stream("readers"), nodes, links, safety_s, trip_s, disk_lost=disk_lost
-    )
-    workloads = draw_variety(seeds.stream("variety"), nodes, workloads, disk_lost=disk_lost)
-    window = window_of(sum(int(told.get("messages", 0)) * int(told.get("producers", 0)) for told in workloads), trip_s)
-    unit = SEGMENT_BYTES + min(FRAME_BYTES, max([int(told["size"]) for told in workloads if "size" in told]))
-    slowest_s = max(2 * shape.delay_s + unit / (shape.rate or 1e9) for shape in shapes)
+    hops = min(HOPS_MAX, len(nodes) // 2)
+    queues, workloads, limits, slowest_s = draw_load(seeds, nodes, links, faults, safety_s, hops)
     keepalive_s = max(timing.choice((1.0, 3.0) if large else (0.2, 0.5, 1.0)), round(slowest_s, 3))
     topology = Topology(
         nodes=nodes,
         links=links,
         queues=queues,
-        limits=draw_limits(seeds.stream("limits"), window, disk_lost=disk_lost),
+        limits=limits,
         keepalive_s=keepalive_s,
         hold_time_s=round(keepalive_s * timing.uniform(2.5, 4.0), 3),
         routing=RoutingConfig(
@@ -144,18 +130,9 @@ def _spanning(count: int, pairs: list[tuple[int, int]]) -> dict[tuple[int, int],
     return found
 
 
-def _both_ways(links: tuple[Link, ...]) -> list[Pair]:
-    """The pairs that are joined both ways, each once."""
-    found: dict[Pair, None] = {}
-    for link in links:
-        if link.direction == "both" and (link.other, link.one) not in found:
-            found[link.one, link.other] = None
-    return list(found)
-
-
 def _spare(random: Random, nodes: tuple[str, ...], links: tuple[Link, ...]) -> list[Pair]:
     """Links that may go for good, all together: the network stays whole without them."""
-    left = _both_ways(links)
+    left = joined(link for link in links if link.direction == "both")
     found: list[Pair] = []
     for pair in random.sample(left, len(left)):
         if len(found) < GONE_MAX and len(parts(nodes, [other for other in left if other != pair])) == 1:
@@ -175,14 +152,14 @@ def _faults(
     spare: list[Pair],
     span_s: float,
 ) -> list[Fault]:
-    joined = list(dict.fromkeys((link.one, link.other) for link in links if not _seen_before(links, link)))
+    pairs = joined(links)
     found: list[Fault] = []
     if random.random() < 0.8:
-        found += _failing_links(random, joined, span_s)
+        found += _failing_links(random, pairs, span_s)
     if random.random() < 0.4:
-        found += _split(random, nodes, joined, span_s)
+        found += _split(random, nodes, pairs, span_s)
     if random.random() < 0.4:
-        found += _flapping(random, random.choice(joined), span_s)
+        found += _flapping(random, random.choice(pairs), span_s)
     if supers and random.random() < 0.6:
         found += _lost_super(random, supers, found, span_s)
     found += _restarts(random, nodes, span_s)
@@ -194,7 +171,7 @@ def _faults(
         kind = random.choice(("slow-disk", "full-disk", "slow-link", "failed-sync"))
         at, seconds = random.uniform(0.0, span_s), random.uniform(0.1, 4.0)
         if kind == "slow-link":
-            link = random.choice(joined)
+            link = random.choice(pairs)
             found.append(
                 Fault(
                     kind=kind, at=round(at, 6), link=link, seconds=round(seconds, 6), amount=random.choice((2.0, 10.0))
@@ -205,11 +182,6 @@ def _faults(
             node = random.choice(nodes)
             found.append(Fault(kind=kind, at=round(at, 6), node=node, seconds=round(seconds, 6), amount=amount))
     return found
-
-
-def _seen_before(links: tuple[Link, ...], link: Link) -> bool:
-    """Whether an earlier link joins the same two the other way round."""
-    return any((other.other, other.one) == (link.one, link.other) for other in links[: links.index(link)])
 
 
 def _broken(random: Random, link: Pair, at: float, seconds: float, kind: str) -> list[Fault]:
@@ -224,7 +196,7 @@ def _broken(random: Random, link: Pair, at: float, seconds: float, kind: str) ->
     return [Fault(kind=kind, at=at, link=link, seconds=seconds)]
 
 
-def _failing_links(random: Random, joined: list[Pair], span_s: float) -> list[Fault]:
+def _failing_links(random: Random, pairs: list[Pair], span_s: float) -> list[Fault]:
     """Each link works and fails by turns, both for times that are exponentially distributed."""
     kinds = random.choice(
         (("partition",), ("reset",), ("cut",), ("partition", "reset", "cut", "silent-cut", "one-way"))
@@ -232,7 +204,7 @@ def _failing_links(random: Random, joined: list[Pair], span_s: float) -> list[Fa
     up_s, down_s = random.choice(UP_S), random.choice(DOWN_S)
     share = random.choice((0.2, 0.5, 1.0))
     found: list[Fault] = []
-    for link in random.sample(joined, len(joined)):
+    for link in random.sample(pairs, len(pairs)):
         if random.random() >= share:
             continue
         at = random.expovariate(1 / up_s)
@@ -243,13 +215,13 @@ def _failing_links(random: Random, joined: list[Pair], span_s: float) -> list[Fa
     return found
 
 
-def _split(random: Random, nodes: tuple[str, ...], joined: list[Pair], span_s: float) -> list[Fault]:
+def _split(random: Random, nodes: tuple[str, ...], pairs: list[Pair], span_s: float) -> list[Fault]:
     """The network falls into two: what lies within some hops of a node, and the rest."""
     side = {random.choice(nodes)}
     for _ in range(random.choice((0, 1, 2))):
-        side |= {name for pair in joined if side & set(pair) for name in pair}
+        side |= {name for pair in pairs if side & set(pair) for name in pair}
     at, seconds = random.uniform(0.0, span_s * 0.7), random.choice((1.0, 5.0, 12.0)) * random.uniform(0.5, 1.5)
-    across = [pair for pair in joined if len(side & set(pair)) == 1]
+    across = [pair for pair in pairs if len(side & set(pair)) == 1]
     kind = random.choice(("partition", "reset"))
     return [fault for pair in across for fault in _broken(random, pair, at, seconds, kind)]
 
