@@ -184,7 +184,6 @@ class RoutingWatch:
             if not value[1] & entry.CUSTODY:
                 continue
             queue = names[queue_id]
-            found = entry.unpack(value)
             if queue[0] == TRANSMISSION:
                 place = node.name, queue_id, sequence
                 if place not in self._places:
@@ -192,8 +191,10 @@ class RoutingWatch:
                     self._travels(node.name, who)
                     self._places[place] = who
                     self._copies[who] += 1
-            elif found.trace and not value[1] & entry.TOMBSTONE:
-                self._arrived(node.name, found.trace)
+            elif not value[1] & entry.TOMBSTONE:
+                trace = entry.unpack(value).trace
+                if trace:
+                    self._arrived(node.name, trace)
         for queue_id, sequence in batch.retires:
             who_left = self._places.pop((node.name, queue_id, sequence), None)
             if who_left is not None:
