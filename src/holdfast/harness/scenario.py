@@ -258,10 +258,12 @@ def _topology(told: Table, seed: int) -> Topology:
         raise ConfigError(f"[topology] nodes: found {len(nodes)}, accepted are up to {NODES_MAX}, each once")
     links = tuple(_link(link, f"[[link]] {index}", nodes) for index, link in enumerate(told.get("link", ()), 1))
     links = drawn[1] if drawn else links
-    pairs = [(link.one, link.other) for link in links]
-    for index, pair in enumerate(pairs):  # the other way round both dial, which is a case of its own
-        if pair in pairs[:index]:
-            raise ConfigError(f"[[link]] {index + 1}: found {'-'.join(pair)} a second time, accepted is once")
+    pairs: set[tuple[str, str]] = set()
+    for index, link in enumerate(links, 1):
+        pair = link.one, link.other  # the other way round both dial, which is a case of its own
+        if pair in pairs:
+            raise ConfigError(f"[[link]] {index}: found {'-'.join(pair)} a second time, accepted is once")
+        pairs.add(pair)
     queues: dict[str, tuple[QueueConfig, ...]] = {}
     queue_checks, _ = _checks_of(QueueConfig)
     for index, queue in enumerate(told.get("queue", ()), 1):
@@ -289,8 +291,9 @@ def _topology(told: Table, seed: int) -> Topology:
             f"[topology] hold_time_s: found {topology.hold_time_s}, accepted is at least keepalive_s "
             f"({topology.keepalive_s})"
         )
+    whole, remotes = topology.map(), dict.fromkeys(nodes, "127.0.0.1:1")
     for node in nodes:  # what a node itself would refuse at its start: routes, doubles
-        topology.config(node, dict.fromkeys(nodes, "127.0.0.1:1")).validate()
+        topology.config(node, remotes, whole).validate()
     return topology
 
 

@@ -96,8 +96,11 @@ class Topology:
                 queue.append(name)
         return {**first, **self.forwarding.get(node, {})}
 
-    def config(self, node: str, remotes: Mapping[str, str]) -> NodeConfig:
-        """What that node is started with; `remotes` gives HOST:PORT of those that it dials."""
+    def config(self, node: str, remotes: Mapping[str, str], whole: Map | None = None) -> NodeConfig:
+        """What that node is started with; `remotes` gives HOST:PORT of those that it dials.
+
+        `whole` is what `map` gives, from who asks for many nodes: with computed routes it is needed for each.
+        """
         dialled = {link.other for link in self.links if link.one == node}
         neighbours = tuple(
             NeighbourConfig(
@@ -117,7 +120,7 @@ class Topology:
             forwarding=tuple(sorted(given.items())),
             create_queues=True,
             limits=self.limits,
-            topology=None if self.routing is None else self.file_of(node),
+            topology=None if self.routing is None else self.file_of(node, whole or self.map()),
             routing=self.routing or RoutingConfig(),
         )
 
@@ -145,10 +148,15 @@ class Topology:
             links=tuple(links.values()),
         )
 
-    def file_of(self, node: str) -> Map:
-        """The topology file that this node is given: those that join later stand in it where it is joined to them."""
-        whole = self.map()
-        missing = set(self.joins).difference(self.neighbours(node), (node,))
+    def file_of(self, node: str, whole: Map) -> Map:
+        """The topology file that this node is given, of `map`'s `whole`: those that join later stand in it where it is
+        joined to them.
+        """
+        missing = set(self.joins)
+        if missing:
+            missing -= {node, *self.neighbours(node)}
+        if not missing:
+            return whole
         return Map(
             nodes=tuple(item for item in whole.nodes if item.name not in missing),
             links=tuple(item for item in whole.links if missing.isdisjoint(item.ends)),

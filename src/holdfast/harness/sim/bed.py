@@ -51,11 +51,11 @@ class SimBed:
         self.clients: list[Connection] = []
         self.tasks: dict[asyncio.Task[None], None] = {}
         self.background: dict[asyncio.Task[None], None] = {}
+        whole = topology.map()
         for name in topology.nodes:
             remotes = dict.fromkeys(topology.neighbours(name), "127.0.0.1:1")
-            self.sim_nodes[name] = SimNode(
-                self.world, self.network, topology.config(name, remotes), self, turn_s=turn_s
-            )
+            config = topology.config(name, remotes, whole)
+            self.sim_nodes[name] = SimNode(self.world, self.network, config, self, turn_s=turn_s)
             for queue in topology.queues.get(name, ()):
                 self.ledger.orders[f"{queue.name}@{name}"] = queue.order
                 if queue.messages_max is not None:
