@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.harness.processes import ChildFailed, Children, parse_ready, session_members
+from holdfast.harness.processes import ChildFailed, Children, first_of, parse_ready, session_members
 
 LIMIT_S = 20.0
 
@@ -158,3 +158,20 @@ async def test_children_end_with_the_one_who_started_them(tmp_path: Path, number
                 break
             await asyncio.sleep(0.01)
         assert session_members(inner) == []
+
+
+async def test_the_first_of_what_a_group_of_tasks_raised() -> None:
+    async def fail(text: str) -> None:
+        raise ChildFailed(text)
+
+    async def group() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fail("inner"))
+
+    with pytest.raises(ChildFailed, match=r"^inner$"):
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(group())
+        except BaseExceptionGroup as errors:
+            assert isinstance(errors.exceptions[0], BaseExceptionGroup)
+            raise first_of(errors) from None

@@ -25,7 +25,7 @@ from holdfast.harness import flights as data
 from holdfast.harness.fleet_supervisor import Fleet
 from holdfast.harness.paths import Arrival, Event
 from holdfast.harness.picture import draw
-from holdfast.harness.processes import Child, Children, cancel_on_signals, holdfast_command
+from holdfast.harness.processes import Child, Children, cancel_on_signals, first_of, holdfast_command
 from holdfast.harness.progress import Progress
 from holdfast.harness.report import Results, check, report_lines
 from holdfast.harness.table import read_columns
@@ -334,10 +334,7 @@ class Demo:
                     f"{self.view.taken:,} of {wanted:,} flights and holds {self.view.messages:,}; logs: {self.work}"
                 ) from None
         except BaseExceptionGroup as errors:
-            error: BaseException = errors
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            raise error from None
+            raise first_of(errors) from None
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)

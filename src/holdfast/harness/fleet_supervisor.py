@@ -22,7 +22,7 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.harness import fleet_state
 from holdfast.harness.configs import Neighbour, NodeFile
 from holdfast.harness.fleet_state import FleetError, Process, label
-from holdfast.harness.processes import Children, cancel_on_signals
+from holdfast.harness.processes import Children, cancel_on_signals, first_of
 from holdfast.harness.proxy import Proxy
 from holdfast.harness.real_node import RealNode
 from holdfast.routing.topology import Topology, TopologyLink, TopologyNode, cost_number
@@ -111,11 +111,8 @@ class Fleet:
             async with asyncio.TaskGroup() as group:
                 for name in self.nodes:
                     group.create_task(start(name), name=f"start {name}")
-        except BaseExceptionGroup as errors:  # not `except*`: Python before 3.11.4 would group what is raised there
-            error: BaseException = errors
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            raise error from None
+        except BaseExceptionGroup as errors:
+            raise first_of(errors) from None
 
     def log_lines(self) -> list[str]:
         """The last lines of the log of the node that did not start."""

@@ -78,6 +78,17 @@ def cancel_on_signals() -> None:
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
+def first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error that is no group itself, for `except BaseExceptionGroup`, where a task group's user wants that.
+
+    Not for `except*`: Python before 3.11.4 would group what is raised there once more.
+    """
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def session_members(session: int) -> list[int]:
     """Ids of the live processes of that session, ascending; zombies left out. Empty where there is no
     `/proc`.
