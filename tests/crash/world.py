@@ -35,8 +35,7 @@ class World:
             queues=[QUEUE],
         )
         await self.start("hub", file.write(self.work))
-        host, port = self.addresses["hub"].split(":")
-        self.proxy.retarget(host, int(port))
+        self.proxy.retarget(self.addresses["hub"])
 
     async def start_site(self) -> None:
         hub = Neighbour(name="hub", remote=self.proxy.address, keepalive_s=0.2, hold_time_s=0.6)

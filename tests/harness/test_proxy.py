@@ -156,7 +156,7 @@ async def test_retarget_moves_new_connections() -> None:
     ):
         server = await asyncio.start_server(other.serve, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
-        proxy.retarget(host, port)
+        proxy.retarget(f"{host}:{port}")
         reader, writer = await dial(proxy)
         writer.write(b"moved")
         assert await reader.readexactly(5) == b"moved"

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.client import Url, connect
+from holdfast.client import connect
 from holdfast.columns import table
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.harness import fleet_state
@@ -198,8 +198,8 @@ def _why(link: dict[str, Any]) -> str:
 
 async def state_of(directory: Path) -> dict[str, Any]:
     """`{"directory", "nodes": [{"node", "state", "address", "pid", "directory", "log", "uptime_s"}], "links": [{"from",
-    "to", "kind", "direction", "cost", "cut", "state", "sessions"}]}`. A link is up where both its nodes say that their
-    session is established. Raises FleetError where no fleet runs.
+    "to", "kind", "direction", "cost", "cut", "proxy", "state", "sessions"}]}`. A link is up where both its nodes say
+    that their session is established; `proxy` is the address that stands on it. Raises FleetError where no fleet runs.
     """
     state = await fleet_state.ask(directory, {"do": "state"}, ANSWER_S)
     turns = asyncio.Semaphore(ASKED_MAX)
@@ -241,8 +241,7 @@ async def state_of(directory: Path) -> dict[str, Any]:
 
 
 async def _asked(address: str) -> dict[str, Any]:
-    host, _, port = address.rpartition(":")
-    async with await connect(Url(host=host, port=int(port)), retry_s=0.0) as connection:
+    async with await connect(f"amqp://{address}", retry_s=0.0) as connection:
         return await connection.manage("STATUS", "holdfast:node", limit_s=ASK_S)
 
 

@@ -147,10 +147,9 @@ class Fleet:
     async def _start(self, name: str) -> None:
         node = self.nodes[name]
         await node.start()
-        host, _, port = node.address.rpartition(":")
         for joint in self.joints.values():
             if joint.dialled == name:
-                joint.proxy.retarget(host, int(port))
+                joint.proxy.retarget(node.address)
 
     def _mourn(self, error: BaseException) -> None:
         """A node ended by itself: that is for whoever looks to see; its links are down."""

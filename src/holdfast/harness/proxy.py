@@ -187,9 +187,10 @@ class Proxy:
         for direction in directions or Direction:
             self._passing[direction].set()
 
-    def retarget(self, host: str, port: int) -> None:
-        """Where new connections go; for a server that came back elsewhere."""
-        self.target = (host, port)
+    def retarget(self, address: str) -> None:
+        """Where new connections go, HOST:PORT; for a server that came back elsewhere."""
+        host, _, port = address.rpartition(":")
+        self.target = (host, int(port))
 
     def _cut_now(self, manner: Manner) -> None:
         self._armed = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
-from holdfast.client import Connection, Url, connect
+from holdfast.client import Connection, connect
 
 ASK_LIMIT_S: Final = 10.0
 UP: Final = "up"
@@ -52,8 +52,7 @@ class HubWatch:
         self._connection: Connection | None = None
 
     async def __aenter__(self) -> "HubWatch":
-        host, _, port = self.address.rpartition(":")
-        self._connection = await connect(Url(host=host, port=int(port)), retry_s=ASK_LIMIT_S)
+        self._connection = await connect(f"amqp://{self.address}", retry_s=ASK_LIMIT_S)
         return self
 
     async def __aexit__(

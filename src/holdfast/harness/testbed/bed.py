@@ -13,7 +13,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, ClassVar, Final
 
-from holdfast.client import Connection, Url, connect
+from holdfast.client import Connection, connect
 from holdfast.errors import ConfigError
 from holdfast.harness.configs import Neighbour, NodeFile
 from holdfast.harness.history import History, Violation, key_in
@@ -124,10 +124,9 @@ class TestBed:
         """Starts it, or starts it again on its store; links that lead to it do so from now on."""
         node = self.real_nodes[name]
         await node.start()
-        host, _, port = node.address.rpartition(":")
         for (_, other), proxy in self.proxies.items():
             if other == name:
-                proxy.retarget(host, int(port))
+                proxy.retarget(node.address)
         self.note(name, "start", f"life {node.lives}")
 
     def link(self, one: str, other: str) -> Link:
@@ -160,9 +159,8 @@ class TestBed:
         return connection
 
     async def _connect(self, node: str, client: str) -> Connection:
-        host, _, port = self.real_nodes[node].address.rpartition(":")
         return await connect(
-            Url(host=host, port=int(port), user=None, password=None, tls=False),
+            f"amqp://{self.real_nodes[node].address}",
             container_id=client,
             retry_s=CLIENT_RETRY_S,
             rng=self.seeds.stream(f"client/{client}"),
