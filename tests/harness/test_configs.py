@@ -14,7 +14,6 @@ def test_a_node_file_says_what_was_asked(tmp_path: Path) -> None:
         data=tmp_path / 'a "quoted" place',
         neighbours=[Neighbour(name="hub", remote="127.0.0.1:1", hold_time_s=2.0), Neighbour(name="ewr")],
         queues=["flights"],
-        telemetry=tmp_path / "jfk.ndjson",
     )
     document = tomllib.loads(file.write(tmp_path).read_text())
     assert document["node"] == {
@@ -28,10 +27,9 @@ def test_a_node_file_says_what_was_asked(tmp_path: Path) -> None:
         {"name": "ewr", "keepalive_s": 0.5, "hold_time_s": 1.5},
     ]
     assert document["queue"] == [{"name": "flights"}]
-    assert document["telemetry"] == {"file": str(tmp_path / "jfk.ndjson"), "interval_s": 0.25}
 
 
-def test_no_telemetry_no_table(tmp_path: Path) -> None:
+def test_what_is_not_asked_is_not_said(tmp_path: Path) -> None:
     text = NodeFile(name="hub", role="root", data=tmp_path).text()
     assert set(tomllib.loads(text)) == {"node"}
 

@@ -24,8 +24,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFile:
-    """One node's file. `role` None: as the topology says. `telemetry` None: off; `telemetry_interval_s` seconds between
-    its samples. `topology`: the file of the network.
+    """One node's file. `role` None: as the topology says. `topology`: the file of the network.
 
     `queues` by name alone or with all their settings; `routes` are (destination, neighbour that it goes to next).
     """
@@ -40,8 +39,6 @@ class NodeFile:
     create_queues: bool = False
     limits: Limits | None = None
     topology: Path | None = None
-    telemetry: Path | None = None
-    telemetry_interval_s: float = 0.25
 
     def text(self) -> str:
         """The TOML."""
@@ -70,13 +67,6 @@ class NodeFile:
             lines += ["", "[limits]", *limits]
         if self.topology is not None:
             lines += ["", "[topology]", f"file = {_quoted(str(self.topology))}"]
-        if self.telemetry is not None:
-            lines += [
-                "",
-                "[telemetry]",
-                f"file = {_quoted(str(self.telemetry))}",
-                f"interval_s = {self.telemetry_interval_s}",
-            ]
         return "\n".join(lines) + "\n"
 
     def write(self, directory: Path) -> Path:

@@ -24,6 +24,9 @@ _AIRPORTS: Final = ("#2f6db3", "#e08a1e", "#4a9d77", "#8e5ea2")
 LABEL_ROWS: Final = 3
 """Names of events stand above each other in so many rows, so that neighbours do not overlap."""
 
+WINDOW_S: Final = 1.0
+"""Over so long the pipeline counts flights by path for a report (`count_by_path`)."""
+
 Bars = Mapping[str, Mapping[float, int]]
 """By path, in the order in which they are drawn and named: flights in the window that begins then."""
 
@@ -57,7 +60,6 @@ def draw(
     *,
     title: str,
     end_s: float,
-    window_s: float = 1.0,
 ) -> None:
     """One panel an airport, `arrived` by path, and below them what waits on the way; one time axis. A PNG."""
     import matplotlib
@@ -70,7 +72,7 @@ def draw(
     panels: Any = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
     panels[0].set_xlim(0, max(1.0, end_s))
     for axes, (airport, bars) in zip(panels, arrived.items(), strict=False):
-        _arrivals(axes, airport, folded(bars), window_s)
+        _arrivals(axes, airport, folded(bars))
     _waiting(panels[-1], waiting)
     for axes in panels:
         _dress(axes)
@@ -88,21 +90,21 @@ def draw(
     figure.savefig(path)
 
 
-def _arrivals(axes: "Axes", airport: str, bars: Bars, window_s: float) -> None:
+def _arrivals(axes: "Axes", airport: str, bars: Bars) -> None:
     below: dict[float, float] = {}
     for number, (path, found) in enumerate(bars.items()):
         moments = sorted(found)
         axes.bar(
             moments,
-            [found[at_s] / window_s for at_s in moments],
-            width=window_s,
+            [found[at_s] / WINDOW_S for at_s in moments],
+            width=WINDOW_S,
             align="edge",
             bottom=[below.get(at_s, 0.0) for at_s in moments],
             color=_PATHS[number] if number < len(_PATHS) else _OTHERS,
             label=f"{path}  ({sum(found.values()):,})",
         )
         for at_s in moments:
-            below[at_s] = below.get(at_s, 0.0) + found[at_s] / window_s
+            below[at_s] = below.get(at_s, 0.0) + found[at_s] / WINDOW_S
     axes.set_ylabel(f"{airport}\nflights/s at the hub", color=_INK)
     _legend(axes)
 
