@@ -129,7 +129,9 @@ def _add_demo(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("--all", action="store_true", help="send every flight")
     parser.add_argument("--flights", type=COUNT, default=1_800, metavar="N", help="how many (default %(default)s)")
-    parser.add_argument("--out", metavar="DIR", help="where numbers and picture go")
+    parser.add_argument(
+        "--out", default="demo-out", metavar="DIR", help="where numbers and picture go (default %(default)s)"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the nodes' stores and the table")
     parser.set_defaults(run=_run_demo)
 

@@ -36,7 +36,6 @@ HUB: Final = "hub"
 SITES: Final = ("ewr", "jfk", "lga")
 QUEUE: Final = "flights"
 TOPOLOGY: Final = "sixteen.toml"
-OUT_DEFAULT: Final = "demo-out"
 MARKER: Final = ".holdfast-demo"
 """Only a work directory that holds it is ever deleted."""
 
@@ -92,7 +91,7 @@ def run_demo(args: argparse.Namespace) -> int:
 
     Where it fails, stores, table and logs are kept.
     """
-    out = Path(args.out if args.out is not None else OUT_DEFAULT)
+    out = Path(args.out)
     data.data_path()
     work = _fresh_work(out)
     keep = bool(args.keep)
