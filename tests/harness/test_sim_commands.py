@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -193,15 +193,13 @@ class TestSwarm:
         report = swarm.SwarmReport(seeds=3, wall_s=1.5, hops=10, virtual_s=60.0)
         report.coverage.add("faults", {"crash": 2})
 
-        def run_swarm(
-            first_seed: int, seeds: int, *, which: str, jobs: Any, tell: Any, canary: Any
-        ) -> swarm.SwarmReport:
-            assert (first_seed, seeds, which, jobs, canary) == (5, 3, "swarm", 2, None)
+        def run_seeds(wanted: Sequence[int], *, which: str, jobs: Any, tell: Any, canary: Any) -> swarm.SwarmReport:
+            assert (list(wanted), which, jobs, canary) == ([5, 6, 7], "swarm", 2, None)
             for done in (1, 2, 3):
                 tell(done, "Violation: lost" if done == 2 and report.failed else "")
             return report
 
-        monkeypatch.setattr(swarm, "run_swarm", run_swarm)
+        monkeypatch.setattr(swarm, "run_seeds", run_seeds)
         return report
 
     ARGV = ("swarm", "--seeds", "3", "--first-seed", "5", "--jobs", "2")

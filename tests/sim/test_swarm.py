@@ -15,7 +15,6 @@ from holdfast.harness.swarm import (
     replay_command,
     run_seed,
     run_seeds,
-    run_swarm,
 )
 from support.workers import die, hang
 
@@ -30,7 +29,7 @@ FOUND = (705_039_491_633,)
 @pytest.mark.parametrize("first", [1, 100_001])
 def test_seeds(first: int) -> None:
     """The same ones each time; `make swarm` runs others."""
-    report = run_swarm(first, COUNT, jobs=JOBS)
+    report = run_seeds(range(first, first + COUNT), jobs=JOBS)
     assert not report.failed, "\n".join(report.lines())
     assert report.hops > 1_000
 
@@ -55,6 +54,11 @@ def test_a_seed_is_its_plan(swarm: str) -> None:
         plan = draw_plan(seed, swarm)
         assert plan == draw_plan(seed, swarm)
         assert from_json(plan.to_json()) == plan
+
+
+def test_an_unknown_swarm_draws_nothing() -> None:
+    with pytest.raises(AssertionError, match="swarm-router"):
+        draw_plan(1, "swarm-router")
 
 
 def test_what_seeds_draw() -> None:
@@ -85,7 +89,7 @@ def test_replay_command() -> None:
 
 
 def test_jobs_change_nothing() -> None:
-    one, two = run_swarm(11, 6, jobs=1), run_swarm(11, 6, jobs=2)
+    one, two = (run_seeds(range(11, 17), jobs=jobs) for jobs in (1, 2))
     assert (one.hops, one.virtual_s, one.coverage.counts) == (two.hops, two.virtual_s, two.coverage.counts)
 
 

@@ -252,7 +252,8 @@ def _swarm(args: argparse.Namespace) -> int:
             progress.show(done, args.seeds, f"{done:,} of {args.seeds:,} seeds, {failures} failed")
 
         progress.show(0, args.seeds, f"0 of {args.seeds:,} seeds")
-        report = swarm.run_swarm(args.first_seed, args.seeds, which=which, jobs=args.jobs, tell=tell, canary=canary)
+        seeds = range(args.first_seed, args.first_seed + args.seeds)
+        report = swarm.run_seeds(seeds, which=which, jobs=args.jobs, tell=tell, canary=canary)
     found = {
         "seeds": report.seeds,
         "failed": [failure.seed for failure in report.failed],

@@ -49,6 +49,7 @@ def depth_of(seed: int) -> str:
 
 def draw_plan(seed: int, which: str = SWARM) -> Plan:
     """The plan of that seed; the same on every machine. `which` of SWARMS."""
+    assert which in SWARMS, which
     if which == ROUTING:
         return drawn_routing.plan_of(seed, large_share=drawn_routing.LARGE_SHARE)
     if SeedTree(seed).stream("swarm/own routes").random() < ROUTING_SHARE:
@@ -106,25 +107,6 @@ def run_seed(seed: int, coverage: Coverage, which: str = SWARM) -> Any:
     return result
 
 
-def run_swarm(
-    first_seed: int,
-    seeds: int,
-    *,
-    which: str = SWARM,
-    jobs: int | None = None,
-    tell: Callable[[int, str], None] | None = None,
-    canary: Canary | None = None,
-    wall_limit_s: float = WALL_LIMIT_S,
-) -> SwarmReport:
-    """Runs `seeds` seeds of `which` from `first_seed` in `jobs` processes (None: one for each core).
-
-    `tell(done, failure)` hears of each seed that ended, `failure` empty or one line. `canary` is called once in each
-    worker and must be a function at the top of a module.
-    """
-    wanted = range(first_seed, first_seed + seeds)
-    return run_seeds(wanted, which=which, jobs=jobs, tell=tell, canary=canary, limit_s=wall_limit_s)
-
-
 def run_seeds(
     wanted: Sequence[int],
     *,
@@ -134,7 +116,11 @@ def run_seeds(
     canary: Canary | None = None,
     limit_s: float = WALL_LIMIT_S,
 ) -> SwarmReport:
-    """As `run_swarm`, with those seeds."""
+    """Runs those seeds of `which` in `jobs` processes (None: one for each core), each for `limit_s` at most.
+
+    `tell(done, failure)` hears of each seed that ended, `failure` empty or one line. `canary` is called once in each
+    worker and must be a function at the top of a module.
+    """
     began = time.perf_counter()
     report = SwarmReport(len(wanted))
     todo = deque(wanted)

@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.errors import ConfigError
 from holdfast.harness.canaries.seeds import CAUGHT_BY, WITHIN_MAX
+from holdfast.harness.swarm import SWARM
 
 Broken = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Takes the function as it is, returns the defective one; called anew at each planting, so that it may keep state."""
@@ -36,7 +37,7 @@ class Canary:
     signature: str
     broken: Broken
     expected: str
-    swarm: str = "swarm"
+    swarm: str = SWARM
 
     @property
     def seed(self) -> int:

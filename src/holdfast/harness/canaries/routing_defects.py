@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from holdfast.harness import swarm
 from holdfast.harness.canaries.planting import Canary
 
 Function = Callable[..., Any]
@@ -101,7 +102,7 @@ ROUTING_CANARIES = (
         "None, left: bool = False, is_super: bool = False) -> None",
         broken=_version_not_raised,
         expected="Violation",
-        swarm="swarm-routing",
+        swarm=swarm.ROUTING,
     ),
     Canary(
         name="verdict-kept",
@@ -110,7 +111,7 @@ ROUTING_CANARIES = (
         signature="(self, neighbour: str, heard: holdfast.routing.linkstate.Known) -> None",
         broken=_verdict_kept,
         expected="Violation",
-        swarm="swarm-routing",
+        swarm=swarm.ROUTING,
     ),
     Canary(
         name="queue-not-turned",
@@ -119,7 +120,7 @@ ROUTING_CANARIES = (
         signature="(self, destination: str) -> None",
         broken=_queue_not_turned,
         expected="not done",
-        swarm="swarm-routing",
+        swarm=swarm.ROUTING,
     ),
     Canary(
         name="return-not-noticed",
@@ -128,7 +129,7 @@ ROUTING_CANARIES = (
         signature="(self, destination: str, went_by: bytes) -> bool",
         broken=_return_not_noticed,
         expected="in circles",
-        swarm="swarm-routing",
+        swarm=swarm.ROUTING,
     ),
     Canary(
         name="elder-believed",
@@ -137,7 +138,7 @@ ROUTING_CANARIES = (
         signature="(self, neighbour: str, heard: holdfast.routing.linkstate.Known) -> None",
         broken=_elder_believed,
         expected="Violation",
-        swarm="swarm-routing",
+        swarm=swarm.ROUTING,
     ),
     Canary(
         name="never-reused",
@@ -146,6 +147,6 @@ ROUTING_CANARIES = (
         signature="(self) -> None",
         broken=_never_reused,
         expected="Violation",
-        swarm="swarm-routing",
+        swarm=swarm.ROUTING,
     ),
 )
