@@ -36,7 +36,7 @@ def number(value: float, digits: int = 2) -> str:
 
 
 def span(found: Report | None, digits: int = 2) -> str:
-    """`median (least–most), n` of what `_report.spread` made."""
+    """`median (least–most), n` of what `_figures.spread` made."""
     if not found:
         return NOTHING
     median, least, most = (number(found[key], digits) for key in ("median", "min", "max"))
@@ -206,7 +206,7 @@ def trace_bytes(report: Report) -> Lines:
 
 
 def marks(found: Report, digits: int = 0) -> str:
-    """`median, p95, most; n` of what `_bus_figures.spread` made."""
+    """`median, p95, most; n` of what `_bus_figures.distribution` made."""
     if not found["n"]:
         return NOTHING
     median, p95, most = (number(found[key], digits) for key in ("median", "p95", "max"))

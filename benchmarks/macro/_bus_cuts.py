@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from _bus_figures import spread
+from _bus_figures import distribution
 from _bus_fleet import Disagreement, Fleet, agree
 from _bus_load import Traffic
 from _bus_network import Edge, Expected, Network, table_of, way_round
@@ -24,6 +24,7 @@ QUIET_S = 0.5
 """After a cut nobody is asked anything for so long."""
 ARRIVE_S_MAX = 10.0
 GOAL_S = 0.25
+"""From a cut until all nodes route right."""
 ASKS = 3
 """How often each node is asked for one moment: each answer narrows it."""
 
@@ -153,10 +154,10 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Spreads in milliseconds, over cuts; and how many were within the goal."""
     keys = ("noticed_s", "both_noticed_s", "right_s", "arrived_s", "healed_s", "request_s", "uncertain_s")
     found = {
-        f"{key.removesuffix('_s')}_ms": spread([run[key] * 1000 for run in runs if run[key] is not None], 1)
+        f"{key.removesuffix('_s')}_ms": distribution([run[key] * 1000 for run in runs if run[key] is not None], 1)
         for key in keys
     }
-    spreading = spread([(run["right_s"] - run["noticed_s"]) * 1000 for run in runs], 1)
+    spreading = distribution([(run["right_s"] - run["noticed_s"]) * 1000 for run in runs], 1)
     within = sum(run["right_s"] < GOAL_S for run in runs)
     return {"n": len(runs), "within_goal": within, **found, "spreading_ms": spreading,
             "links": [run["link"] for run in runs]}  # fmt: skip

@@ -3,11 +3,11 @@
 Rules of this file: no clocks, no files, no processes; times are seconds on one clock.
 """
 
-import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+from _figures import quantile, spread
 
 DELAYED_S = 0.5
 """A message that took longer counts as delayed: several times what five hops take on a busy machine."""
@@ -125,23 +125,9 @@ def carrying(nodes: Iterable[Mapping[str, Any]]) -> set[tuple[str, str]]:
     }
 
 
-def quantile(values: Sequence[float], share: float) -> float:
-    """By nearest rank; at least one value."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
-
-
-def spread(values: Sequence[float], digits: int = 3) -> dict[str, Any]:
-    """n, least, quartiles, p95, most and the values in the order of the runs; n alone where there is none."""
+def distribution(values: Sequence[float], digits: int = 3) -> dict[str, Any]:
+    """Their `spread`, quartiles and p95; n alone where there is none."""
     if not values:
         return {"n": 0}
-    return {
-        "n": len(values),
-        "min": round(min(values), digits),
-        "q1": round(quantile(values, 0.25), digits),
-        "median": round(statistics.median(values), digits),
-        "q3": round(quantile(values, 0.75), digits),
-        "p95": round(quantile(values, 0.95), digits),
-        "max": round(max(values), digits),
-        "runs": [round(value, digits) for value in values],
-    }
+    marks = {"q1": 0.25, "q3": 0.75, "p95": 0.95}
+    return {**spread(values, digits), **{name: round(quantile(values, share), digits) for name, share in marks.items()}}

@@ -7,17 +7,18 @@ from here, so that its moment is known to the millisecond rather than to an inte
 import asyncio
 import contextlib
 import json
-import os
-import re
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from _peers import listens_at
+from _process import TICKS_PER_S
+
 from holdfast.client import Connection, Url, connect
 from holdfast.errors import HoldfastError
 from holdfast.harness import fleet_state
+from holdfast.harness.processes import holdfast_command
 
 UP_S_MAX = 120.0
 DOWN_S_MAX = 60.0
@@ -28,8 +29,6 @@ POLL_S = 0.05
 """Between two rounds of questions: what is found out by asking is known no better than this."""
 LOOK_S = 0.02
 """Between two looks at whether a node is ready."""
-READY = re.compile(r"^ready .*\bamqp=(\S+):(\d+)", re.MULTILINE)
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class FleetFailed(HoldfastError):
@@ -42,21 +41,22 @@ class Disagreement(FleetFailed):
 
 async def command(*words: str | Path, limit_s: float) -> str:
     """Standard output of `holdfast WORDS`. Raises FleetFailed."""
+    said = f"holdfast {' '.join(map(str, words))}"
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "holdfast", *map(str, words),
+        *holdfast_command(*words),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
         out, err = await asyncio.wait_for(process.communicate(), limit_s)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         await process.wait()
+        if isinstance(error, TimeoutError):
+            raise FleetFailed(f"{said}: no end within {limit_s:g} s") from None
         raise
     if process.returncode != 0:
-        raise FleetFailed(
-            f"holdfast {' '.join(map(str, words))}: exit code {process.returncode}: {err.decode()[-500:]}"
-        )
+        raise FleetFailed(f"{said}: exit code {process.returncode}: {err.decode()[-500:]}")
     return out.decode()
 
 
@@ -105,6 +105,8 @@ class Fleet:
         self.nodes = Nodes()
         self.ready_at: dict[str, float] = {}
         self.pids: dict[str, int] = {}
+        self._started: dict[str, str] = {}
+        """By node, `fleet_state.Process.started`."""
 
     async def up(self, names: Iterable[str], watch: Callable[[str], Any] | None = None) -> None:
         """Returns when `holdfast fleet up` does. `watch(name)` is called as each node says `ready`."""
@@ -126,16 +128,18 @@ class Fleet:
 
     def _look(self, name: str, waiting: set[str], watch: Callable[[str], Any] | None) -> None:
         log = self.directory / fleet_state.LOGS / f"{name}.out"
-        found = READY.search(log.read_text()) if log.exists() else None
+        found = listens_at(log.read_text()) if log.exists() else None
         if found is not None:
             waiting.discard(name)
             self.ready_at[name] = time.monotonic()
-            self.nodes.addresses[name] = found[1], int(found[2])
+            self.nodes.addresses[name] = found
             if watch is not None:
                 watch(name)
 
     def _note(self, state: dict[str, Any]) -> None:
-        self.pids = {node["node"]: node["process"]["pid"] for node in state["nodes"] if node["process"]}
+        processes = {node["node"]: node["process"] for node in state["nodes"] if node["process"]}
+        self.pids = {name: process["pid"] for name, process in processes.items()}
+        self._started = {name: process["started"] for name, process in processes.items()}
 
     async def request(self, do: str, **more: Any) -> tuple[float, float]:
         """`cut`, `heal`, `stop` or `start`: the moments before it was asked for and after it was done."""
@@ -154,8 +158,8 @@ class Fleet:
 
     def started_at(self, name: str) -> float:
         """When its process was started, on time.monotonic's scale, to a hundredth of a second."""
-        fields = Path(f"/proc/{self.pids[name]}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[19]) / _TICKS + time.monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        ticks = int(self._started[name].rpartition("/")[2])
+        return ticks / TICKS_PER_S + time.monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def configure(self, name: str, lines: str) -> None:
         """Adds `lines` to the node's own file; they count from its next start."""
@@ -188,7 +192,7 @@ async def agree(
 ) -> float:
     """Seconds from `since` until every node of `names` says what `check` finds right (None), and says so again when
     all do. Who is right is not asked meanwhile, so that asking costs little. Raises Disagreement.
-    """  # fmt: skip
+    """
     names = list(names)
     wrong = dict.fromkeys(names, "not asked yet")
     right_at: dict[str, float] = {}

@@ -5,13 +5,13 @@ a node that runs; `independent` asks networkx.
 """
 
 import itertools
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.node.topology import load_topology
 from holdfast.routing.paths import shortest_paths
-from holdfast.routing.topology import Topology, topology_of
+from holdfast.routing.topology import Topology
 
 Edge = tuple[str, str]
 Table = dict[str, tuple[str, ...]]
@@ -31,7 +31,7 @@ class Network:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.topology = load(file)
+        self.topology = load_topology(file)
         self.names = [node.name for node in self.topology.nodes]
         self.cut: set[frozenset[str]] = set()
         self.down: set[str] = set()
@@ -59,10 +59,6 @@ class Network:
         edges = left.edges()
         links = frozenset((start, end) for start, ends in edges.items() for end in ends)
         return Expected(links, {node.name: routes(left, node.name) for node in left.nodes})
-
-
-def load(file: Path) -> Topology:
-    return topology_of(tomllib.loads(file.read_text(encoding="utf-8")))
 
 
 def routes(topology: Topology, node: str) -> Table:

@@ -15,29 +15,29 @@ from pathlib import Path
 from typing import Any, Final
 
 import _process as process
-from _bus_cuts import Cuts, changes, lan_links, lost_sessions, summed_up, wrong_in
+from _bus_cuts import GOAL_S, Cuts, changes, lan_links, lost_sessions, summed_up, wrong_in
 from _bus_figures import (
     carrying,
     delayed,
     delays_s,
     disorder,
+    distribution,
     first_synchronisation_s,
     in_time,
     loss_by_node,
     normal_after_s,
     outside,
     packet_loss,
-    quantile,
-    spread,
 )
 from _bus_fleet import Disagreement, Fleet, FleetFailed, agree, running
 from _bus_load import Classes, Traffic, classes_of
 from _bus_network import Network, independent, table_of
+from _figures import quantile
 from _report import progress
 
 PAPER: Final = {"first_synchronisation_s": 8.0, "convergence_s": 1.0, "cpu_percent": 10.0, "memory_mb": 80.0}
 """esb-dynamic-routing, table 1: less than these."""
-GOALS: Final = {"convergence_s": 0.25, "after_ready_s": 1.0, "false_alarms": 0}
+GOALS: Final = {"convergence_s": GOAL_S, "after_ready_s": 1.0, "false_alarms": 0}
 UNICASTS: Final = {
     "unicast, one link": ("hub", "standby"),
     "unicast, five links": ("n1", "s1"),
@@ -54,14 +54,6 @@ BUSY: Final = "while True: pass"
 MB: Final = 1_000_000
 
 
-def anonymous_bytes(pid: int) -> int:
-    """Resident memory that no file backs (RssAnon of /proc/PID/status)."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/{pid}/status has no RssAnon")
-
-
 class Use:
     """CPU by node between the start and `end`, and memory at the end."""
 
@@ -74,12 +66,12 @@ class Use:
     def end(self) -> dict[str, Any]:
         seconds = time.monotonic() - self.began
         cpu = {name: 100 * (process.cpu_s(pid) - self._before[name]) / seconds for name, pid in self.pids.items()}
-        memory = {name: anonymous_bytes(pid) / MB for name, pid in self.pids.items()}
+        memory = {name: process.anonymous_bytes(pid) / MB for name, pid in self.pids.items()}
         return {
-            "cpu_percent": spread(list(cpu.values()), 1), "cpu_percent_by_node": _rounded(cpu),
+            "cpu_percent": distribution(list(cpu.values()), 1), "cpu_percent_by_node": _rounded(cpu),
             "cpu_percent_all_nodes": round(sum(cpu.values()), 1),
             "cpu_percent_of_load": round(100 * (time.process_time() - self._own) / seconds, 1),
-            "memory_mb": spread(list(memory.values()), 1), "memory_mb_by_node": _rounded(memory),
+            "memory_mb": distribution(list(memory.values()), 1), "memory_mb_by_node": _rounded(memory),
         }  # fmt: skip
 
 
@@ -225,7 +217,7 @@ def _lost(
     after: dict[tuple[str, str], dict[str, int]],
     cut: set[frozenset[str]] | None = None,
 ) -> int:
-    """Sessions lost between the two, each end counted, but for those between nodes whose link was cut."""  # fmt: skip
+    """Sessions lost between the two, each end counted, but for those between nodes whose link was cut."""
     return sum(
         one["lost"] - before[key]["lost"]
         for key, one in after.items()

@@ -7,7 +7,6 @@ traced process keeps its own id.
 
 import contextlib
 import os
-import re
 import selectors
 import shutil
 import signal
@@ -20,16 +19,27 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+from holdfast.harness.processes import parse_ready
+
 START_S_MAX = 60.0
 STOP_S_MAX = 20.0
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
 RABBITMQ_PLACES = ("/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin", "/opt/rabbitmq/sbin")
-READY = re.compile(r"^ready .*\bamqp=(\S+):(\d+)")
 
 
 class PeerMissing(Exception):
     """This peer cannot be had on this machine; the text says why and what would bring it."""
+
+
+def listens_at(output: str) -> tuple[str, int] | None:
+    """Host and port of AMQP in the first `ready` line of that output; None where no whole line says it."""
+    for line in output.splitlines(keepends=True):
+        fields = parse_ready(line) if line.endswith("\n") else None
+        if fields is not None and "amqp" in fields:
+            host, _, port = fields["amqp"].rpartition(":")
+            return host, int(port)
+    return None
 
 
 def free_port() -> int:
@@ -138,13 +148,13 @@ class Peer(ABC):
             line = read_line(self.process.stdout, START_S_MAX)
         except TimeoutError:
             line = ""
-        found = READY.match(line)
+        found = listens_at(line)
         if found is None:
             self.stop()
             last = log.read_text().strip().splitlines()[-1:]
             why = " ".join(last) or line.strip() or "no ready line"
             raise PeerMissing(f"{self.name} does not start: {why}")
-        self.host, self.port, self.pid = found[1], int(found[2]), self.process.pid
+        (self.host, self.port), self.pid = found, self.process.pid
 
 
 class Holdfast(Peer):

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ \S+\s*(?P<path>.*)$")
 
 
@@ -25,7 +25,7 @@ class Memory:
 def cpu_s(pid: int) -> float:
     """User and system seconds of all threads so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 def parse_smaps(text: str, mapping: str | None) -> Memory:
@@ -47,6 +47,14 @@ def parse_smaps(text: str, mapping: str | None) -> Memory:
 
 def memory(pid: int, mapping: str | None) -> Memory:
     return parse_smaps(Path(f"/proc/{pid}/smaps").read_text(), mapping)
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Resident memory that no file backs (RssAnon of /proc/PID/status): what `Memory.anonymous` sums, in one line."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/{pid}/status has no RssAnon")
 
 
 def written_bytes(pid: int) -> int:

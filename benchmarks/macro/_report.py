@@ -1,14 +1,12 @@
-"""What every benchmark's JSON carries: the machine, the commit, the command, medians with their spread."""
+"""What every benchmark's JSON carries: the machine, the commit, the command, the settings."""
 
 import argparse
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -50,17 +48,6 @@ def machine(data: Path) -> dict[str, object]:
     }
 
 
-def spread(values: Sequence[float], digits: int = 1) -> dict[str, object]:
-    """Median, least, most, n and the runs in order; at least one value."""
-    return {
-        "median": round(statistics.median(values), digits),
-        "min": round(min(values), digits),
-        "max": round(max(values), digits),
-        "n": len(values),
-        "runs": [round(value, digits) for value in values],
-    }
-
-
 def begin(benchmark: str, options: argparse.Namespace) -> tuple[Path, dict[str, object]]:
     """The directory on a disk that `--data` names (made, or the system's temporary one), and the report's `frame`."""
     base: Path = (options.data or Path(tempfile.gettempdir())).resolve()
@@ -74,15 +61,15 @@ def begin(benchmark: str, options: argparse.Namespace) -> tuple[Path, dict[str, 
     return base, frame(benchmark, base, settings)
 
 
-def frame(benchmark: str, data: Path, settings: dict[str, object]) -> dict[str, object]:
-    """The part of a report that says where it comes from. Nothing in the load is random: no seed."""
+def frame(benchmark: str, data: Path, settings: dict[str, object], seed: int | None = None) -> dict[str, object]:
+    """The part of a report that says where it comes from. `seed` None: nothing in the load is random."""
     return {
         "benchmark": benchmark,
         "commit": commit(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(["python", *(os.path.relpath(word, REPOSITORY) if os.path.isabs(word) else word
                                          for word in sys.argv[:1]), *sys.argv[1:]]),
-        "seed": None,
+        "seed": seed,
         "settings": settings,
         "machine": machine(data),
     }  # fmt: skip

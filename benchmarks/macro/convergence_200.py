@@ -13,7 +13,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from _report import emit, frame, progress, spread
+from _figures import spread
+from _report import emit, frame, progress
 
 from holdfast.harness import scenario
 from holdfast.harness.sim.run import Result, execute
@@ -39,7 +40,7 @@ def run(seed: int) -> Result:
 def main(arguments: Sequence[str]) -> int:
     args = parse(arguments)
     settings: dict[str, object] = {key: getattr(args, key) for key in ("seeds", "first_seed")}
-    report = frame("convergence-200", Path(tempfile.gettempdir()), settings) | {"seed": args.first_seed}
+    report = frame("convergence-200", Path(tempfile.gettempdir()), settings, args.first_seed)
     plan = scenario.load(SCENARIO, args.first_seed)
     tables_s: list[float] = []
     messages_s: list[float] = []

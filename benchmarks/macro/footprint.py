@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import _process as process
+from _figures import spread
 from _load_run import Load, LoadFailed
 from _peers import Peer, PeerMissing, make_peers
-from _report import begin, emit, progress, spread
+from _report import begin, emit, progress
 
 FIGURE = "holdfast"
 GOALS = {"idle_mb": 45.0, "after_burst_mb": 50.0, "paced_mb": 60.0, "paced_cpu_percent": 3.0}

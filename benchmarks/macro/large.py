@@ -13,9 +13,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from _figures import spread
 from _peers import Holdfast, require_real_disk
 from _process import written_bytes
-from _report import emit, frame, progress, spread
+from _report import emit, frame, progress
 
 from holdfast.amqp.performatives import Accepted
 from holdfast.harness.large import Highest, LargeClient, sum_of

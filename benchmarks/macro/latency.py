@@ -14,10 +14,11 @@ from pathlib import Path
 
 import _process as process
 from _commit import file_commits, store_commits
+from _figures import spread
 from _load_run import LoadFailed, PacedLoad
 from _paced import QUANTILES, quantiles
 from _peers import Peer, make_peers, start_all
-from _report import begin, emit, progress, spread
+from _report import begin, emit, progress
 
 FIGURE = "holdfast"
 COMMIT, STORE_COMMIT = "file_commit", "store_commit"

@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import _process as process
+from _figures import spread
 from _load_run import Load, LoadFailed, PacedLoad
 from _peers import Holdfast, Peer, PeerMissing, make_peers, start_all
 from _queues import make_queues, status
-from _report import begin, emit, progress, spread
+from _report import begin, emit, progress
 
 FIGURE = "holdfast"
 MB = 1_000_000

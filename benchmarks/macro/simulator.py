@@ -14,7 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from time import process_time
 
-from _report import emit, frame, progress, spread
+from _figures import spread
+from _report import emit, frame, progress
 
 from holdfast.core.config import QueueConfig
 from holdfast.harness.plan import Plan
@@ -88,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
     settings: dict[str, object] = {
         key: getattr(args, key) for key in ("nodes", "messages", "size", "repeat", "seed")
     } | {"checkers": True, "cores": 1}
-    report = frame("simulator", Path(tempfile.gettempdir()), settings) | {"seed": args.seed}
+    report = frame("simulator", Path(tempfile.gettempdir()), settings, args.seed)
     for number in range(args.repeat):
         for depth, runs in depths.items():
             began = process_time()

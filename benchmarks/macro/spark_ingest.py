@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 
-from _report import emit, frame, progress, spread
+from _figures import spread
+from _report import emit, frame, progress
 from pyspark.sql import SparkSession
 
 from holdfast.client import connect

@@ -16,7 +16,8 @@ from time import perf_counter
 from typing import Any
 
 import networkx
-from _report import emit, frame, progress, spread
+from _figures import spread
+from _report import emit, frame, progress
 
 from holdfast.routing.paths import Graph, shortest_paths
 
@@ -80,7 +81,7 @@ def timed_ms(work: Callable[[], Any]) -> float:
 def main(arguments: Sequence[str]) -> int:
     args = parse(arguments)
     settings: dict[str, object] = {key: getattr(args, key) for key in ("nodes", "degree", "repeat")}
-    report = frame("tables", Path(tempfile.gettempdir()), settings) | {"seed": args.seed}
+    report = frame("tables", Path(tempfile.gettempdir()), settings, args.seed)
     cases = {}
     for nodes in [int(size) for size in args.nodes.split(",")]:
         for costs in ("drawn", "equal"):

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import _process as process
 from _connection import CONNECTIONS_MAX
+from _figures import spread
 from _load_run import Load, LoadFailed
 from _peers import Peer, PeerMissing, make_peers, start_all
-from _report import begin, emit, progress, spread
+from _report import begin, emit, progress
 from _syncs import count_syncs
 from _wire import BODY_BYTES_LEAST, BODY_BYTES_MAX
 

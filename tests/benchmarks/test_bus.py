@@ -11,9 +11,11 @@ import _bus_load as load
 import bus_routing
 import pytest
 from _bus_figures import Message
-from _bus_fleet import READY, Disagreement, Fleet
+from _bus_fleet import Disagreement, Fleet, FleetFailed, command
 from _bus_network import Network, independent, table_of
 from _bus_parts import UNICASTS, Use
+from _figures import quantile
+from _peers import listens_at
 
 import render
 from holdfast import cli
@@ -86,8 +88,8 @@ def test_disorder_is_within_one_class_and_pair() -> None:
 
 def test_quantiles_are_by_nearest_rank() -> None:
     values = [float(n) for n in range(1, 21)]
-    assert [figures.quantile(values, share) for share in (0.0, 0.5, 0.95, 1.0)] == [1, 10, 19, 20]
-    assert figures.spread([]) == {"n": 0} and figures.spread(values)["p95"] == 19
+    assert [quantile(values, share) for share in (0.0, 0.5, 0.95, 1.0)] == [1, 10, 19, 20]
+    assert figures.distribution([]) == {"n": 0} and figures.distribution(values)["p95"] == 19
 
 
 def test_a_link_carries_where_its_end_does_not_say_that_the_way_back_is_down() -> None:
@@ -186,8 +188,14 @@ def test_networkx_finds_what_is_wrong() -> None:
 
 
 def test_the_line_that_says_ready() -> None:
-    found = READY.search("ready name=hub amqp=127.0.0.1:44275 more\n")
-    assert found is not None and found.groups() == ("127.0.0.1", "44275")
+    assert listens_at("first\nready name=hub amqp=127.0.0.1:44275 more\n") == ("127.0.0.1", 44275)
+    assert listens_at("ready name=hub amqp=127.0.0.1:442") is None  # it is still being written
+    assert listens_at("ready name=hub\n") is None
+
+
+async def test_a_command_that_does_not_end_says_so() -> None:
+    with pytest.raises(FleetFailed, match=r"^holdfast fleet status: no end within 0 s$"):
+        await command("fleet", "status", limit_s=0.0)
 
 
 # ------------------------------------------------------------------------------------------------ reports
@@ -201,7 +209,7 @@ def report(commit: str = "0" * 40, **parts: Any) -> dict[str, Any]:
 
 
 def spread(*values: float) -> dict[str, Any]:
-    return figures.spread(values, 1)
+    return figures.distribution(values, 1)
 
 
 USED = {"cpu_percent": spread(2.0, 4.0), "cpu_percent_by_node": {"a": 2.0, "b": 4.0},
