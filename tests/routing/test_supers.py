@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.routing.supers import DIFFERS, MISSED, Supers, acting
+from holdfast.routing.supers import CALM, DIFFERS, FIRST, MISSED, PATIENCE_MAX, PATIENT_MAX, Supers, acting
 
 HEARTBEAT_S = 2.0
 LOST_S = MISSED * HEARTBEAT_S
+FIRST_S = FIRST * LOST_S
 
 
 def heard(supers: Supers, name: str, now: float, *, same: bool = True) -> bool:
@@ -32,14 +33,18 @@ def test_who_is_expected_first_has_its_whole_time_from_then() -> None:
     supers = Supers(HEARTBEAT_S)
     assert supers.next_deadline() is None and supers.overdue(1e9) == []
     supers.expect({"a": 1}, 10.0)
-    assert supers.next_deadline() == 10.0 + LOST_S
-    assert supers.overdue(10.0 + LOST_S - 0.001) == []
-    assert supers.overdue(10.0 + LOST_S) == ["a"]
+    assert supers.next_deadline() == 10.0 + FIRST_S
+    assert supers.overdue(10.0 + FIRST_S - 0.001) == []
+    assert supers.overdue(10.0 + FIRST_S) == ["a"]
+    heard(supers, "a", 20.0)
+    assert supers.overdue(20.0 + LOST_S - 0.001) == [] and supers.overdue(20.0 + LOST_S) == ["a"]
 
 
 def test_to_be_expected_again_gives_no_time_but_a_new_word_does() -> None:
     supers = Supers(HEARTBEAT_S)
     supers.expect({"a": 1, "b": 1}, 10.0)
+    heard(supers, "a", 10.0)
+    heard(supers, "b", 10.0)
     supers.expect({"a": 1, "b": 2}, 13.0)
     assert supers.overdue(10.0 + LOST_S) == ["a"]
     assert supers.overdue(13.0 + LOST_S) == ["a", "b"]
@@ -67,7 +72,8 @@ def test_a_heartbeat_is_a_sign_of_life_and_tells_its_way() -> None:
     assert not supers.heard("a", iter(["a", "hub"]), shortest=True, same=True, now=15.0)
     seen = supers.seen["a"]
     assert (seen.heard_at, seen.since, seen.trace, seen.shortest) == (15.0, 15.0, ("a", "hub"), True)
-    assert supers.overdue(10.0 + LOST_S) == ["b"] and supers.next_deadline() == 10.0 + LOST_S
+    assert supers.overdue(10.0 + FIRST_S) == ["a", "b"] and supers.next_deadline() == 15.0 + LOST_S
+    assert supers.overdue(15.0 + LOST_S) == ["a"]
     supers.heard("a", ["a"], shortest=False, same=True, now=16.0)
     assert supers.seen["a"].trace == ("a",) and not supers.seen["a"].shortest
 
@@ -106,6 +112,7 @@ STEPS = st.lists(
 def test_who_is_overdue_is_who_gave_no_sign_of_life_for_so_long(steps: list[tuple[float, str, str]]) -> None:
     supers = Supers(HEARTBEAT_S)
     versions = dict.fromkeys("abc", 1)
+    waits_s = dict.fromkeys("abc", FIRST_S)
     signs = dict.fromkeys("abc", 0.0)
     supers.expect(versions, 0.0)
     now = 0.0
@@ -113,10 +120,57 @@ def test_who_is_overdue_is_who_gave_no_sign_of_life_for_so_long(steps: list[tupl
         now += passed_s
         if what == "heard":
             heard(supers, name, now)
+            waits_s[name] = LOST_S
         elif what == "new word":
             versions[name] += 1
         supers.expect(versions, now)
         if what != "expected":
             signs[name] = now
-        assert supers.overdue(now) == [name for name, at in signs.items() if now >= at + LOST_S]
-        assert supers.next_deadline() == min(signs.values()) + LOST_S
+        assert supers.overdue(now) == [name for name, at in signs.items() if now >= at + waits_s[name]]
+        assert supers.next_deadline() == min(at + waits_s[name] for name, at in signs.items())
+
+
+# ------------------------------------------------------------------------------------------------ patience
+
+
+def silent_for_s(supers: Supers, name: str, now: float) -> float:
+    """How long it may be silent from now on, after a heartbeat."""
+    heard(supers, name, now)
+    at = supers.next_deadline()
+    assert at is not None and supers.overdue(at) == [name] and supers.overdue(at - 0.001) == []
+    return at - now
+
+
+def test_who_was_called_lost_and_came_back_may_be_silent_for_longer_each_time() -> None:
+    supers = Supers(HEARTBEAT_S)
+    waits_s = []
+    for version in range(8):
+        supers.expect({"a": version}, 0.0)
+        waits_s.append(silent_for_s(supers, "a", 1.0))
+        assert supers.called_lost("a") == waits_s[-1], "what the log says"
+        supers.expect({}, 2.0)
+    assert waits_s == [LOST_S * min(2**times, PATIENCE_MAX) for times in range(8)]
+
+
+def test_patience_ends_with_heartbeats_that_come() -> None:
+    supers = Supers(HEARTBEAT_S)
+    for _ in range(2):
+        supers.called_lost("a")
+    supers.expect({"a": 1}, 0.0)
+    assert silent_for_s(supers, "a", 1.0) == 4 * LOST_S
+    for second in range(2, CALM):
+        heard(supers, "a", float(second))
+    assert silent_for_s(supers, "a", float(CALM)) == 2 * LOST_S
+    for second in range(CALM + 1, 2 * CALM):
+        heard(supers, "a", float(second))
+    assert silent_for_s(supers, "a", 2.0 * CALM) == LOST_S and not supers.patience
+
+
+def test_so_many_are_remembered_and_no_more() -> None:
+    supers = Supers(HEARTBEAT_S)
+    for number in range(PATIENT_MAX):
+        supers.called_lost(f"n{number}")
+    assert len(supers.patience) == PATIENT_MAX
+    supers.called_lost("n0")
+    supers.called_lost("one more")
+    assert len(supers.patience) == PATIENT_MAX and "n0" in supers.patience and "n1" not in supers.patience

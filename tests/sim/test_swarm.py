@@ -40,9 +40,11 @@ def test_seeds_that_found_defects() -> None:
 
 
 def test_seeds_of_computed_routes() -> None:
-    """Some of these alone, beside those that the swarm draws anyway."""
-    seeds = [seed for seed in range(1, 41) if len(draw_plan(seed, ROUTING).topology.nodes) <= 24][:12]
-    report = run_seeds(seeds, which=ROUTING, jobs=JOBS)
+    """Some of these alone, beside those that the swarm draws anyway; and one in which verdicts about late heartbeats
+    kept thin links full, so that they came late again (docs/routing.md, "Heartbeats").
+    """
+    seeds = [seed for seed in range(1, 41) if len(draw_plan(seed, ROUTING).topology.nodes) <= 24][:11]
+    report = run_seeds([233, *seeds], which=ROUTING, jobs=JOBS)
     assert not report.failed, "\n".join(report.lines())
     assert report.hops > 100
 

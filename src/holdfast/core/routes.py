@@ -304,7 +304,7 @@ class Routes:
         self._expect(now)
         for name in self.supers.overdue(now):
             if states.lose(name, self.name):
-                seconds = supers.MISSED * self.config.heartbeat_s
+                seconds = self.supers.called_lost(name)
                 self.core.log("WARNING", f"routing: node {name} is lost: no heartbeat for {seconds:g} s")
         if states.changed:
             self._compute()

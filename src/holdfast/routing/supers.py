@@ -12,6 +12,20 @@ from typing import Final
 MISSED: Final = 4
 """Heartbeats in a row that do not come before a node counts as lost (esb-dynamic-routing §4.3 waits as long)."""
 
+FIRST: Final = 4
+"""So many times as long has the first heartbeat of a node that has just come into reach: it is to hear of that first,
+over as many links, and then its heartbeat is on its way for as long again."""
+
+PATIENCE_MAX: Final = 16
+CALM: Final = 100
+"""A node that was called lost and came back may miss twice as many before it is called so again, each time, up to
+PATIENCE_MAX times as many; half of that again after so many heartbeats that came. Where a thin link is full, heartbeats
+are late, and a verdict about who lives makes news, which fills it more: without this the two keep each other up.
+"""
+
+PATIENT_MAX: Final = 10_000
+"""Nodes whose patience is remembered; past it that of who was called lost longest ago is forgotten."""
+
 DIFFERS: Final = 3
 """Heartbeats in a row with another digest than ours before the whole table is sent: changes are under way meanwhile."""
 
@@ -31,6 +45,8 @@ class Seen:
     """Whether that was the shortest path in our table."""
     differs: int = 0
     """Heartbeats in a row whose digest was not ours."""
+    calm: int = 0
+    """Heartbeats that came since its patience last changed."""
 
 
 def acting(numbers: Mapping[str, int], is_there: Callable[[str], bool]) -> str | None:
@@ -44,6 +60,8 @@ class Supers:
     def __init__(self, heartbeat_s: float) -> None:
         self.heartbeat_s = heartbeat_s
         self.seen: dict[str, Seen] = {}
+        self.patience: dict[str, int] = {}
+        """Of those that were called lost of late: so many times as long they may be silent."""
 
     def expect(self, nodes: Mapping[str, int], now: float) -> None:
         """Whose heartbeats should come here now: name -> version of its record. Who is new has its time from now."""
@@ -64,6 +82,7 @@ class Supers:
         seen.heard_at = seen.since = now
         seen.trace = tuple(trace)
         seen.shortest = shortest
+        self._calm(name, seen)
         seen.differs = 0 if same else seen.differs + 1
         if seen.differs < DIFFERS:
             return False
@@ -72,7 +91,31 @@ class Supers:
 
     def overdue(self, now: float) -> list[str]:
         """Nodes whose heartbeats stopped."""
-        return [name for name, seen in self.seen.items() if now >= seen.since + MISSED * self.heartbeat_s]
+        return [name for name, seen in self.seen.items() if now >= self._lost_at(name, seen)]
+
+    def called_lost(self, name: str) -> float:
+        """It was told to all that this node is lost, after the seconds returned; next time it has longer."""
+        patience = self.patience.pop(name, 1)
+        while len(self.patience) >= PATIENT_MAX:
+            del self.patience[next(iter(self.patience))]
+        self.patience[name] = min(2 * patience, PATIENCE_MAX)
+        return MISSED * self.heartbeat_s * patience
 
     def next_deadline(self) -> float | None:
-        return min((seen.since + MISSED * self.heartbeat_s for seen in self.seen.values()), default=None)
+        return min((self._lost_at(name, seen) for name, seen in self.seen.items()), default=None)
+
+    def _lost_at(self, name: str, seen: Seen) -> float:
+        beats = MISSED if seen.heard_at is not None else MISSED * FIRST
+        return seen.since + beats * self.heartbeat_s * self.patience.get(name, 1)
+
+    def _calm(self, name: str, seen: Seen) -> None:
+        patience = self.patience.get(name)
+        if patience is None:
+            return
+        seen.calm += 1
+        if seen.calm >= CALM:
+            seen.calm = 0
+            if patience > 2:
+                self.patience[name] = patience // 2
+            else:
+                del self.patience[name]
