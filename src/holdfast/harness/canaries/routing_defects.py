@@ -15,6 +15,8 @@ Function = Callable[..., Any]
 
 LARGER: Final = 7
 """More nodes than the ordinary tests' networks have."""
+LARGEST: Final = 9
+"""And more than those of the table's own tests."""
 DEEP: Final = 4
 """So many messages wait for one destination."""
 
@@ -70,7 +72,7 @@ def _elder_believed(original: Function) -> Function:
 
     def take(self: Any, neighbour: str, heard: Any) -> None:
         mine = self.known.get(heard.record.name)
-        known = mine is not None and heard.record.name != self.name and len(self.known) > LARGER
+        known = mine is not None and heard.record.name != self.name and len(self.known) > LARGEST
         if known and heard.record.version < mine.record.version:
             self._put(heard)
         else:
