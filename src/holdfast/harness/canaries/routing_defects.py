@@ -86,8 +86,8 @@ def _never_reused(original: Function) -> Function:
     held: set[Any] = set()
 
     def _offer(self: Any) -> None:
-        routing = self.core.routing
-        if self.damping.held and routing is not None and len(routing.table) >= LARGER:
+        topology = self.core.config.topology
+        if self.damping.held and topology is not None and len(topology.nodes) > LARGER:
             held.add(self)
         if self not in held:
             original(self)
