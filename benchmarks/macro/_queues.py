@@ -7,6 +7,7 @@ import asyncio
 import time
 
 from holdfast.client import Connection, connect
+from holdfast.client.verbs.manage import whole_status
 
 SENDERS_AT_ONCE = 100
 """Links open at a time; each is closed when its message is accepted."""
@@ -33,18 +34,11 @@ async def _make(url: str, prefix: str, count: int, size: int) -> float:
 
 
 async def _status(url: str) -> tuple[float, dict[str, int]]:
-    """The node tells a page of its queues at a time."""
-    found: dict[str, int] = {}
     async with await connect(url) as connection:
         began = time.monotonic()
-        told = await connection.manage("STATUS", "holdfast:node")
-        more = told["queues_more"]
-        while True:
-            found |= {str(queue["name"]): int(queue["messages"]) for queue in told["queues"]}
-            if not more:
-                return time.monotonic() - began, found
-            told = await connection.manage("QUERY", "holdfast:queue", None, {"after": str(told["queues"][-1]["name"])})
-            more = told["more"]
+        told = await whole_status(connection)
+        seconds = time.monotonic() - began
+    return seconds, {str(queue["name"]): int(queue["messages"]) for queue in told["queues"]}
 
 
 def make_queues(url: str, prefix: str, count: int, size: int) -> float:

@@ -44,10 +44,16 @@ def _print_json(value: Any) -> None:
     print(json.dumps(plain(value), ensure_ascii=False))
 
 
-async def _status(connection: Connection, args: argparse.Namespace) -> None:
+async def whole_status(connection: Connection) -> dict[str, Any]:
+    """The node's status with all its queues: the node tells a page of them at a time."""
     answer = await connection.manage("STATUS", "holdfast:node")
     if answer.pop("queues_more", False):
         answer["queues"] += await _queues(connection, answer["queues"][-1]["name"])
+    return answer
+
+
+async def _status(connection: Connection, args: argparse.Namespace) -> None:
+    answer = await whole_status(connection)
     if args.json:
         _print_json(answer)
         return
