@@ -103,14 +103,15 @@ class ControlSender(Egress):
     def credited(self) -> None:
         if self.neighbour.control is not self:
             return
-        limit = self.link.message_bytes_max
-        if limit is not None and limit < NODE_MESSAGE_BYTES_MAX:
-            text = f"its control link takes {limit} bytes, accepted is {NODE_MESSAGE_BYTES_MAX} or more"
-            self.core.drop(self.peer, text)
-            return
-        if not self.greeted and self.link.credit > 0:
-            self.greeted = True
-            self.neighbour.control_attached()
+        if not self.greeted:
+            limit = self.link.message_bytes_max
+            if limit is not None and limit < NODE_MESSAGE_BYTES_MAX:
+                text = f"its control link takes {limit} bytes, accepted is {NODE_MESSAGE_BYTES_MAX} or more"
+                self.core.drop(self.peer, text)
+                return
+            if self.link.credit > 0:
+                self.greeted = True
+                self.neighbour.control_attached()
         if self.owed is not None:
             self.answer(self.owed)
 

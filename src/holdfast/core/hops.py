@@ -95,8 +95,6 @@ class CustodySender:
         """Number -> sequence under `epoch`, in ascending order."""
         self.retry_at: float | None = None
         self.refusals = 0
-        self.waits_since: float | None = None
-        """Since when something is sent and nothing of it answered."""
         self.sure_bytes = 0
         """An entry of at most that many bytes is surely taken, with what custody says beside it."""
         self.active = False
@@ -128,7 +126,7 @@ class CustodySender:
             self.number -= 1
             self.large.stop()
             if not self.in_doubt:
-                self._wait_since(None)
+                self.neighbour.unanswered.pop(self, None)
         self._give_back([sequence for sequence, shown in self.queue.shared.shown.items() if shown.taker is self])
 
     def _give_back(self, sequences: list[int]) -> None:
@@ -200,7 +198,7 @@ class CustodySender:
             self.given.forget()
             self.given = None
         self.open = False
-        self._wait_since(None)
+        self.neighbour.unanswered.pop(self, None)
         self.link = None
         self.peer = None
 
@@ -291,8 +289,7 @@ class CustodySender:
             link.send(parts, context=number, message_format=message_format)
             if told is not None and given is not None:
                 given.told(trace, *told)
-        if self.waits_since is None:
-            self._wait_since(core.now)
+        self.neighbour.unanswered.setdefault(self, core.now)
         self.in_doubt[number] = sequence
         if said is value:
             head = value[: PASSED_BYTES + 16 * value[3]]
@@ -303,13 +300,6 @@ class CustodySender:
         peer.touch()
         if core.config.telemetry_messages:
             core.record_message("sent", self.queue, sequence, value, destination=self.destination)
-
-    def _wait_since(self, moment: float | None) -> None:
-        self.waits_since = moment
-        if moment is None:
-            self.neighbour.unanswered.pop(self, None)
-        else:
-            self.neighbour.unanswered[self] = None
 
     def _large_ended(self) -> None:
         self.large = None
@@ -405,7 +395,10 @@ class CustodySender:
         """Accepted numbers leave; a number that was not taken ends the epoch, and all from it on goes again."""
         if isinstance(state, Accepted):
             stored = [self.in_doubt.pop(number) for number in contexts if number in self.in_doubt]
-            self._wait_since(self.core.now if self.in_doubt else None)
+            if self.in_doubt:
+                self.neighbour.unanswered[self] = self.core.now
+            else:
+                self.neighbour.unanswered.pop(self, None)
             self.neighbour.messages_out += len(stored)
             self.queue.shared.finish_wherever(stored)
             self._unblock(stored)

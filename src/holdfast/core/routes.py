@@ -466,22 +466,15 @@ class Routes:
 
     def _tell(self, neighbour: "Neighbour", may: Callable[[Known], bool]) -> bool:
         name = neighbour.name
-        if name in self._untold and name not in self._telling:
-            ask = self._untold.pop(name)
-            messages = self.states.summary()
-            self._telling[name] = deque(
-                {"kind": "known", "rows": rows, "first": place == 1, "last": place == len(messages), "ask": ask}
-                for place, rows in enumerate(messages, 1)
-            )
-        if name in self._telling:
+        while name in self._telling or name in self._untold:  # in both: asked for anew while credit was waited for
+            if name not in self._telling:
+                self._telling[name] = self._summary(ask=self._untold.pop(name))
             rest = self._telling[name]
             while rest:
                 if not neighbour.send(rest[0]):
                     return False
                 rest.popleft()
             del self._telling[name]
-            if name in self._untold:  # asked for once more, while the credit for this one was waited for
-                return self._tell(neighbour, may)
         while True:
             rows, marks = self.states.to_tell(name, may)
             if not rows:
@@ -489,6 +482,14 @@ class Routes:
             if not neighbour.send({"kind": "links", "rows": rows}):
                 return False
             self.states.was_told(name, marks)
+
+    def _summary(self, *, ask: bool) -> deque[dict[str, Any]]:
+        """What we have, in messages; whether theirs is asked for."""
+        messages = self.states.summary()
+        return deque(
+            {"kind": "known", "rows": rows, "first": place == 1, "last": place == len(messages), "ask": ask}
+            for place, rows in enumerate(messages, 1)
+        )
 
     # ------------------------------------------------------------------------------------------------ silence
 

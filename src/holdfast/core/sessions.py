@@ -100,8 +100,8 @@ class Neighbour:
         self.process: int | None = None
         """Which life of the neighbour's it was, as its hello said."""
         self.senders: dict[str, CustodySender] = {}
-        self.unanswered: dict[CustodySender, None] = {}
-        """Those that wait for an answer."""
+        self.unanswered: dict[CustodySender, float] = {}
+        """Those that sent something, and since when nothing of it was answered."""
         self.timed: dict[CustodySender, None] = {}
         """Those that may have something to do at a moment of their own: all are many, and few of them do."""
         self.told: dict[tuple[str, UUID], int] = {}
@@ -215,7 +215,7 @@ class Neighbour:
         return min([at for at in moments if at is not None])
 
     def _unanswered_at(self) -> float | None:
-        return min((sender.waits_since for sender in self.unanswered if sender.waits_since is not None), default=None)
+        return min(self.unanswered.values(), default=None)
 
     def _act(self, act: Act) -> None:
         peer = self.peer
