@@ -2,21 +2,26 @@
 
     .venv/bin/python tools/stages.py [STAGE …]
 
-Without a name all stages run, in order; one that fails does not keep the later ones from running. The last
-line is `total: N passed, N failed, N skipped`, over all tests (the static checks count one each). Exit code 1
-if anything failed or a stage ran no test. SIGTERM and Ctrl-C end the stage's processes first, then this one.
+Without a name all stages run, in order; one that fails does not keep the later ones from running. Stages whose tests
+wait more than they compute run beside each other (ROUNDS); what such a stage prints appears when it has ended. The
+last line is `total: N passed, N failed, N skipped`, over all tests (the static checks count one each). Exit code 1
+if anything failed or a stage ran no test. SIGTERM and Ctrl-C end the stages' processes first, then this one.
 """
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.prefix, "bin")
@@ -64,10 +69,20 @@ STAGES = (
     Stage("static", 60, None),
     Stage("unit", 180, "not interop and not spark and not crash and not sim and not fuzz and not slow"),
     Stage("fuzz", 60, "fuzz and not slow", "fuzz", shared_out=None),
-    Stage("interop", 120, "interop and not slow", "interop"),
     Stage("spark", 180, "spark and not interop and not crash and not slow", "spark", BY_GROUP),
+    Stage("interop", 120, "interop and not slow", "interop"),
     Stage("crash", 120, "crash and not interop and not slow", "crash"),
     Stage("sim", 180, "sim and not interop and not spark and not crash and not slow", "sim"),
+)
+
+# Rounds follow each other. The lanes of a round run at the same time, the stages of a lane one after the other. Spark's
+# stage keeps one core busy, those beside it wait for other processes most of the time.
+ROUNDS = (
+    (("static",),),
+    (("unit",),),
+    (("fuzz",),),
+    (("spark",), ("interop", "crash")),
+    (("sim",),),
 )
 
 STATIC = (
@@ -109,45 +124,92 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in given.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
-def run(command: list[str], limit_s: float) -> int:
-    """The exit code of `command`; one that outlives `limit_s` is killed with all it started, and is 124."""
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment(os.environ), stdin=subprocess.DEVNULL, start_new_session=True
-    )
-    try:
-        return process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        print(f"stopped after {limit_s:.0f} s: {' '.join(command)}", flush=True)
-        return 124
-    except Ended:
-        # Being a session of its own it heard nothing; a second signal ends the patience.
-        try:
-            os.killpg(process.pid, signal.SIGINT)
-            process.wait(END_LIMIT_S)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            pass
-        raise
-    finally:
-        # What a finished command left behind goes too, the group being its own.
+class Running:
+    """The processes that run now, each the leader of a session of its own; any thread starts one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._ending = False
+
+    def start(self, command: list[str], output: IO[bytes] | None) -> subprocess.Popen[bytes] | None:
+        """The process, whose output goes to the file; None once all are to end."""
+        with self._lock:
+            if self._ending:
+                return None
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment(os.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=None if output is None else subprocess.STDOUT,
+                start_new_session=True,
+            )
+            self._processes.append(process)
+            return process
+
+    def finish(self, process: subprocess.Popen[bytes]) -> None:
+        """Ends the process, and what it left behind, the group being its own."""
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         process.wait()
+        with self._lock:
+            self._processes.remove(process)
+
+    def end(self) -> None:
+        """Ends all of them, and lets none start any more. Being sessions of their own they did not get the signal."""
+        with self._lock:
+            self._ending = True
+            processes = list(self._processes)
+        for process in processes:
+            try:
+                os.killpg(process.pid, signal.SIGINT)
+            except ProcessLookupError:
+                pass
+        until_s = time.monotonic() + END_LIMIT_S
+        try:
+            for process in processes:
+                process.wait(max(0.0, until_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            pass
+        finally:  # a second signal ends the patience
+            for process in processes:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
-def static(limit_s: float) -> Tally:
+RUNNING = Running()
+
+
+def run(command: list[str], limit_s: float, output: IO[bytes] | None = None) -> int:
+    """The exit code of `command`; one that outlives `limit_s` is killed with all it started, and is 124."""
+    process = RUNNING.start(command, output)
+    if process is None:
+        return 1
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        print(f"stopped after {limit_s:.0f} s: {' '.join(command)}", flush=True)
+        return 124
+    finally:
+        RUNNING.finish(process)
+
+
+def static(limit_s: float, output: IO[bytes] | None) -> Tally:
     tally = Tally()
     for command in STATIC:
         print(f"$ {' '.join(command)}", flush=True)
-        if run([str(BIN / command[0]), *command[1:]], limit_s) == 0:
+        if run([str(BIN / command[0]), *command[1:]], limit_s, output) == 0:
             tally.passed += 1
         else:
             tally.failed += 1
     return tally
 
 
-def tests(stage: Stage, limit_s: float) -> Tally:
+def tests(stage: Stage, limit_s: float, output: IO[bytes] | None) -> Tally:
     """The stage's tests. An exit code that the report does not explain (no test, a kill) is one failure."""
     report = REPORTS / f"{stage.name}.xml"
     report.unlink(missing_ok=True)
@@ -155,7 +217,7 @@ def tests(stage: Stage, limit_s: float) -> Tally:
     command += stage.modules()
     if stage.shared_out is not None:
         command += [*SHARED_OUT, f"--dist={stage.shared_out}"]
-    code = run(command, limit_s)
+    code = run(command, limit_s, output)
     tally = Tally()
     if report.is_file():
         for suite in ElementTree.parse(report).getroot().iter("testsuite"):
@@ -167,26 +229,60 @@ def tests(stage: Stage, limit_s: float) -> Tally:
     return tally
 
 
-def main(names: list[str]) -> int:
+def run_stage(stage: Stage, *, alone: bool) -> tuple[Tally, float]:
+    """What the stage counted, and its seconds. Beside others it prints all at once, at its end."""
+    started_s = time.monotonic()
+    limit_s = float(stage.budget_s * LIMIT_BY_BUDGET)
+    run_kind = static if stage.marks is None else partial(tests, stage)
+    if alone:
+        print(f"\n== {stage.name} ==", flush=True)
+        tally = run_kind(limit_s, None)
+    else:
+        printed = REPORTS / f"{stage.name}.txt"
+        with printed.open("wb") as output:
+            tally = run_kind(limit_s, output)
+        print(f"\n== {stage.name} ==\n{printed.read_text(errors='replace')}", flush=True)
+    return tally, time.monotonic() - started_s
+
+
+def run_lane(lane: list[Stage], *, alone: bool) -> list[tuple[Stage, Tally, float]]:
+    return [(stage, *run_stage(stage, alone=alone)) for stage in lane]
+
+
+def rounds(names: Iterable[str]) -> list[list[list[Stage]]]:
+    """The rounds with the named stages alone."""
     known = {stage.name: stage for stage in STAGES}
+    wanted = set(names)
+    chosen = [[[known[name] for name in lane if name in wanted] for lane in round_] for round_ in ROUNDS]
+    return [lanes for round_ in chosen if (lanes := [lane for lane in round_ if lane])]
+
+
+def main(names: list[str]) -> int:
+    known = [stage.name for stage in STAGES]
     if unknown := [name for name in names if name not in known]:
         print(f"no such stage: {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
         return 2
     REPORTS.mkdir(exist_ok=True)
+    done: list[tuple[Stage, Tally, float]] = []
+    started_s = time.monotonic()
+    with ThreadPoolExecutor(max_workers=max(map(len, ROUNDS))) as threads:
+        try:
+            for lanes in rounds(names or known):
+                alone = len(lanes) == 1
+                for lane in [threads.submit(run_lane, lane, alone=alone) for lane in lanes]:
+                    done += lane.result()
+        except Ended:
+            RUNNING.end()
+            raise
     total = Tally()
-    lines = []
-    for stage in [known[name] for name in names] or STAGES:
-        print(f"\n== {stage.name} ==", flush=True)
-        started_s = time.monotonic()
-        limit_s = float(stage.budget_s * LIMIT_BY_BUDGET)
-        tally = static(limit_s) if stage.marks is None else tests(stage, limit_s)
+    print()
+    for stage, tally, took_s in done:
         total.add(tally)
-        took_s = time.monotonic() - started_s
-        lines.append(
+        print(
             f"{stage.name:8} {tally.passed:5} passed {tally.failed:4} failed {tally.skipped:4} skipped"
             f" {took_s:6.1f} s of {stage.budget_s} s"
         )
-    print("\n" + "\n".join(lines))
+    print(f"all      {time.monotonic() - started_s:.1f} s")
     print(f"total: {total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
     return 1 if total.failed else 0
 

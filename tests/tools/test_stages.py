@@ -63,6 +63,31 @@ async def test_a_signal_ends_the_stage_and_what_its_tests_started(tmp_path: Path
     assert [pid for pid in map(int, pids.read_text().split()) if Process.of(pid)] == []
 
 
+def test_every_stage_is_in_one_round_and_named_ones_alone_are_run() -> None:
+    names = [stage.name for stage in stages.STAGES]
+    in_rounds = [stage.name for lanes in stages.rounds(names) for lane in lanes for stage in lane]
+    assert sorted(in_rounds) == sorted(names)
+    picked = stages.rounds(["crash", "sim"])
+    assert [[[stage.name for stage in lane] for lane in lanes] for lanes in picked] == [[["crash"]], [["sim"]]]
+
+
+def test_a_stage_beside_others_prints_what_it_ran_when_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stages, "REPORTS", tmp_path)
+    monkeypatch.setattr(
+        stages,
+        "tests",
+        lambda stage, limit_s, output: stages.Tally(
+            passed=1 - stages.run([sys.executable, "-c", f"print('from {stage.name}')"], limit_s, output)
+        ),
+    )
+    stage = stages.Stage("crash", 1, "crash")
+    tally, _ = stages.run_stage(stage, alone=False)
+    assert tally == stages.Tally(passed=1)
+    assert capfd.readouterr().out == "\n== crash ==\nfrom crash\n\n"
+
+
 def test_modules_are_collected_where_a_stage_s_mark_is_named() -> None:
     known = {stage.name: stage for stage in stages.STAGES}
     assert known["unit"].modules() == ["tests"]
