@@ -22,6 +22,9 @@ DEAD_LETTERS: Final = "$dead-letters"
 WAITING: Final = "$waiting"
 """Messages from other nodes that wait for an earlier one, before they have a place in their queue."""
 
+OWN_QUEUES: Final = (DEAD_LETTERS, WAITING)
+"""Made when first needed, at the bound on queues too, which does not count them: a message's end needs them."""
+
 STEADY_KEY: Final = b"steady"
 COUNTS_MAX: Final = 10_000
 """Delivery counts kept over a proper stop."""
@@ -190,9 +193,22 @@ class Catalog:
 
     def create(self, config: QueueConfig) -> Queue:
         """A new queue; its record goes with this turn's batch. ConfigError at the bound on their number."""
-        if len(self.queues) >= self.config.limits.queues_max:
-            most = self.config.limits.queues_max
-            raise TooManyQueues(f"queue {config.name!r}: found {len(self.queues)} queues, accepted is at most {most}")
+        if self.full:
+            found, most = self.queues_counted, self.config.limits.queues_max
+            raise TooManyQueues(f"queue {config.name!r}: found {found} queues, accepted is at most {most}")
+        return self._create(config)
+
+    @property
+    def queues_counted(self) -> int:
+        """Queues that count towards `queues_max`."""
+        return len(self.queues) - sum(name in self.queues for name in OWN_QUEUES)
+
+    @property
+    def full(self) -> bool:
+        """Whether no further queue may be made for a client."""
+        return self.queues_counted >= self.config.limits.queues_max
+
+    def _create(self, config: QueueConfig) -> Queue:
         queue = self._make(config, self.next_queue_id, self.new_uuid())
         self._store(queue)
         return queue
@@ -241,7 +257,7 @@ class Catalog:
         """The queue of that name; made where the node makes what clients name. None where there is none."""
         queue = self.queues.get(name)
         if queue is None and name == DEAD_LETTERS:
-            queue = self.create(QueueConfig(name=name))
+            queue = self.own(name)
         if queue is None and self.config.create_queues:
             queue = self.create(QueueConfig(name=check_name(name)))
         return queue
@@ -254,12 +270,20 @@ class Catalog:
             return None
 
     def own(self, name: str) -> Queue:
-        """One of the node's own queues, made when first needed."""
-        return self.queues.get(name) or self.create(QueueConfig(name=name))
+        """One of OWN_QUEUES."""
+        return self.queues.get(name) or self._create(QueueConfig(name=name))
 
-    def transmission(self, node: str) -> Queue:
-        """The one transmission queue for that node (amqp-illustrations, "Message Relay")."""
-        return self.own(f"@{node}")
+    def transmission(self, node: str, *, known: bool = True) -> Queue:
+        """The one transmission queue for that node (amqp-illustrations, "Message Relay").
+
+        Nodes that are known are bounded by what knows them, and their queues are outside the bound on queues; of
+        others TooManyQueues at that bound.
+        """
+        queue = self.queues.get(f"@{node}")
+        if queue is not None:
+            return queue
+        config = QueueConfig(name=f"@{node}")
+        return self._create(config) if known else self.create(config)
 
     def transmissions(self) -> list[tuple[str, Queue]]:
         """(destination, queue) of each, by name."""

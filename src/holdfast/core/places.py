@@ -82,10 +82,14 @@ def local(core: "NodeCore", name: str) -> Queue:
 
 def transmission(core: "NodeCore", destination: str) -> Queue:
     """The queue for what is bound for another node, which must have been heard of, unless such are kept."""
-    if not core.forwarding.knows(check_name(destination)) and core.config.unknown_destination != "keep":
+    known = core.forwarding.knows(check_name(destination))
+    if not known and core.config.unknown_destination != "keep":
         core.forwarding.refused += 1
         raise Refusal(conditions.NOT_FOUND, f"{core.config.name!r} has no route to {destination!r}")
-    queue = core.catalog.transmission(destination)
+    try:
+        queue = core.catalog.transmission(destination, known=known)
+    except TooManyQueues as error:
+        raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, str(error)) from error
     core.forwarding.steer(destination)
     return queue
 

@@ -114,7 +114,7 @@ class Temporaries:
         """
         core, catalog = self.core, self.core.catalog
         limits = core.config.limits
-        if self._of_peer.get(peer, 0) >= limits.dynamic_nodes_max or len(catalog.queues) >= limits.queues_max:
+        if self._of_peer.get(peer, 0) >= limits.dynamic_nodes_max or catalog.full:
             return None
         name = f"{PREFIX}{core.rng.getrandbits(NAME_BITS):032x}"
         queue = TemporaryQueue(

@@ -452,7 +452,7 @@ def sizes(core: NodeCore) -> dict[str, int]:
         "replaced stores": len(catalog.replaced),
         "closing stores": len(destination.closing),
         "hops": len(catalog.hops),
-        "queues": len(catalog.queues),
+        "queues": catalog.queues_counted - len(catalog.transit),
         "returned": max((len(held.sequences) for held in forwarding.returned.values()), default=0),
     }
 
