@@ -27,6 +27,10 @@ RETIRES_MAX: Final = 8_000
 FINISHED_MAX: Final = 16_384
 """Ranges kept above the floor; at the bound nothing new is offered until what lies below is done."""
 
+OUTSTANDING_MAX: Final = 32_768
+"""Those ranges, and entries that were shown and are not done, of which each may become a range: at the bound nothing
+new is offered until some are done. With them a cursor's record fits a row of the store (records.CURSOR_RANGES_MAX)."""
+
 PUMP_BYTES: Final = 4 * 1024 * 1024
 """What a pump hands out at most, and one entry more: whether a socket takes it is known only when the turn ends."""
 
@@ -309,7 +313,10 @@ class Cursor:
     @property
     def halted(self) -> bool:
         """Nothing that was never shown is offered until some of what lies below is done."""
-        return self.tracked and len(self.finished) >= FINISHED_MAX
+        if not self.tracked:
+            return False
+        ranges = len(self.finished)
+        return ranges >= FINISHED_MAX or ranges + len(self.shown) + len(self.returned) >= OUTSTANDING_MAX
 
     def _skip_to(self, sequence: int) -> None:
         """Numbers that were never stored, or left before, count as finished."""
@@ -415,12 +422,23 @@ class Cursor:
         self.tracked = True
         self.floor = head
         left = [(low, high) for low, high in self.finished if high >= head]  # of earlier tracking, over a restart
-        self.finished = RangeSet([(head, self.position - 1), *left] if self.position > head else left)
-        for sequence in (*self.shown, *self.returned):
-            self.finished.remove(sequence)
+        ranges = []
+        first = head
+        for sequence in sorted((*self.shown, *self.returned)):
+            if sequence > first:
+                ranges.append((first, sequence - 1))
+            first = max(first, sequence + 1)
+        if self.position > first:
+            ranges.append((first, self.position - 1))
+        self.finished = RangeSet([*ranges, *left])
         self.position = max(self.position, head)
         self._raise_floor()
         self.queue.dirty(self)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether too much is in takers' hands for tracking to begin."""
+        return not self.tracked and len(self.shown) + len(self.returned) >= OUTSTANDING_MAX
 
     def rewind(self) -> None:
         """Begins anew at the floor; nothing may be in a taker's hands."""

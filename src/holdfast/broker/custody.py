@@ -15,6 +15,9 @@ from holdfast.broker.records import OriginRecord
 ENDED_MAX: Final = 1_024
 """Ranges of tombstoned numbers remembered, so that a live copy after all is known as late."""
 
+FINISHED_MAX: Final = 32_768
+"""Ranges kept above the mark, whatever `ranges_max` allows: with them an origin's record fits a row of the store."""
+
 
 class Verdict(Enum):
     """What becomes of a copy that came."""
@@ -82,18 +85,29 @@ class Origin:
             return Verdict.LATE
         if number <= self.mark or number in self.finished:
             return Verdict.DUPLICATE
-        if number < self.passed and order != "strict":  # a strict one waits, whoever else went on
-            return Verdict.LATE
+        late = number < self.passed and order != "strict"  # a strict one waits, whoever else went on
         if not self.missing_below(number):
-            return Verdict.DELIVER
-        fits = len(self.finished) < ranges_max or any(
-            beside in self.finished or beside in self.waiting for beside in (number - 1, number + 1)
-        )
-        if not fits or len(self.waiting) >= ranges_max * 16:
+            return Verdict.LATE if late else Verdict.DELIVER
+        if not self._fits(number, ranges_max):
+            return Verdict.FULL
+        if late:
+            return Verdict.LATE
+        if len(self.waiting) >= ranges_max * 16:
             return Verdict.FULL
         if order == "bounded" and self.waited_s and self.waited_s >= order_wait_s and not self.waiting:
             return Verdict.DELIVER  # what it would wait for was waited for
         return Verdict.DELIVER if order == "none" else Verdict.WAIT
+
+    def _fits(self, number: int, ranges_max: int) -> bool:
+        """Whether `number`, which is ahead of a missing one, adds no range past the bound."""
+        return len(self.finished) < min(ranges_max, FINISHED_MAX) or any(
+            beside in self.finished or beside in self.waiting for beside in (number - 1, number + 1)
+        )
+
+    def may_end(self, number: int, ranges_max: int) -> bool:
+        """Whether a tombstone of `number` may be taken; at the bound it goes back, as a live copy does."""
+        known = number in self.waiting or number in self.finished
+        return known or not self.missing_below(number) or self._fits(number, ranges_max)
 
     def missing_below(self, number: int) -> bool:
         """Whether an earlier number is still to come: neither finished nor ended, waiting ones included."""
@@ -102,6 +116,7 @@ class Origin:
     def finish(self, number: int) -> None:
         """`number` is stored in its queue with this batch."""
         self.ended.remove(number)
+        self._bound_ended()
         if number > self.mark:
             self.finished.add(number)
             self._raise_mark()
@@ -114,10 +129,13 @@ class Origin:
         for low, high in missing:
             self.ended.add(low, high)
             self.finished.add(low, high)
-        while len(self.ended) > ENDED_MAX:
-            self.ended.drop_below(next(iter(self.ended))[1] + 1)
+        self._bound_ended()
         self._raise_mark()
         return missing
+
+    def _bound_ended(self) -> None:
+        while len(self.ended) > ENDED_MAX:
+            self.ended.drop_below(next(iter(self.ended))[1] + 1)
 
     def skip(self, up_to: int = 0) -> list[tuple[int, int]]:
         """Closes every gap below the last number known, or up to `up_to`; returns the ranges that count as lost."""
@@ -150,9 +168,14 @@ class Origin:
             return None
         for number in sorted(self.waiting):
             waiting = self.waiting[number]
-            if waiting.order == "bounded" and self.waited_s >= waiting.order_wait_s:
+            waited = waiting.order == "bounded" and self.waited_s >= waiting.order_wait_s
+            if waited and self._has_row_for(number):
                 return number
         return None
+
+    def _has_row_for(self, number: int) -> bool:
+        """Whether `number`, once finished, leaves the record within its row."""
+        return len(self.finished) < FINISHED_MAX or number - 1 in self.finished or number + 1 in self.finished
 
     def went_on(self, number: int) -> None:
         """`number` was delivered while an earlier one is missing: what comes below it is late."""

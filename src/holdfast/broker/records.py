@@ -4,6 +4,7 @@ Rules of this file: pure packing, one pair of functions a table; fixed layouts b
 bounded by what its owner bounds.
 """
 
+from itertools import islice
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -25,8 +26,13 @@ _QUEUE_ID: Final = Struct(">I")
 _LINK: Final = Struct(">dH")
 
 
-def pack_ranges(ranges: RangeSet) -> bytes:
-    return b"".join(PAIRS.pack(first, last) for first, last in ranges)
+CURSOR_RANGES_MAX: Final = 65_500
+"""Ranges in a cursor's record, which fills a row of the store with them."""
+
+
+def pack_ranges(ranges: RangeSet, count_max: int | None = None) -> bytes:
+    """The ranges, at most the lowest `count_max` of them."""
+    return b"".join(PAIRS.pack(first, last) for first, last in islice(ranges, count_max))
 
 
 def unpack_ranges(data: bytes) -> RangeSet:
@@ -57,7 +63,13 @@ class CursorRecord(NamedTuple):
 
 
 def pack_cursor(record: CursorRecord) -> bytes:
-    return _CURSOR.pack(record.taking, record.floor, record.mark, record.lease_epoch) + pack_ranges(record.finished)
+    """What is finished beyond CURSOR_RANGES_MAX ranges is left out: after a restart it is shown again, and marked.
+
+    A cursor stops before it has so many (cursor.OUTSTANDING_MAX); those of several subscriptions may come together
+    when each is deleted in its turn.
+    """
+    head = _CURSOR.pack(record.taking, record.floor, record.mark, record.lease_epoch)
+    return head + pack_ranges(record.finished, CURSOR_RANGES_MAX)
 
 
 def unpack_cursor(data: bytes) -> CursorRecord:

@@ -250,6 +250,11 @@ class Catalog:
         limits = self.config.limits
         if len(queue.named) >= limits.queue_subscriptions_max:
             return f"queue {queue.name!r} has {len(queue.named)} subscriptions, the most that one may have"
+        if not queue.named and queue.shared.crowded:
+            held = len(queue.shared.shown) + len(queue.shared.returned)
+            return (
+                f"queue {queue.name!r}: its consumers hold {held} messages unsettled, too many to begin a subscription"
+            )
         total = sum(len(each.named) for each in self.queues.values())
         return f"{total} subscriptions are here, the most there may be" if total >= limits.subscriptions_max else None
 

@@ -240,8 +240,11 @@ _LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
     "requests_max": (1, 10_000),
     "request_bytes_max": (1_024, MIB),
     "annotation_bytes_max": (1_024, 16 * MIB),
+    "queue_subscriptions_max": (1, 20_000),
+    "ranges_max": (1, 16_384),
+    "resume_tags_max": (1, 100_000),
 }
-"""What Limits accept beyond "above 0": clients fail below, and AMQP or the node's own forms end above."""
+"""What Limits accept beyond "above 0": clients fail below; AMQP, the node's own forms or a row of the store end above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

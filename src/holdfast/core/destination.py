@@ -86,6 +86,8 @@ class Destination:
         if arrival.receipt > origin.mark:
             self._adopt(origin, arrival.receipt)
         if arrival.tombstone:
+            if not origin.may_end(number, core.config.limits.ranges_max):
+                return False
             core.turn.keep_origin(origin)
             origin.end(number)
             self._changed(origin)
