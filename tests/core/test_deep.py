@@ -7,7 +7,9 @@ import pytest
 from holdfast.broker.cursor import RETIRES_MAX
 from holdfast.broker.queue import RECLAIM_COUNT
 from holdfast.core import report
+from holdfast.core.chores import ASKED_MAX
 from holdfast.core.config import Limits, NodeConfig, QueueConfig
+from holdfast.core.management import Later, Refused, queue_purge
 from holdfast.errors import ConfigError
 from holdfast.storage.check import check
 from support.rig import Rig
@@ -79,6 +81,20 @@ def test_two_purges_at_once_are_one_and_both_are_answered(tmp_path: Path) -> Non
     node.settle()
     assert first == second == [DEEP + 10]
     assert node.sequences("q") == [] and node.queue("q").messages == 0
+    node.stop()
+
+
+def test_requests_that_wait_for_purges_are_bounded(tmp_path: Path) -> None:
+    node = LoneNode(tmp_path)
+    node.fill("q", DEEP)
+    for _ in range(ASKED_MAX - 1):
+        purge(node, "q")
+    assert isinstance(queue_purge(node.core, "q", {}), Later)
+    with pytest.raises(Refused, match="256 requests wait") as refused:
+        queue_purge(node.core, "q", {})
+    assert refused.value.answer.status == 409
+    node.settle()
+    assert isinstance(queue_purge(node.core, "q", {}), Later)
     node.stop()
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 LEAVING_BYTES: Final = 4 * 1024 * 1024
 """What one turn reads of a deleted queue, to know what is there."""
 
+ASKED_MAX: Final = 256
+"""Requests that wait for the end of a purge, all purges together; one more is refused."""
+
 
 @dataclass(slots=True)
 class Purge:
@@ -41,10 +44,15 @@ class Chores:
         """Whether the next turn has something to do here."""
         return bool(self.purges or self.core.catalog.leaving)
 
+    @property
+    def full(self) -> bool:
+        """Whether as many wait for the end of a purge as may."""
+        return sum(len(purge.told) for purge in self.purges.values()) >= ASKED_MAX
+
     def purge(self, queue: Queue, told: Callable[[int], None]) -> None:
         """Empties a queue but for what is in somebody's hands; in transmission, tombstones take the places.
 
-        `told` is called in the turn that takes the last of it, with how many left.
+        `told` is called in the turn that takes the last of it, with how many left. The caller has asked `full`.
         """
         purge = self.purges.get(queue)
         end = queue.begin_purge()

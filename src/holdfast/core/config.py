@@ -244,7 +244,7 @@ _LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
     "ranges_max": (1, 16_384),
     "resume_tags_max": (1, 100_000),
 }
-"""What Limits accept beyond "above 0": clients fail below; AMQP, the node's own forms or a row of the store end above."""
+"""What Limits accept beyond "above 0": clients fail below; AMQP, the node's forms or a row of the store end above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

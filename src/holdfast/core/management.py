@@ -13,6 +13,7 @@ from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.core.asks import CLIENT_ASKS_MAX, IDS_MAX, LIMIT_S, LIMIT_S_DEFAULT, answer_of, ids_of
 from holdfast.core.catalog import DEAD_LETTERS, WAITING
+from holdfast.core.chores import ASKED_MAX
 from holdfast.core.config import QueueConfig
 from holdfast.core.message_ids import ID_BYTES_MAX
 from holdfast.core.report import QUEUES_A_PAGE, page_of_queues, queue_map, status
@@ -163,6 +164,8 @@ def queue_purge(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Later
         raise Refused(409, f"queue {name!r} belongs to the node: SKIP closes the gaps that its messages wait for")
     if queue.named:
         raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
+    if core.chores.full:
+        raise Refused(409, f"queue {name!r}: {ASKED_MAX} requests wait for purges already, the most there may be")
     later = Later()
     core.chores.purge(queue, lambda gone: later.answer(Answer(200, "OK", {"purged": Ulong(gone)}, stored=True)))
     return later
