@@ -27,6 +27,7 @@ create_queues = true
 
 [store]
 bytes_max = 1_000_000_000
+must_exist = true
 
 [limits]
 connections_max = 50
@@ -98,7 +99,7 @@ def test_every_key_arrives(tmp_path: Path, password: Path) -> None:
     given = load_settings(write(tmp_path, WHOLE))
     assert given.listen == (HostPort("127.0.0.1", 5672), HostPort("::1", 0))
     assert given.data == Path("/var/lib/holdfast")
-    assert given.store_bytes_max == 1_000_000_000
+    assert given.store_bytes_max == 1_000_000_000 and given.store_must_exist
     assert given.telemetry_file == Path("telemetry.ndjson")
     core = given.core
     assert (core.name, core.roles, core.create_queues) == ("ewr", ("client", "root"), True)
@@ -140,7 +141,7 @@ def test_no_file_means_loopback_and_any_queue() -> None:
     assert given.listen == (HostPort("127.0.0.1", 5672),)
     assert given.core.create_queues
     assert given.telemetry_file is None
-    assert given.store_bytes_max == STORE_BYTES_MAX
+    assert given.store_bytes_max == STORE_BYTES_MAX and not given.store_must_exist
 
 
 def test_an_empty_file_makes_no_queues(tmp_path: Path) -> None:
@@ -171,7 +172,7 @@ MISTAKES = [
     ("[topology]\nname = 't.toml'\n", "topology name: unknown key, accepted are file"),
     ("[topology]\nfile = 1\n", "topology file: found 1, accepted is text"),
     ("[node]\nnmae = 'ewr'\n", "node nmae: unknown key, accepted are name, data, listen, roles"),
-    ("[store]\nsize = 1\n", "store size: unknown key, accepted are bytes_max"),
+    ("[store]\nsize = 1\n", "store size: unknown key, accepted are bytes_max, must_exist"),
     ("[telemetry]\npath = 'x'\n", "telemetry path: unknown key, accepted are file, messages, interval_s"),
     ("[limits]\nconnections = 1\n", "limits connections: unknown key, accepted are connections_max"),
     ("[[queue]]\nname = 'q'\ndepth = 3\n", "queue 'q' depth: unknown key, accepted are name, bytes_max"),

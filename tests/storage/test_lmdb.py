@@ -86,6 +86,29 @@ def test_an_empty_file_is_begun_anew(tmp_path: Path) -> None:
     LmdbStore(tmp_path).close()
 
 
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_store_whose_data_is_gone_is_refused_and_not_begun_anew(tmp_path: Path, empty: bool) -> None:
+    LmdbStore(tmp_path).close()
+    if empty:
+        (tmp_path / "data.mdb").write_bytes(b"")
+    else:
+        (tmp_path / "data.mdb").unlink()
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"data\.mdb is missing or empty, though a store was here.*lock\.mdb"):
+            LmdbStore(tmp_path)
+    (tmp_path / "lock.mdb").unlink()
+    LmdbStore(tmp_path).close()
+
+
+def test_where_a_store_must_exist_none_is_made(tmp_path: Path) -> None:
+    place = tmp_path / "mount"
+    with pytest.raises(StorageError, match=r"there is no data\.mdb.*must_exist"):
+        LmdbStore(place, must_exist=True)
+    assert not place.exists()
+    LmdbStore(place).close()
+    LmdbStore(place, must_exist=True).close()
+
+
 def test_a_place_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be opened"):

@@ -97,7 +97,10 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
     memory = ResidentMemory()
     telemetry = None if settings.telemetry_file is None else TelemetryFile(settings.telemetry_file)
     store = LmdbStore(
-        settings.data, bytes_max=settings.store_bytes_max, on_point=None if points is None else points.passed
+        settings.data,
+        bytes_max=settings.store_bytes_max,
+        on_point=None if points is None else points.passed,
+        must_exist=settings.store_must_exist,
     )
     name = settings.core.name
 

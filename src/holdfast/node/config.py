@@ -31,7 +31,8 @@ PASSWORD_BYTES_MAX: Final = 1024
 class NodeSettings:
     """All that a node is told at start. `core` for the NodeCore; the rest is the driver's.
 
-    `listen` in the order given; port 0 is any free one. `store_bytes_max` bounds the store's file, in bytes.
+    `listen` in the order given; port 0 is any free one. `store_bytes_max` bounds the store's file, in bytes;
+    `store_must_exist`: none is made where there is none.
     """
 
     core: NodeConfig
@@ -39,6 +40,7 @@ class NodeSettings:
     data: Path
     telemetry_file: Path | None = None
     store_bytes_max: int = STORE_BYTES_MAX
+    store_must_exist: bool = False
 
     def validate(self) -> None:
         """Raises ConfigError at the first key that is wrong."""
@@ -129,7 +131,7 @@ _TABLES: Final[Mapping[str, Keys]] = {
         "create_queues": FLAG,
         "unknown_destination": TEXT,
     },
-    "store": {"bytes_max": COUNT},
+    "store": {"bytes_max": COUNT, "must_exist": FLAG},
     "topology": {"file": TEXT},
     "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
     "routing": {
@@ -301,6 +303,7 @@ def _settings(
         data=data,
         telemetry_file=None if file is None else Path(file),
         store_bytes_max=document.get("store", {}).get("bytes_max", STORE_BYTES_MAX),
+        store_must_exist=document.get("store", {}).get("must_exist", False),
     )
     settings.validate()
     return settings

@@ -23,6 +23,8 @@ __all__ = [
     "DATA",
     "admit_backup",
     "allocate_lock_table",
+    "check_new",
+    "check_there",
     "check_length",
     "code",
     "create",
@@ -117,6 +119,27 @@ def allocate_lock_table(path: Path) -> None:
         os.posix_fallocate(fd, 0, LOCK_TABLE_BYTES)
     finally:
         os.close(fd)
+
+
+def check_there(path: Path) -> None:
+    """Raise `StorageError` where there is no store, which the configuration says there must be."""
+    if not (path / DATA).is_file():
+        raise StorageError(
+            f"store {path}: there is no data.mdb, and [store] must_exist is true: mount its file system, or restore a "
+            "backup; to begin an empty store, set must_exist to false"
+        )
+
+
+def check_new(path: Path) -> None:
+    """Raise `StorageError` where what is left of a store says that its data is missing.
+
+    LMDB's table of readers is made after the data is on disk, and goes with the directory alone.
+    """
+    if (path / "lock.mdb").exists():
+        raise StorageError(
+            f"store {path}: data.mdb is missing or empty, though a store was here: put it back or restore a backup; "
+            "to begin an empty store, remove lock.mdb"
+        )
 
 
 def create(path: Path) -> None:

@@ -30,6 +30,8 @@ from holdfast.storage.compaction import shrink
 from holdfast.storage.directory import (
     DATA,
     allocate_lock_table,
+    check_new,
+    check_there,
     check_length,
     code,
     create,
@@ -70,9 +72,10 @@ class LmdbStore:
 
     `bytes_max`: the file's bound. `ahead_bytes`: disk space kept allocated beyond what is used; a third of it
     is the least `room_bytes` of a store whose disk has space. `on_point` is told "committing" inside the
-    transaction before the sync, and "committed" after it, in the thread of `commit`.
+    transaction before the sync, and "committed" after it, in the thread of `commit`. `must_exist`: a store that is not
+    there is not made.
 
-    Raises `StorageError` if another process holds the directory or its schema is not known here,
+    Raises `StorageError` if another process holds the directory, its data is gone or its schema is not known here,
     `StorageFull` if the disk has no space for a new store, `ConfigError` for a `bytes_max` below 1 MiB.
     """
 
@@ -83,6 +86,7 @@ class LmdbStore:
         bytes_max: int = BYTES_MAX_DEFAULT,
         ahead_bytes: int = AHEAD_BYTES_DEFAULT,
         on_point: Callable[[str], None] | None = None,
+        must_exist: bool = False,
     ) -> None:
         if bytes_max < BYTES_MAX_LEAST:
             raise ConfigError(f"bytes_max = {bytes_max}: a store needs at least {BYTES_MAX_LEAST} bytes")
@@ -94,11 +98,14 @@ class LmdbStore:
         self._middle_bytes = 0
         """Free below the file's end when last measured, less the most that was used of it since."""
         self._measure_at = 0.0
+        if must_exist:
+            check_there(path)
         self._lock_fd = hold(path)
         self._data_fd = -1
         try:
             data = path / DATA
             if not data.exists() or not data.stat().st_size:
+                check_new(path)
                 create(path)
             drop_aside(path)
             upgrade(path)
