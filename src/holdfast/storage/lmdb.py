@@ -30,9 +30,9 @@ from holdfast.storage.compaction import shrink
 from holdfast.storage.directory import (
     DATA,
     allocate_lock_table,
+    check_length,
     check_new,
     check_there,
-    check_length,
     code,
     create,
     drop_aside,
