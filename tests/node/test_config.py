@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.config import Limits, NeighbourConfig, QueueConfig
+from holdfast.core.config import DeadLettersConfig, Limits, NeighbourConfig, QueueConfig
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort, parse_host_port
 from holdfast.node.config import (
@@ -28,6 +28,11 @@ create_queues = true
 [store]
 bytes_max = 1_000_000_000
 must_exist = true
+
+[dead_letters]
+messages_max = 70
+bytes_max = 80_000
+keep_s = 90
 
 [limits]
 connections_max = 50
@@ -103,6 +108,7 @@ def test_every_key_arrives(tmp_path: Path, password: Path) -> None:
     assert given.telemetry_file == Path("telemetry.ndjson")
     core = given.core
     assert (core.name, core.roles, core.create_queues) == ("ewr", ("client", "root"), True)
+    assert core.dead_letters == DeadLettersConfig(messages_max=70, bytes_max=80_000, keep_s=90)
     assert core.limits == Limits(connections_max=50, idle_time_out_s=30)
     assert (core.telemetry_messages, core.telemetry_interval_s) == (True, 5)
     assert core.forwarding == (("ord", "hub"),)
@@ -141,7 +147,13 @@ def test_no_file_means_loopback_and_any_queue() -> None:
     assert given.listen == (HostPort("127.0.0.1", 5672),)
     assert given.core.create_queues
     assert given.telemetry_file is None
+    assert given.core.dead_letters == DeadLettersConfig()
     assert given.store_bytes_max == STORE_BYTES_MAX and not given.store_must_exist
+
+
+def test_dead_letters_of_a_small_store_take_a_sixteenth_of_it(tmp_path: Path) -> None:
+    given = load_settings(write(tmp_path, "[store]\nbytes_max = 16_000_000\n"))
+    assert given.core.dead_letters == DeadLettersConfig(bytes_max=1_000_000)
 
 
 def test_an_empty_file_makes_no_queues(tmp_path: Path) -> None:
@@ -172,6 +184,7 @@ MISTAKES = [
     ("[topology]\nname = 't.toml'\n", "topology name: unknown key, accepted are file"),
     ("[topology]\nfile = 1\n", "topology file: found 1, accepted is text"),
     ("[node]\nnmae = 'ewr'\n", "node nmae: unknown key, accepted are name, data, listen, roles"),
+    ("[dead_letters]\nkeep_s = 0.5\n", "dead_letters keep_s: found 0.5, accepted is 1 to ten years"),
     ("[store]\nsize = 1\n", "store size: unknown key, accepted are bytes_max, must_exist"),
     ("[telemetry]\npath = 'x'\n", "telemetry path: unknown key, accepted are file, messages, interval_s"),
     ("[limits]\nconnections = 1\n", "limits connections: unknown key, accepted are connections_max"),

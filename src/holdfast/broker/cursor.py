@@ -447,6 +447,24 @@ class Cursor:
         self.returned.clear()
         self.prefetched.clear()
 
+    def pass_over(self, sequences: list[int]) -> None:
+        """The oldest entries that are not in a taker's hands, ascending, leave the queue: they are not offered."""
+        if self.counts:
+            for sequence in sequences:
+                self.counts.pop(sequence, None)
+        if self.returned:
+            gone = frozenset(sequences)
+            self.returned = [sequence for sequence in self.returned if sequence not in gone]
+            heapify(self.returned)
+        if not self.tracked:  # what lies between them is in hands, or leaves too
+            self.position = max(self.position, sequences[-1] + 1)
+            return
+        for sequence in sequences:
+            if sequence >= self.floor:
+                self.finished.add(sequence)
+        self._raise_floor()
+        self.queue.dirty(self)
+
     def forget(self, sequence: int) -> None:
         """An entry left the queue by another way (purge, expiry) while no taker held it."""
         self.counts.pop(sequence, None)

@@ -231,6 +231,11 @@ def repack(item: Entry) -> bytes:
     )
 
 
+def enqueued_ms_of(value: bytes) -> int:
+    """`unpack(value).enqueued_ms` without taking it apart."""
+    return int.from_bytes(value[4:12], "big")
+
+
 def size_of(value: bytes) -> int:
     """`unpack(value).size` without taking it apart."""
     size = len(value) - FIXED_BYTES

@@ -277,6 +277,12 @@ class Queue:
         self.work.counted[self] = None
         self.work.busy[self] = None
 
+    def drop(self, sequences: list[int], size: int) -> None:
+        """Entries that no taker holds, ascending, leave with this turn's batch, whoever has still to read them."""
+        for cursor in (self.shared, *self.named.values()):
+            cursor.pass_over(sequences)
+        self.retire_all(sequences, size)
+
     def forget_entries(self) -> None:
         """The queue is deleted: what it had in memory is gone."""
         for sequence, value in self.ephemeral.items():
@@ -322,7 +328,7 @@ class Queue:
         if len(self.work.batch.retires) >= RETIRES_MAX:
             return [], first
         found = self.read(first, count_max=RECLAIM_COUNT, bytes_max=4 * READ_BYTES)
-        leaving = self._leaving() if found else set()
+        leaving = self.leaving() if found else set()
         shared = self.shared
         keeps = self.name.startswith("@")  # its end is told
         gone: list[tuple[int, bytes]] = []
@@ -389,7 +395,7 @@ class Queue:
     def _sweep_some(self) -> None:
         """One turn's share of `sweeping`."""
         sweeping = self.sweeping
-        leaving = self._leaving()
+        leaving = self.leaving()
         left = RECLAIM_COUNT
         while sweeping and left > 0:
             first, last = sweeping.pop()
@@ -416,9 +422,9 @@ class Queue:
 
     def leaves(self, sequence: int) -> bool:
         """Whether that entry is retired already, though the store has it still."""
-        return sequence in self._leaving()
+        return sequence in self.leaving()
 
-    def _leaving(self) -> set[int]:
+    def leaving(self) -> set[int]:
         """Sequences whose retirement is in the turn's batch or in the commit under way: the store has them still."""
         pending = (self.work.batch.retires, self.work.retires_in_flight, self.work.moved)
         return {sequence for batch in pending for queue_id, sequence in batch if queue_id == self.queue_id}
@@ -441,7 +447,7 @@ class Queue:
             return
         low = min((cursor.floor for cursor in self.readers() if cursor.tracked), default=0)
         found = self.read(self.reclaim_from, count_max=RECLAIM_COUNT, bytes_max=4 * READ_BYTES) if low else []
-        leaving = self._leaving() if found else set()
+        leaving = self.leaving() if found else set()
         for sequence, value in found:
             if sequence >= low:
                 self.reclaiming = False

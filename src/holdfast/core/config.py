@@ -114,6 +114,22 @@ class NeighbourConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLettersConfig:
+    """Bounds of `$dead-letters`: at each the oldest are dropped. `keep_s`: seconds by the wall clock."""
+
+    messages_max: int = 100_000
+    bytes_max: int = 1024 * MIB
+    keep_s: float = 30 * 86_400
+
+    def validate(self) -> None:
+        """Raises ConfigError that names the key."""
+        _positive("dead_letters messages_max", self.messages_max)
+        _positive("dead_letters bytes_max", self.bytes_max)
+        if not 1 <= self.keep_s <= 86_400 * 3_650:
+            raise ConfigError(f"dead_letters keep_s: found {self.keep_s!r}, accepted is 1 to ten years")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UserConfig:
     """Who may log in by SASL PLAIN."""
 
@@ -308,6 +324,7 @@ class NodeConfig:
     telemetry: bool = True
     telemetry_messages: bool = False
     telemetry_interval_s: float = 1.0
+    dead_letters: DeadLettersConfig = DeadLettersConfig()
     limits: Limits = Limits()
     topology: Topology | None = None
     routing: RoutingConfig = RoutingConfig()
@@ -315,6 +332,7 @@ class NodeConfig:
     def validate(self) -> None:
         """Raises ConfigError at the first key that is wrong."""
         check_name(self.name)
+        self.dead_letters.validate()
         self.limits.validate()
         self.routing.validate()
         for role in self.roles:

@@ -23,6 +23,7 @@ from holdfast.core.catalog import STEADY_KEY, Catalog, Tables
 from holdfast.core.chores import Chores
 from holdfast.core.clocks import Clocks
 from holdfast.core.config import NodeConfig
+from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.deadlines import Deadlines, Timed
 from holdfast.core.destination import Destination
 from holdfast.core.doors import open_door, welcome
@@ -114,6 +115,7 @@ class NodeCore:
         self.stopped = False
         self.meter = Meter(self)
         self.chores = Chores(self)
+        self.dead_letters = DeadLetters(self)
         self.temporaries = Temporaries(self)
         self.destination = Destination(self)
         self.resume = Resumption(self)
@@ -125,7 +127,13 @@ class NodeCore:
         self.asks, self.clocks = Asks(self), Clocks(self)
         self.routing = None if config.topology is None else Routes(self, config.topology)
         self.timed: list[Timed] = [*self.neighbours.values(), self.destination, self.forwarding, self.resume]
-        self.timed += [self.guard, self.asks, self.clocks, *([] if self.routing is None else [self.routing])]
+        self.timed += [
+            self.guard,
+            self.asks,
+            self.clocks,
+            self.dead_letters,
+            *([] if self.routing is None else [self.routing]),
+        ]
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
         self.record("node", {"event": "started", "store": str(self.store_uuid), "resident_bytes": None})

@@ -23,6 +23,7 @@ def offer(core: "NodeCore") -> None:
         core.destination.retry_blocked()
     if core.chores.busy:
         core.chores.step()
+    core.dead_letters.step()
     work = core.work
     if work.busy:
         busy, work.busy = work.busy, {}

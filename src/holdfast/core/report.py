@@ -237,6 +237,7 @@ def status(core: "NodeCore") -> dict[str, Any]:
             "refused": Ulong(core.forwarding.refused),
             "dead_lettered": Ulong(core.forwarding.dead_lettered),
         },
+        "dead_letters": core.dead_letters.status(),
         "origins": origins,
         "losses": core.losses[-100:],
     }

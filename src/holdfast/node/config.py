@@ -12,7 +12,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.core.config import Limits, NeighbourConfig, NodeConfig, QueueConfig, RoutingConfig, UserConfig
+from holdfast.core.config import (
+    DeadLettersConfig,
+    Limits,
+    NeighbourConfig,
+    NodeConfig,
+    QueueConfig,
+    RoutingConfig,
+    UserConfig,
+)
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort, parse_host_port
 from holdfast.node.toml import read_toml
@@ -24,6 +32,8 @@ from holdfast.units import MIB
 LISTEN_DEFAULT: Final = "127.0.0.1:5672"
 STORE_BYTES_MAX: Final = 16 * 1024 * MIB
 STORE_BYTES_MIN: Final = 4 * MIB
+DEAD_LETTERS_SHARE: Final = 16
+"""Where nothing is said, dead letters may take that part of the store, and the default of DeadLettersConfig."""
 PASSWORD_BYTES_MAX: Final = 1024
 
 
@@ -132,6 +142,7 @@ _TABLES: Final[Mapping[str, Keys]] = {
         "unknown_destination": TEXT,
     },
     "store": {"bytes_max": COUNT, "must_exist": FLAG},
+    "dead_letters": {"messages_max": COUNT, "bytes_max": COUNT, "keep_s": SECONDS},
     "topology": {"file": TEXT},
     "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
     "routing": {
@@ -224,6 +235,11 @@ def _user(table: Mapping[str, Any]) -> UserConfig:
     return UserConfig(name=name, password=_password(where, table["password_file"]))
 
 
+def _dead_letters(table: Mapping[str, Any], store_bytes_max: int) -> DeadLettersConfig:
+    bytes_max = min(DeadLettersConfig().bytes_max, max(1, store_bytes_max // DEAD_LETTERS_SHARE))
+    return DeadLettersConfig(**{"bytes_max": bytes_max, **table})
+
+
 def _route(table: Mapping[str, Any]) -> tuple[str, str]:
     destination = table["destination"]
     if "via" not in table:
@@ -275,6 +291,7 @@ def _settings(
     telemetry = document.get("telemetry", {})
     name = name if name is not None else node.get("name", socket.gethostname())
     roles, neighbours, topology = _joined(document, name)
+    store_bytes_max = document.get("store", {}).get("bytes_max", STORE_BYTES_MAX)
     addresses = listen if listen else node.get("listen", [LISTEN_DEFAULT])
     listens = tuple(parse_host_port("node listen", address, port_min=0) for address in addresses)
     core = NodeConfig(
@@ -291,6 +308,7 @@ def _settings(
         telemetry="file" in telemetry,
         telemetry_messages=telemetry.get("messages", False),
         telemetry_interval_s=telemetry.get("interval_s", 1.0),
+        dead_letters=_dead_letters(document.get("dead_letters", {}), store_bytes_max),
         limits=Limits(**document.get("limits", {})),
         routing=RoutingConfig(**document.get("routing", {})),
     )
@@ -302,7 +320,7 @@ def _settings(
         listen=listens,
         data=data,
         telemetry_file=None if file is None else Path(file),
-        store_bytes_max=document.get("store", {}).get("bytes_max", STORE_BYTES_MAX),
+        store_bytes_max=store_bytes_max,
         store_must_exist=document.get("store", {}).get("must_exist", False),
     )
     settings.validate()

@@ -13,6 +13,7 @@ from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError
 from holdfast.client.render import plain
 from holdfast.client.verbs.running import connect_as, place_of, run
+from holdfast.client.verbs.storage_lines import storage_lines
 from holdfast.columns import size, table
 from holdfast.errors import ConfigError
 
@@ -60,6 +61,8 @@ async def _status(connection: Connection, args: argparse.Namespace) -> None:
     told = plain(answer)
     resident = size(told.get("resident_bytes"))
     print(f"node {told.get('node')}, up {told.get('uptime_s', 0):.0f} s, {resident} resident")
+    for line in storage_lines(told):
+        print(line)
     for name in ("queues", "sessions", "links", "routes"):
         rows = told.get(name)
         if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):

@@ -1,0 +1,130 @@
+"""The bounds of `$dead-letters`: by messages, bytes and age; what is oldest goes first (docs/configuration.md).
+
+Rules of this file: nobody waits for room among the dead letters, and no subscription keeps them: at a bound the
+oldest leave the disk. What a taker holds stays, and counts. A turn drops a bounded share; each one is counted.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.amqp.types import Ulong
+from holdfast.broker import entry
+from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX
+from holdfast.broker.queue import RECLAIM_COUNT, Queue
+from holdfast.core.catalog import DEAD_LETTERS
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+LOOK_S: Final = 1.0
+"""How often the bounds are looked at where no turn does: what a taker held may have come back."""
+AGE_LOOK_S: Final = 60.0
+"""How often the age of the oldest is looked at."""
+WARN_S: Final = 3_600.0
+"""Between two lines in the log about dead letters that are dropped."""
+
+
+class DeadLetters:
+    """What becomes of those of one node past the bounds."""
+
+    def __init__(self, core: "NodeCore") -> None:
+        self.core = core
+        self.dropped = self.dropped_bytes = 0
+        """Since the node's start."""
+        self._place = 0
+        """All below was looked at since the last tick: it left, or is held."""
+        self._too_old = False
+        """Whether the oldest are still to be compared with `keep_s`."""
+        self._goes_on = False
+        self._look_at = self._age_at = core.now
+        self._warn_at = core.now
+        self._unsaid = 0
+
+    @property
+    def _queue(self) -> Queue | None:
+        return self.core.catalog.queues.get(DEAD_LETTERS)
+
+    def _over(self, queue: Queue) -> bool:
+        bounds = self.core.config.dead_letters
+        return queue.messages > bounds.messages_max or queue.bytes_held > bounds.bytes_max
+
+    def step(self) -> None:
+        """This turn's share of what is past a bound."""
+        queue = self._queue
+        if queue is None or not (self._too_old or self._over(queue)):
+            self._goes_on = False
+            return
+        retires = self.core.work.batch.retires
+        dropped = self._drop_some(queue) if len(retires) < RETIRES_MAX else True
+        self._goes_on = dropped and (self._too_old or self._over(queue))
+
+    def _drop_some(self, queue: Queue) -> bool:
+        """Drops up to RECLAIM_COUNT from the oldest on; False where there was nothing to look at."""
+        bounds, clock = self.core.config.dead_letters, self.core.clock
+        found = queue.read(self._place, count_max=RECLAIM_COUNT, bytes_max=4 * READ_BYTES)
+        held = [cursor.shown for cursor in (queue.shared, *queue.named.values())]
+        leaving = queue.leaving() if found else frozenset()
+        messages, size = queue.messages, queue.bytes_held
+        before_ms = clock.wall_ms - int(bounds.keep_s * 1000)
+        gone: list[int] = []
+        for sequence, value in found:
+            if sequence in leaving or any(sequence in shown for shown in held):
+                self._place = sequence + 1
+                continue
+            fits = messages <= bounds.messages_max and size <= bounds.bytes_max
+            if fits and not (self._too_old and entry.enqueued_ms_of(value) <= before_ms):
+                self._too_old = False
+                break
+            self._place = sequence + 1
+            gone.append(sequence)
+            messages -= 1
+            size -= entry.size_of(queue.cache.get(sequence, value))
+        if not found:
+            self._too_old = False
+        if gone:
+            self._count(len(gone), queue.bytes_held - size)
+            queue.drop(gone, queue.bytes_held - size)
+        return bool(found)
+
+    def _count(self, count: int, size: int) -> None:
+        self.dropped += count
+        self.dropped_bytes += size
+        self._unsaid += count
+        if self.core.now >= self._warn_at:
+            self._warn_at = self.core.now + WARN_S
+            text = f"{DEAD_LETTERS}: at the bounds of [dead_letters] {self._unsaid} of the oldest were dropped"
+            self.core.log("WARNING", text)
+            self._unsaid = 0
+
+    # ------------------------------------------------------------------------------------------------ time
+
+    def tick(self, now: float) -> None:
+        """Begins again at the oldest."""
+        if now >= self._look_at:
+            self._look_at = now + LOOK_S
+            self._place = 0
+            if now >= self._age_at:
+                self._age_at = now + AGE_LOOK_S
+                self._too_old = True
+
+    def next_deadline(self) -> float | None:
+        queue = self._queue
+        if queue is None or not queue.messages:
+            return None
+        if self._goes_on and self.core.in_flight is None:
+            return self.core.now
+        return self._look_at if self._over(queue) else max(self._look_at, self._age_at)
+
+    # ------------------------------------------------------------------------------------------------ reports
+
+    def status(self) -> dict[str, Any]:
+        """How many there are, and how many went since the node's start."""
+        queue, bounds = self._queue, self.core.config.dead_letters
+        return {
+            "messages": Ulong(0 if queue is None else queue.messages),
+            "bytes": Ulong(0 if queue is None else queue.bytes_held),
+            "dropped": Ulong(self.dropped),
+            "dropped_bytes": Ulong(self.dropped_bytes),
+            "messages_max": Ulong(bounds.messages_max),
+            "bytes_max": Ulong(bounds.bytes_max),
+            "keep_s": bounds.keep_s,
+        }

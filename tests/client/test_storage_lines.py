@@ -1,0 +1,25 @@
+"""What plain `status` says of a node's store."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.client.verbs.storage_lines import storage_lines
+
+LETTERS = {"messages": 3, "bytes": 2_000, "dropped": 0, "dropped_bytes": 0}
+
+
+@pytest.mark.parametrize(
+    ("told", "lines"),
+    [
+        ({}, []),
+        ({"dead_letters": {**LETTERS, "messages": 0}}, []),
+        ({"dead_letters": LETTERS}, ["dead letters: 3, 2.0 KiB"]),
+        (
+            {"dead_letters": {**LETTERS, "dropped": 7, "dropped_bytes": 9_000}},
+            ["dead letters: 3, 2.0 KiB; 7 of the oldest were dropped (8.8 KiB)"],
+        ),
+    ],
+)
+def test_lines(told: dict[str, Any], lines: list[str]) -> None:
+    assert storage_lines(told) == lines

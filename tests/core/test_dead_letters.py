@@ -1,0 +1,155 @@
+"""`$dead-letters` is bounded by messages, bytes and age: the oldest go first, and are counted."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.performatives import Accepted, Rejected
+from holdfast.amqp.types import Symbol
+from holdfast.core.catalog import DEAD_LETTERS
+from holdfast.core.config import DeadLettersConfig
+from support.hops import names
+from support.rig import Client, Node, Rig
+
+
+def world(**bounds: Any) -> tuple[Rig, Node, Client]:
+    rig = Rig()
+    hub = rig.node("hub", dead_letters=DeadLettersConfig(**bounds))
+    return rig, hub, rig.client(hub)
+
+
+def bury(rig: Rig, client: Client, *bodies: str) -> None:
+    """Rejected one by one."""
+    link, reader = client.sender("work"), client.receiver("work")
+    rig.settle()
+    for body in bodies:
+        client.send(link, body)
+    rig.settle()
+    for _ in bodies:
+        client.accept(Rejected(), count=1, link=reader)
+        rig.settle()
+    link.detach(closed=True)
+    reader.detach(closed=True)
+    rig.settle()
+
+
+def told(client: Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.manage("STATUS", "node")[1]["dead_letters"]
+    return {str(key): value for key, value in found.items()}
+
+
+def test_messages_max() -> None:
+    rig, hub, client = world(messages_max=3)
+    bury(rig, client, *names(1, 3))
+    assert hub.bodies(DEAD_LETTERS) == names(1, 3) and told(client)["dropped"] == 0
+    bury(rig, client, "4", "5")
+    assert hub.bodies(DEAD_LETTERS) == names(3, 5)
+    status = told(client)
+    assert (status["messages"], status["dropped"], status["messages_max"]) == (3, 2, 3)
+    assert [line for line in hub.logs if "of the oldest were dropped" in line] != []
+    hub.crash()
+    hub.start()
+    rig.settle()
+    assert hub.bodies(DEAD_LETTERS) == names(3, 5) and hub.queue(DEAD_LETTERS).messages == 3
+
+
+def test_bytes_max() -> None:
+    rig, hub, client = world(bytes_max=5_000)
+    bury(rig, client, *[f"{number}".ljust(1_000) for number in range(1, 9)])
+    left = [body.strip() for body in hub.bodies(DEAD_LETTERS)]
+    queue = hub.queue(DEAD_LETTERS)
+    assert left == names(9 - len(left), 8) and 3 <= len(left) <= 4 and queue.bytes_held <= 5_000
+    assert told(client)["dropped_bytes"] >= 4_000
+
+
+def test_keep_s() -> None:
+    rig, hub, client = world(keep_s=600)
+    bury(rig, client, "1", "2")
+    rig.run(300)
+    bury(rig, rig.client(hub), "3")
+    assert hub.bodies(DEAD_LETTERS) == names(1, 3)
+    rig.run(400)
+    assert hub.bodies(DEAD_LETTERS) == ["3"] and told(rig.client(hub))["dropped"] == 2
+    rig.run(400)
+    assert hub.bodies(DEAD_LETTERS) == []
+
+
+def test_what_a_consumer_holds_stays_and_is_counted_once() -> None:
+    rig, hub, client = world(messages_max=3)
+    bury(rig, client, "1")
+    other = rig.client(hub)
+    reader = other.receiver(DEAD_LETTERS, credit=1)
+    rig.settle()
+    bury(rig, client, *names(2, 6))
+    assert hub.bodies(DEAD_LETTERS) == ["1", "5", "6"] and hub.queue(DEAD_LETTERS).messages == 3
+    assert other.accept(link=reader) == ["1"]
+    reader.grant(10)
+    rig.settle()
+    assert other.bodies(reader) == ["5", "6"]
+    other.close_transport()
+    rig.run(2)
+    bury(rig, client, "7", "8")  # what was given back goes like all others
+    rig.run(2)
+    assert hub.bodies(DEAD_LETTERS) == ["6", "7", "8"] and hub.queue(DEAD_LETTERS).messages == 3
+
+
+@pytest.mark.parametrize("with_consumer", [False, True])
+def test_a_subscription_keeps_none_of_them(with_consumer: bool) -> None:
+    rig, hub, client = world(messages_max=3)
+    reader = rig.client(hub)
+    source = {"durable": 2, "expiry_policy": Symbol("never")}
+    link = reader.receiver(DEAD_LETTERS, name="sub", credit=0, source=source)
+    other = rig.client(hub)
+    if with_consumer:
+        other.receiver(DEAD_LETTERS)
+    rig.settle()
+    bury(rig, client, *names(1, 6))
+    rig.run(1)
+    kept = names(1, 3) if with_consumer else names(4, 6)  # what is in a consumer's hands stays, and what comes goes
+    assert hub.bodies(DEAD_LETTERS) == kept and hub.queue(DEAD_LETTERS).messages == 3
+    other.accept()
+    link.grant(10)
+    rig.settle()
+    assert reader.accept(link=link) == kept
+    rig.run(2)
+    assert hub.queue(DEAD_LETTERS).messages == (0 if with_consumer else 3)
+
+
+def test_messages_for_a_queue_that_is_not_there_fill_no_disk() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair(create_queues=False, dead_letters=DeadLettersConfig(messages_max=5))
+    rig.run(1)
+    client = rig.client(jfk)
+    link = client.sender("nosuch@hub")
+    rig.settle()
+    for number in range(30):
+        client.send(link, str(number))
+        rig.settle()
+    rig.run(1)
+    assert hub.bodies(DEAD_LETTERS) == names(25, 29)
+    assert all(state == Accepted() for _, state in client.outcomes)
+
+
+def test_many_at_once_leave_over_turns_and_the_node_comes_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.core.dead_letters.RECLAIM_COUNT", 4)
+    rig, hub, client = world()
+    link = client.sender(DEAD_LETTERS)
+    rig.settle()
+    for number in range(60):
+        client.send(link, str(number))
+    rig.settle()
+    hub.crash()
+    hub.config = type(hub.config)(name="hub", create_queues=True, dead_letters=DeadLettersConfig(messages_max=3))
+    hub.start()
+    rig.run(1)
+    assert hub.bodies(DEAD_LETTERS) == names(57, 59) and hub.queue(DEAD_LETTERS).messages == 3
+
+
+def test_a_refused_batch_drops_them_once() -> None:
+    rig, hub, client = world(messages_max=2)
+    bury(rig, client, "1", "2")
+    hub.refuse = 1
+    bury(rig, client, "3", "4")
+    rig.run(2)
+    queue = hub.queue(DEAD_LETTERS)
+    assert len(hub.bodies(DEAD_LETTERS)) == queue.messages <= 2
