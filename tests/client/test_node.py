@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.client import Accepted, LinkStolen, ManagementError, Spool, connect
 from holdfast.client.blocking import BlockingConnection
+from support.eventually import eventually_async
 from support.process import NodeProcess, run_holdfast
 
 
@@ -29,10 +30,14 @@ async def bodies(node: NodeProcess, queue: str) -> list[bytes]:
         return [delivery.message.body_bytes() async for delivery in receiver]
 
 
-async def left(node: NodeProcess, queue: str) -> int:
-    """How many messages wait in the queue."""
+async def await_left(node: NodeProcess, queue: str, wanted: int) -> None:
+    """Waits until so many messages are in the queue."""
     async with await connect(node.url) as connection:
-        return int((await connection.manage("READ", "holdfast:queue", queue))["messages"])
+
+        async def left() -> int:
+            return int((await connection.manage("READ", "holdfast:queue", queue))["messages"])
+
+        await eventually_async(left, lambda count: count == wanted, what=f"{wanted} messages in {queue}")
 
 
 # --------------------------------------------------------------------------------------------------- the library
@@ -251,7 +256,7 @@ async def test_ctrl_c_ends_receive_quietly_and_keeps_what_was_printed(node: Node
     _, stderr = await asyncio.wait_for(process.communicate(), 10)
     assert process.returncode == 130
     assert summary(stderr.decode())["received"] == 1 and len(stderr.splitlines()) == 1
-    assert await left(node, "q") == 0
+    await await_left(node, "q", 0)
 
 
 async def test_a_pipe_is_sent_as_it_comes_and_ctrl_c_ends_it(node: NodeProcess) -> None:
@@ -282,4 +287,4 @@ async def test_a_reader_that_leaves_costs_no_message(node: NodeProcess) -> None:
     stderr = (await process.stderr.read()).decode()
     assert "Traceback" not in stderr
     # What was written may be lost in the pipe; what was not written is still here.
-    assert await left(node, "q") == 2000 - summary(stderr)["received"]
+    await await_left(node, "q", 2000 - summary(stderr)["received"])

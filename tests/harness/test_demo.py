@@ -18,6 +18,7 @@ from holdfast.harness.paths import Event
 from holdfast.harness.processes import Child, Children, holdfast_command
 from holdfast.routing.paths import Graph
 from holdfast.routing.topology import Topology
+from support.eventually import eventually_true
 
 
 def data_or_skip() -> None:
@@ -106,9 +107,12 @@ def processes_naming(path: Path) -> list[str]:
 
 async def said(child: Child, text: str) -> None:
     """Waits until the child's output has a line with `text`; it writes lines at once."""
-    while not any(text in line for line in child.lines):
-        assert child.running, child.stderr_text()
-        await asyncio.sleep(0.05)
+
+    def found() -> bool:
+        return any(text in line for line in child.lines)
+
+    await eventually_true(lambda: found() or not child.running, what=f"a line with {text!r}", limit_s=120.0)
+    assert found(), child.stderr_text()
 
 
 @pytest.mark.spark

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ from holdfast.harness import fleet_state
 from holdfast.harness.fleet import state_of
 from holdfast.harness.fleet_state import FleetError, Process, label
 from holdfast.routing.topology import TopologyNode
+from support.eventually import eventually
 
 LIMIT_S = 60.0
-STEP_S = 0.1
 """Between two looks: a fleet has no event that a test could await."""
 
 RING = """
@@ -76,10 +75,7 @@ class Fleet:
 
     def until(self, wanted: dict[str, str]) -> None:
         """Waits until those links are in those states."""
-        until = time.monotonic() + LIMIT_S
-        while not wanted.items() <= (found := self.links()).items():
-            assert time.monotonic() < until, found
-            time.sleep(STEP_S)
+        eventually(self.links, lambda found: wanted.items() <= found.items(), what=f"{wanted}", limit_s=LIMIT_S)
 
     def processes(self) -> list[Process]:
         return fleet_state.processes_of(fleet_state.read_state(self.directory))
@@ -105,15 +101,6 @@ def holdfast(*words: str, text: str = "") -> str:
     """What the command prints."""
     command = [sys.executable, "-m", "holdfast", *words]
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout
-
-
-def gone(processes: list[Process]) -> bool:
-    until = time.monotonic() + LIMIT_S
-    while any(process.runs for process in processes):
-        if time.monotonic() > until:
-            return False
-        time.sleep(STEP_S)
-    return True
 
 
 @pytest.mark.crash
@@ -260,7 +247,7 @@ def test_a_fleet_whose_supervisor_was_killed_leaves_nothing(make: Callable[[str]
     fleet.up()
     processes = fleet.processes()
     processes[0].signal(signal.SIGKILL)
-    assert gone(processes)
+    eventually(lambda: not any(process.runs for process in processes), what="no process left", limit_s=LIMIT_S)
     fleet("status", code=1)
     assert f"no fleet runs in {fleet.directory}" in fleet.errors
     fleet("down")

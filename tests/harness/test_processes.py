@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.harness.processes import ChildFailed, Children, first_of, parse_ready, session_members
+from support.eventually import eventually_true
 
 LIMIT_S = 20.0
 
@@ -153,11 +154,7 @@ async def test_children_end_with_the_one_who_started_them(tmp_path: Path, number
         assert session_members(inner) == [inner]
         outer.signal(number)
         await outer.wait()
-        for _ in range(200):
-            if not session_members(inner):
-                break
-            await asyncio.sleep(0.01)
-        assert session_members(inner) == []
+        await eventually_true(lambda: session_members(inner) == [], what="nothing left of the inner session")
 
 
 async def test_the_first_of_what_a_group_of_tasks_raised() -> None:

@@ -15,6 +15,7 @@ from proton.reactor import LinkOption
 from proton.utils import BlockingConnection
 
 from interop.recorder import Frame
+from support.eventually import eventually
 
 LIMIT_S: Final = 15.0
 
@@ -232,12 +233,16 @@ class Client:
         arrival.accept()
         receiver.close()
 
-    def depth(self, address: str) -> int:
-        """Entries in the queue, as a browser that drains counts them."""
-        browser = self.receiver(address, proton.reactor.Copy())
-        count = len(browser.drain())
-        browser.close()
-        return count
+    def await_depth(self, address: str, wanted: int) -> None:
+        """Waits until a browser that drains finds so many entries: what was settled goes with the next commit."""
+
+        def depth() -> int:
+            browser = self.receiver(address, proton.reactor.Copy())
+            count = len(browser.drain())
+            browser.close()
+            return count
+
+        eventually(depth, lambda count: count == wanted, what=f"{wanted} entries in {address}")
 
 
 class Modes(LinkOption):

@@ -255,7 +255,7 @@ def test_read_from_a_sequence(client: Client, address: str) -> None:
     assert [item.body for item in receiver.take(7)] == list(range(4, 11))
     assert receiver.link.remote_source.filter is not None
     receiver.close()
-    assert client.depth(address) == 10
+    client.await_depth(address, 10)
 
 
 def test_filter_that_is_not_applied_is_not_echoed(client: Client, address: str) -> None:

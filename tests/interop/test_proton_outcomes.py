@@ -50,7 +50,7 @@ def test_accepted_first_and_settled_later(client: Client, address: str) -> None:
     for arrival in arrivals:
         arrival.settle()
     client.barrier(address)
-    assert client.depth(address) == 0
+    client.await_depth(address, 0)
     receiver.close()
     assert client.receiver(address).drain() == []
 
@@ -74,7 +74,7 @@ def test_rejected_without_an_error(client: Client, address: str) -> None:
     client.send_bodies(address, address)
     client.receiver(address).one().settle(Delivery.REJECTED)
     client.barrier(address)
-    assert client.depth(address) == 0
+    client.await_depth(address, 0)
     dead = [item.body for item in client.receiver(DEAD_LETTERS, Copy()).drain()]
     assert dead.count(address) == 1
 
@@ -394,7 +394,7 @@ def test_two_consumers_share(hub: NodeProcess, client: Client, address: str) -> 
         assert [sorted(bodies) for bodies in found] == found
         client.barrier(address)
         second.barrier(address)
-        assert client.depth(address) == 0
+        client.await_depth(address, 0)
 
 
 def test_two_consumers_share_a_backlog_while_they_settle(hub: NodeProcess, client: Client, address: str) -> None:

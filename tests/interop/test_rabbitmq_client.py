@@ -138,7 +138,7 @@ def test_settled_beforehand(hub: NodeProcess, connection: BlockingConnection, ad
     assert [body for body, _ in taker.came] == [b"%d" % number for number in range(20)]
     consumer.close()
     with Client(hub.port) as client:
-        assert client.depth(address) == 0
+        client.await_depth(address, 0)
 
 
 def test_messages_of_others_without_annotations(hub: NodeProcess, connection: BlockingConnection, address: str) -> None:

@@ -163,4 +163,4 @@ def test_20000_messages_of_all_at_once(hub: NodeProcess, address: str, rhea: typ
     numbers += [int(line.strip('"').partition(":")[0]) for line in lines]
     assert sorted(numbers) == list(range(1, 20_001))
     with Client(hub.port) as client:
-        assert client.depth(address) == 0
+        client.await_depth(address, 0)

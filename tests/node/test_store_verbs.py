@@ -16,6 +16,7 @@ from holdfast.broker.records import counters_key
 from holdfast.client import connect
 from holdfast.harness.processes import Child, Children, holdfast_command
 from holdfast.storage.lmdb import LmdbStore
+from support.eventually import eventually_true
 from support.stores import LoneNode, bare_of
 
 LIMIT_S = 60.0
@@ -105,9 +106,8 @@ async def begun_backup(children: Children, data: Path, target: Path) -> Child:
     """A backup that has begun to write."""
     child = await children.start("backup", holdfast_command("store", "backup", data, target))
     partial = target.with_name(f".{target.name}.partial") / "data.mdb"
-    while not partial.exists():
-        assert child.running, child.stderr_text()
-        await asyncio.sleep(0.001)
+    await eventually_true(lambda: partial.exists() or not child.running, what="a backup that has begun", step_s=0.001)
+    assert partial.exists() or child.running, child.stderr_text()
     return child
 
 

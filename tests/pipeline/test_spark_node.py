@@ -28,6 +28,7 @@ from holdfast.pipeline.ingest import IngestJob, Progress, default_checkpoint, ru
 from holdfast.pipeline.node_bus import NodeBus
 from holdfast.pipeline.options import parse_options
 from holdfast.pipeline.tables import read_arrow
+from support.eventually import eventually_true
 from support.process import NodeProcess, run_holdfast
 
 if TYPE_CHECKING:
@@ -98,16 +99,6 @@ def bodies(out: Path) -> list[int]:
     return [int(body) for body in table.column("body").to_pylist()]
 
 
-async def until(holds: Callable[[], bool], what: str, limit_s: float = LIMIT_S) -> None:
-    """Waits for a change in files or processes that nothing announces."""
-    try:
-        async with asyncio.timeout(limit_s):
-            while not holds():  # noqa: ASYNC110  # files and /proc announce nothing
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(f"not within {limit_s:g} s: {what}") from None
-
-
 async def test_every_message_with_all_its_columns(spark: "SparkSession", tmp_path: Path, start_node: StartNode) -> None:
     node = await start_node("hub")
     await send(node.url, 1, 2_500)
@@ -151,7 +142,9 @@ async def test_through_a_crash_of_the_node(spark: "SparkSession", tmp_path: Path
     await node.kill()
     await node.restart(same_port=True)
     await send(node.url, 1_501, 2_000)
-    await until(lambda: running.done() or place(ingest).advanced == 2_001, "everything released")
+    await eventually_true(
+        lambda: running.done() or place(ingest).advanced == 2_001, what="everything released", limit_s=LIMIT_S
+    )
     stop.set()
     await running
     assert bodies(ingest.out) == list(range(1, 2_001))
@@ -278,7 +271,9 @@ async def test_killed_or_stopped_at_random_moments_the_table_is_exact(tmp_path: 
         try:
             log = choose.choice([checkpoint / "offsets", checkpoint / "commits", out / "_spark_metadata"])
             target = max(batches_in(checkpoint / "offsets"), default=-1) + choose.randint(1, 6)
-            await until(partial(reached, process, log, target), f"batch {target} in {log}")
+            await eventually_true(
+                partial(reached, process, log, target), what=f"batch {target} in {log}", limit_s=LIMIT_S
+            )
             assert process.returncode is None, await process.communicate()
             if how == "kill all":
                 kill_session(process.pid)
@@ -292,7 +287,7 @@ async def test_killed_or_stopped_at_random_moments_the_table_is_exact(tmp_path: 
                 told = json.loads(stderr.decode().splitlines()[-1])
                 assert set(told) == {"rows", "batches", "seconds", "advanced"}
                 assert members(process.pid) == []
-            await until(partial(gone, process.pid), "nothing left of the driver")
+            await eventually_true(partial(gone, process.pid), what="nothing left of the driver", limit_s=LIMIT_S)
         finally:
             kill_session(process.pid)
             await process.wait()

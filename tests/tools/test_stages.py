@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.harness.fleet_state import Process
 from holdfast.harness.processes import Children
+from support.eventually import eventually_true
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNNER = ROOT / "tools" / "stages.py"
@@ -54,9 +55,8 @@ async def test_a_signal_ends_the_stage_and_what_its_tests_started(tmp_path: Path
     pids = tmp_path / "tests" / "pids"
     async with Children(tmp_path / "logs") as children, asyncio.timeout(LIMIT_S):
         runner = await children.start("stages", [sys.executable, tmp_path / "tools" / "stages.py", "unit"])
-        while not pids.exists():  # files announce nothing
-            assert runner.running, "\n".join(runner.lines) + runner.stderr_text()
-            await asyncio.sleep(0.05)
+        await eventually_true(lambda: pids.exists() or not runner.running, what="the test's process ids")
+        assert runner.running, "\n".join(runner.lines) + runner.stderr_text()
         runner.signal(number)
         assert await runner.wait() == 128 + number
     assert f"ended by {number.name}" in "\n".join(runner.lines)
