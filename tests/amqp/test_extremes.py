@@ -325,3 +325,18 @@ def test_deliveries_of_many_links_frame_by_frame() -> None:
     hear(side, wire(*((Transfer(handle, 5 + handle, b"t", more=True), b"x") for handle in range(2)), Detach(0, True)))
     (other,) = of(Delivery, hear(side, wire(Transfer(1))))
     assert other.delivery_id == 6 and not of(LinkDetached, [other])
+
+
+@pytest.mark.parametrize("behind", [1, 2**31 - 1])
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_credit_from_a_delivery_count_ahead_of_ours_stays_a_uint(behind: int, pipelined: bool) -> None:
+    """The most credit, reckoned from deliveries that we have not sent; the echo says it (§2.6.7)."""
+    side = begun(Open("c"), Begin(None, 0, 5_000, 5_000))
+    flow = Flow(0, 5_000, 0, 5_000, 0, behind, MOST, echo=True)
+    attach = Attach("l", 0, True, source=Source("q"), target=Target())
+    events = hear(side, wire(attach, flow) if pipelined else wire(attach))
+    events[0].link.accept()
+    if not pipelined:
+        hear(side, wire(flow))
+    answers = [value for _, value, _ in performatives(b"".join(side.take_output(NOW))) if isinstance(value, Flow)]
+    assert [answer.link_credit for answer in answers] == [MOST]

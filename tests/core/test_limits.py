@@ -215,6 +215,16 @@ def test_terms_bytes_max() -> None:
     assert conditions(peer.say(Attach("", 1, True))) == [f"Close {RESOURCE}"]
 
 
+def test_terms_past_the_bound_end_the_connection_alone() -> None:
+    """The links before it are small: what they held comes off the account, which is still past its bound."""
+    rig, node = world(terms_bytes_max=65_536)
+    peer = opened(rig, node)
+    assert conditions(peer.say(sends(), sends(handle=1))) == []
+    large = sends(handle=2, properties={Symbol("x"): bytes(60_000), Symbol("y"): [None] * 3_000})
+    assert conditions(peer.say(large)) == [f"Close {RESOURCE}"]
+    assert conditions(opened(rig, node).say(sends())) == []
+
+
 def test_links_that_are_refused_and_never_detached_count_too() -> None:
     rig, node = world(terms_bytes_max=65_536, attaches_burst=100_000)
     peer = opened(rig, node)

@@ -13,6 +13,7 @@ import gc
 import json
 import multiprocessing
 import os
+import re
 import struct
 import sys
 import time
@@ -290,7 +291,8 @@ class World:
     def _died(self, error: Exception) -> None:
         frames = [item for item in traceback.extract_tb(error.__traceback__) if "/holdfast/" in item.filename]
         where = " < ".join(f"{Path(item.filename).stem}.{item.name}:{item.lineno}" for item in frames[:-4:-1])
-        self._find(f"{type(error).__name__}: {str(error)[:60]} at {where}", traceback.format_exc())
+        text = re.sub(r"'[^']*'|\d+", "…", str(error))[:60]
+        self._find(f"{type(error).__name__}: {text} at {where}", traceback.format_exc())
         raise Dead from error
 
     def _find(self, signature: str, trace: str = "") -> None:

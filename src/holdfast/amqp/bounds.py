@@ -52,7 +52,7 @@ class Bounds:
     def keep(self, held_bytes: int) -> None:
         """Count what is kept of the peer's words; RemoteProtocolError past the bound. Negative: it is kept no more."""
         self.terms_bytes += held_bytes
-        if self.terms_bytes > self.settings.terms_bytes_max:
+        if held_bytes > 0 and self.terms_bytes > self.settings.terms_bytes_max:
             raise RemoteProtocolError(
                 conditions.RESOURCE_LIMIT_EXCEEDED,
                 f"the terms of all links together hold {self.settings.terms_bytes_max} bytes at most here",

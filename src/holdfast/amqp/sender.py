@@ -394,8 +394,8 @@ class Sender(Link):
             )
             if used >= _HALF:
                 used -= _SERIAL + 1
-            credit = link_credit - used
-            self.credit = credit if credit > 0 else 0
+            # A peer whose delivery-count is ahead of ours would get more than a uint can say.
+            self.credit = min(max(0, link_credit - used), _SERIAL)
             if self.resumes_only:
                 self.resume_credit, self.credit = self.credit, 0
             if self._payload_max < 0:
