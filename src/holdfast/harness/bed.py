@@ -4,7 +4,8 @@ Rules of this file: types only. A workload is asyncio over the client library an
 lies in. Every message it sends ends with a key, so that what becomes of it can be told from outside.
 """
 
-from collections.abc import Coroutine, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -29,6 +30,9 @@ class Bed(Protocol):
 
     async def connect(self, node: str, client: str) -> Connection:
         """The client library's connection to that node, named `client`, that comes back after every break."""
+
+    async def dial(self, node: str, client: str, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
+        """A bare connection to that node, for bytes that no library would say. Raises OSError."""
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str, *, background: bool = False) -> None:
         """Runs `work` beside; an exception in it fails the run. The run waits for it unless `background`."""

@@ -15,7 +15,7 @@ from holdfast.amqp import states
 from holdfast.broker.custody import Origin, Verdict
 from holdfast.core import events, session_states, sessions
 from holdfast.core.node import NodeCore
-from holdfast.harness import faults
+from holdfast.harness import faults, hostile
 from holdfast.harness.sim.node import SimNode
 from holdfast.harness.sim.store import Fate
 
@@ -26,6 +26,7 @@ FATES: Final = "fates of commits"
 EVENTS: Final = "events"
 COMMANDS: Final = "commands"
 VERDICTS: Final = "verdicts at destinations"
+ACTS: Final = "acts of hostile clients"
 
 
 def session_name(key: tuple[session_states.State, session_states.Happened]) -> str:
@@ -46,6 +47,7 @@ def everything() -> dict[str, list[str]]:
         EVENTS: [kind.__name__ for kind in get_args(events.Event)],
         COMMANDS: [kind.__name__ for kind in get_args(events.Command)],
         VERDICTS: [verdict.value for verdict in Verdict],
+        ACTS: list(hostile.ACTS),
     }
 
 
@@ -82,6 +84,7 @@ REASONS: Final[dict[str, dict[str, str]]] = {
     },
     COMMANDS: {},
     VERDICTS: {},
+    ACTS: {},
 }
 """Why the swarm does not reach a thing: by kind and name."""
 

@@ -16,7 +16,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
 from holdfast.harness import drawn, drawn_routing
-from holdfast.harness.coverage import FATES, FAULTS, Coverage, watched
+from holdfast.harness.coverage import ACTS, FATES, FAULTS, Coverage, watched
+from holdfast.harness.drawn_hostile import with_hostile
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.run import execute
 from holdfast.harness.sim.seeds import SeedTree
@@ -52,9 +53,8 @@ def draw_plan(seed: int, which: str = SWARM) -> Plan:
     assert which in SWARMS, which
     if which == ROUTING:
         return drawn_routing.plan_of(seed, large_share=drawn_routing.LARGE_SHARE)
-    if SeedTree(seed).stream("swarm/own routes").random() < ROUTING_SHARE:
-        return drawn_routing.plan_of(seed)
-    return drawn.plan_of(seed)
+    own_routes = SeedTree(seed).stream("swarm/own routes").random() < ROUTING_SHARE
+    return with_hostile(drawn_routing.plan_of(seed) if own_routes else drawn.plan_of(seed), seed)
 
 
 # ---------------------------------------------------------------------------------------------------- running
@@ -103,6 +103,7 @@ def run_seed(seed: int, coverage: Coverage, which: str = SWARM) -> Any:
     with watched(coverage):
         result = execute(draw_plan(seed, which), seed, depth=depth_of(seed))
     coverage.add(FAULTS, result.coverage.get("faults", {}))
+    coverage.add(ACTS, result.coverage.get(ACTS, {}))
     coverage.add(FATES, result.coverage.get("commits met by a crash", {}))
     return result
 

@@ -49,6 +49,8 @@ class SimBed:
         """Told of what a node writes, but for a liar."""
         self.sim_nodes: dict[str, SimNode] = {}
         self.clients: list[Connection] = []
+        self.strangers: set[str] = set()
+        """Places of clients that may say anything: what nodes tell them is not judged."""
         self.tasks: dict[asyncio.Task[None], None] = {}
         self.background: dict[asyncio.Task[None], None] = {}
         whole = topology.map()
@@ -116,6 +118,12 @@ class SimBed:
         self.clients.append(connection)
         return connection
 
+    async def dial(self, node: str, client: str, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
+        self.strangers.add(client)
+        transport, _ = await self.loop.create_connection(protocol, f"{client}.{node}", 5672)
+        assert isinstance(transport, asyncio.Transport)
+        return transport
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str, *, background: bool = False) -> None:
         task = self.loop.create_task(work, name=name)
         (self.background if background else self.tasks)[task] = None
@@ -180,18 +188,23 @@ class SimBed:
         self.ledger.changed(node.name, node.store)
 
     def opened(self, node: SimNode, end: End) -> None:
+        if end.peer in self.strangers:
+            return
+
         def disk() -> Disk:
             return self.ledger.disk(node.name, node.store)
 
         self.watches[end] = Watch(node.name, disk, decoded=end.decoded, doubtful=self.ledger.doubtful)
 
     def heard(self, node: SimNode, end: End, chunks: list[Any]) -> None:
-        self.watches[end].heard(chunks)
+        if end in self.watches:
+            self.watches[end].heard(chunks)
 
     def said(self, node: SimNode, end: End, chunks: list[Any]) -> None:
         for listener in self.on_said:
             listener(node, end, chunks)
-        self.watches[end].said(chunks)
+        if end in self.watches:
+            self.watches[end].said(chunks)
 
     def gone(self, node: SimNode, end: End) -> None:
         self.watches.pop(end, None)

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Final
 
+from holdfast.harness.coverage import ACTS
 from holdfast.harness.faults import Faults
 from holdfast.harness.phases import history_counts, last_fault_s, phases, workload_metrics, workloads_of
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.bed import SimBed
 from holdfast.harness.sim.world import Note
+from holdfast.harness.workloads import Hostile
 
 REST_S: Final = 10.0
 """After the last message was shown: receipts, retirements and tombstones settle."""
@@ -180,4 +182,7 @@ class _Run:
         found = {"sessions": sessions_of(self.bed)}
         if self.faults is not None:
             found |= {"faults": self.faults.hits, "commits met by a crash": self.faults.fates}
+        hostile = [workload for workload in self.workloads if isinstance(workload, Hostile)]
+        if hostile:
+            found[ACTS] = sum((workload.done for workload in hostile), Counter())
         return found

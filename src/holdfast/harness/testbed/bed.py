@@ -167,6 +167,11 @@ class TestBed:
             wait=False,
         )
 
+    async def dial(self, node: str, client: str, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
+        host, _, port = self.real_nodes[node].address.rpartition(":")
+        transport, _ = await asyncio.get_running_loop().create_connection(protocol, host, int(port))
+        return transport
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str, *, background: bool = False) -> None:
         task = asyncio.create_task(work, name=name)
         (self.background if background else self.tasks)[task] = None

@@ -15,6 +15,7 @@ from holdfast.harness.workloads.consume import Consume
 from holdfast.harness.workloads.durable import Copy
 from holdfast.harness.workloads.expiring import Expiring
 from holdfast.harness.workloads.manage import Manage
+from holdfast.harness.workloads.misuse import Hostile
 from holdfast.harness.workloads.publish import ProducerLog, Publish
 from holdfast.harness.workloads.reconnecting import ReconnectingProducer
 from holdfast.harness.workloads.relay import Relay
@@ -34,6 +35,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Expiring,
         Relay,
         Manage,
+        Hostile,
     )
 }
 
@@ -61,6 +63,7 @@ __all__ = [
     "Consume",
     "Copy",
     "Expiring",
+    "Hostile",
     "Manage",
     "ProducerLog",
     "Publish",
