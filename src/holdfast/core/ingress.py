@@ -156,15 +156,17 @@ class Intake(Ingress):
             self.core.pressure.parked_bytes -= len(item.payload)
 
     def clear_parked(self) -> list[int]:
-        """Forgets all that is parked; returns the ids of what came whole and is to be answered."""
+        """Forgets all that is parked; returns the ids of what came whole and is to be answered: no settled one's, which
+        another delivery may have."""
         ids = []
         while self.parked:
             item = self.parked[0]
             if isinstance(item, Stream):
                 if item is not self.growing:
                     item.close()
-                    ids.append(item.first.delivery_id)
-            else:
+                    if not item.settled:
+                        ids.append(item.first.delivery_id)
+            elif not item.settled:
                 ids.append(item.delivery_id)
             self._unpark()
         return ids
@@ -214,10 +216,14 @@ class Intake(Ingress):
             self.settle_one(stream.first.delivery_id, stream.settled, stream.outcome)
             self.gave_up()
             return True
-        if not stream.ready or not self.take(stream.delivery(), large=True):
+        if not stream.ready or not self.take_whole(stream):
             return False
         stream.close()
         return True
+
+    def take_whole(self, stream: Stream) -> bool:
+        """As `take`, of a large message that is all here."""
+        return self.take(stream.delivery(), large=True)
 
     def gone(self) -> None:
         """What was parked comes again by another link, or not."""

@@ -53,8 +53,6 @@ class RelayLink(Intake):
         super().__init__(core, peer, link)
         self.routes: dict[str, Route] = {}
         self.requests = RequestLink(core, peer, link, grants=False)
-        self.addresses: dict[int, str] = {}
-        """Of large messages that are under way, by delivery-id."""
 
     def refill(self) -> None:
         """Called once a turn while messages come, and when the store says how much room there is."""
@@ -70,7 +68,6 @@ class RelayLink(Intake):
     def gone(self) -> None:
         super().gone()
         self.requests.gone()
-        self.addresses.clear()
         self.core.refills.pop(self, None)
         for route in self.routes.values():
             self.core.starved.pop(route, None)
@@ -81,26 +78,34 @@ class RelayLink(Intake):
             if address == MANAGEMENT:
                 text = f"{MANAGEMENT}: accepted are messages of at most {NODE_MESSAGE_BYTES_MAX} bytes"
                 raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
-            self.addresses[stream.first.delivery_id] = address
+            stream.address = address
         except Refusal as error:
             stream.fail(error.condition, error.description)
 
     def take(self, delivery: Delivery, *, large: bool) -> bool:
         try:
-            if large:
-                address = self.addresses[delivery.delivery_id]
-            else:
-                address = self._address(delivery.payload)
-                if address == MANAGEMENT:
-                    self.requests.delivered(delivery)
-                    return True
-            taken = self._route(address).take(delivery, large=large)
+            address = self._address(delivery.payload)
         except (Refusal, RemoteProtocolError) as error:
-            self.settle_one(delivery.delivery_id, delivery.settled, rejection(error.condition, error.description))
-            taken = True
-        if taken and large:
-            del self.addresses[delivery.delivery_id]
-        return taken
+            return self._reject(delivery, error)
+        if address == MANAGEMENT:
+            self.requests.delivered(delivery)
+            return True
+        return self._take_for(address, delivery, large=large)
+
+    def take_whole(self, stream: Stream) -> bool:
+        assert stream.address is not None
+        return self._take_for(stream.address, stream.delivery(), large=True)
+
+    def _take_for(self, address: str, delivery: Delivery, *, large: bool) -> bool:
+        try:
+            return self._route(address).take(delivery, large=large)
+        except (Refusal, RemoteProtocolError) as error:
+            return self._reject(delivery, error)
+
+    def _reject(self, delivery: Delivery, error: Refusal | RemoteProtocolError) -> bool:
+        outcome = rejection(error.condition, error.description)
+        self.settle_one(delivery.delivery_id, delivery.settled, outcome)
+        return True
 
     def _address(self, payload: bytes) -> str:
         """Where the message says it goes."""

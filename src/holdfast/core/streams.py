@@ -53,7 +53,8 @@ class Stream:
     """One delivery. `outcome`: why it is thrown away, None while it is not."""
 
     __slots__ = (
-        "_split_at", "ahead", "blob", "bringer", "core", "counted", "first", "outcome", "sections", "settled", "whole",
+        "_split_at", "address", "ahead", "blob", "bringer", "core", "counted", "first", "outcome", "sections",
+        "settled", "whole",
     )  # fmt: skip
 
     def __init__(self, core: "NodeCore", bringer: Bringer, part: DeliveryPart, blob: Blob) -> None:
@@ -63,6 +64,8 @@ class Stream:
         self.blob = blob
         self.settled = False
         self.whole = False
+        self.address: str | None = None
+        """Where it says that it goes, on a link without an address. Kept here: settled deliveries may share an id."""
         self.outcome: object | None = None
         self.sections: bytes | None = None
         """Header and annotations as they came; None while it is not known where they end."""
