@@ -49,6 +49,8 @@ ELSEWHERE = {
     "where_entries_max": "test_where.py",
     "requests_max": "test_limits_of_management.py",
     "request_bytes_max": "test_limits_of_management.py",
+    "excluded_max": "test_exclusions.py",
+    "too_large_links_max": "test_exclusions.py",
 }
 """Where a limit is tested that is not here, beside what it bounds."""
 

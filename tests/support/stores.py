@@ -107,12 +107,16 @@ class Idle:
 
     def __init__(self, credit: int) -> None:
         self.excluded: set[int] = set()
+        self.limited = False
         self.credit = credit
         self.taken: list[int] = []
         self.run_bytes_max = 65_536
 
     def wants(self) -> int:
         return self.credit - len(self.taken)
+
+    def fits(self, sequence: int, value: bytes) -> bool:
+        return True
 
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         self.taken.append(sequence)

@@ -9,9 +9,11 @@ always marked as one.
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from holdfast.broker import entry
+from holdfast.broker.exclusions import Exclusions
 from holdfast.broker.ranges import RangeSet
 
 if TYPE_CHECKING:
@@ -45,7 +47,13 @@ class Taker(Protocol):
     """What entries are handed to: a consumer's link, or the custody link to a neighbour."""
 
     excluded: set[int]
-    """Sequences that this taker has said it cannot use (modified, undeliverable-here)."""
+    """Sequences that are not offered to it; kept by `Exclusions`."""
+
+    limited: bool
+    """Whether it takes messages up to a size alone."""
+
+    def fits(self, sequence: int, value: bytes) -> bool:
+        """Whether the entry is not too large for it."""
 
     @property
     def run_bytes_max(self) -> int:
@@ -76,11 +84,14 @@ class Cursor:
 
     __slots__ = (
         "counts",
+        "exclusions",
         "finished",
         "floor",
         "lease_epoch",
         "lease_s",
         "lease_until",
+        "limited",
+        "links_ended",
         "mark",
         "mark_stored",
         "mode",
@@ -113,6 +124,11 @@ class Cursor:
         self.shown_below = 0
         """Entries below were possibly shown before the node was last started."""
         self.takers: list[Taker] = []
+        self.exclusions = Exclusions()
+        self.limited = False
+        """Whether one of the takers is limited."""
+        self.links_ended: dict[int, int] = {}
+        """How many links each entry has ended that was larger than they take."""
         self.lease_epoch = 0
         self.lease_s = 0.0
         self.lease_until = 0.0
@@ -121,12 +137,20 @@ class Cursor:
 
     def attach(self, taker: Taker) -> None:
         self.takers.append(taker)
+        self.limited = self.limited or taker.limited
         self.queue.touch()
+
+    def release(self, taker: Taker) -> None:
+        """Takes the taker away; what it held stays in its hands."""
+        if taker in self.takers:
+            self.takers.remove(taker)
+        self.limited = any(other.limited for other in self.takers)
+        for sequence in self.exclusions.left(taker):
+            heappush(self.returned, sequence)
 
     def detach(self, taker: Taker, *, failed: bool = True) -> None:
         """Takes the taker away; what it held goes back to its old place, marked as delivered once more."""
-        if taker in self.takers:
-            self.takers.remove(taker)
+        self.release(taker)
         self.give_back([sequence for sequence, shown in self.shown.items() if shown.taker is taker], failed=failed)
 
     def wanted(self) -> int:
@@ -137,36 +161,42 @@ class Cursor:
     @property
     def has_ahead(self) -> bool:
         """Whether there is anything that `pump` could look at; where there is not, it does nothing."""
-        return self.position < self.queue.visible or bool(self.returned)
+        return self.position < self.queue.visible or bool(self.returned) or bool(self.exclusions.aside)
 
     def pump(self, limit: int) -> int:
         """Hands out up to `limit` entries, and PUMP_BYTES, to takers in turn; returns how many were handed out."""
         takers = [taker for taker in self.takers if taker.wants() > 0]
+        if self.exclusions.aside and takers:
+            for sequence in self.exclusions.offer_to(takers, limit):
+                heappush(self.returned, sequence)
         given = 0
         room_bytes = PUMP_BYTES
         aside: list[int] = []
-        while takers and given < limit:
+        while takers and given + len(aside) < limit:
+            taker = takers[0]
+            if given and taker.wants() <= 0:  # links of one session share its window: asked before each entry
+                del takers[0]
+                continue
             if room_bytes <= 0:
                 self.queue.touch()
                 break
-            if len(takers) == 1 and self._is_plain(takers[0]):
-                ran, ran_bytes = self._run(takers[0], min(limit - given, RUN_COUNT), min(room_bytes, READ_BYTES))
+            if len(takers) == 1 and self._is_plain(taker):
+                ran, ran_bytes = self._run(taker, min(limit - given, RUN_COUNT), min(room_bytes, READ_BYTES))
                 given += ran
                 room_bytes -= ran_bytes
                 if ran:
-                    if takers[0] not in self.takers or not self.has_ahead or takers[0].wants() <= 0:
+                    if taker not in self.takers or not self.has_ahead:
                         break
                     continue
             item = self._next()
             if item is None:
                 break
             sequence, value = item
-            for taker in takers:
-                if sequence not in taker.excluded:
-                    break
-            else:
+            found = self._taker_of(takers, sequence, value)
+            if found is None:
                 aside.append(sequence)
                 continue
+            taker = found
             self.shown[sequence] = Shown(taker, entry.size_of(value))
             room_bytes -= len(value)
             taker.take(sequence, value, self.failures(sequence))
@@ -177,15 +207,37 @@ class Cursor:
                 self.takers.remove(taker)
                 self.takers.append(taker)
                 takers.remove(taker)
-                if taker.wants() > 0:
-                    takers.append(taker)
-            elif taker.wants() <= 0:
-                break
-        for sequence in aside:
-            heappush(self.returned, sequence)
+                takers.append(taker)
+        if aside:
+            self.exclusions.set_aside(aside)
+            if len(aside) + given >= limit:
+                self.queue.touch()
         if given:
             self.queue.out_total += given
         return given
+
+    def _taker_of(self, takers: list[Taker], sequence: int, value: bytes) -> Taker | None:
+        """Who of `takers`, of which the first wants something, is to have the entry; None where none of them can."""
+        for taker in takers:
+            if sequence in taker.excluded or (taker.limited and self._another_fits(taker, sequence, value)):
+                continue
+            if taker is takers[0] or taker.wants() > 0:
+                return taker
+        return None
+
+    def _another_fits(self, taker: Taker, sequence: int, value: bytes) -> bool:
+        """Whether the entry is too large for `taker` and is left to another one."""
+        if taker.fits(sequence, value) or not self.fits_another(taker, sequence, value):
+            return False
+        self.exclusions.exclude_too_large(taker, sequence)
+        return True
+
+    def fits_another(self, taker: Taker, sequence: int, value: bytes) -> bool:
+        """Whether there is a taker beside `taker`, with or without credit, that can have the entry."""
+        return any(
+            other is not taker and sequence not in other.excluded and other.fits(sequence, value)
+            for other in self.takers
+        )
 
     def _is_plain(self, taker: Taker) -> bool:
         """Whether what lies ahead can only be what was never shown, all of it for `taker`."""
@@ -194,7 +246,7 @@ class Cursor:
             or self.tracked
             or self.prefetched
             or self.counts
-            or taker.excluded
+            or (taker.excluded and self.exclusions.live)
             or self.position < self.shown_below
             or self.finished
             or not self.queue.config.durable
@@ -338,7 +390,9 @@ class Cursor:
 
     def only_held_back(self, taker: Taker) -> bool:
         """Whether all that is left is what `taker` has said it cannot use."""
-        return self.position >= self.queue.visible and all(sequence in taker.excluded for sequence in self.returned)
+        if self.position < self.queue.visible:
+            return False
+        return all(sequence in taker.excluded for sequence in chain(self.returned, self.exclusions.aside))
 
     # ------------------------------------------------------------------------------------------------ outcomes
 
@@ -360,6 +414,11 @@ class Cursor:
                 counts.pop(sequence, None)
             if tracked:
                 self.finished.add(sequence)
+        if self.exclusions.live:
+            self.exclusions.done(done)
+        if self.links_ended:
+            for sequence in done:
+                self.links_ended.pop(sequence, None)
         if done and tracked:
             self._raise_floor()
             queue.dirty(self)
@@ -371,8 +430,8 @@ class Cursor:
     def finish_wherever(self, sequences: list[int]) -> None:
         """As `finish`, also of what was given back meanwhile and waits for its turn: another holds a copy for good."""
         left = self.finish(sequences)
-        if self.returned and len(left) < len(sequences):
-            gone = set(sequences).difference(left).intersection(self.returned)
+        if (self.returned or self.exclusions.aside) and len(left) < len(sequences):
+            gone = set(sequences).difference(left).intersection((*self.returned, *self.exclusions.aside))
             for sequence in gone:
                 value = self.queue.value(sequence)
                 if value is not None:
@@ -381,6 +440,16 @@ class Cursor:
                 self.returned = [sequence for sequence in self.returned if sequence not in gone]
                 heapify(self.returned)
                 self.finish(list(gone))
+
+    def moved(self, sequence: int) -> None:
+        """An entry that was in a taker's hands goes elsewhere with this turn's batch."""
+        self.shown.pop(sequence)
+        self._forget(sequence)
+
+    def _forget(self, sequence: int) -> None:
+        self.counts.pop(sequence, None)
+        self.links_ended.pop(sequence, None)
+        self.exclusions.done((sequence,))
 
     def give_back(self, sequences: list[int], *, failed: bool) -> None:
         """What a taker could not finish; `failed` raises its delivery count. Old places are kept."""
@@ -402,12 +471,14 @@ class Cursor:
         if self.returned:
             self.returned = [item for item in self.returned if item >= self.floor]
             heapify(self.returned)
+        if self.exclusions.live:
+            self.exclusions.done([item for item in self.exclusions.live if item < self.floor])
         self.queue.dirty(self)
         self.queue.reclaim()
 
     def finish_unshown(self, sequence: int) -> None:
         """An entry that no taker is to see any more (expired) is done with."""
-        self.counts.pop(sequence, None)
+        self._forget(sequence)
         self.finished.add(sequence)
         self._raise_floor()
 
@@ -424,7 +495,7 @@ class Cursor:
         left = [(low, high) for low, high in self.finished if high >= head]  # of earlier tracking, over a restart
         ranges = []
         first = head
-        for sequence in sorted((*self.shown, *self.returned)):
+        for sequence in sorted((*self.shown, *self.returned, *self.exclusions.aside)):
             if sequence > first:
                 ranges.append((first, sequence - 1))
             first = max(first, sequence + 1)
@@ -445,13 +516,13 @@ class Cursor:
         assert not self.shown
         self.position = self.floor
         self.returned.clear()
+        self.exclusions.take_back()
         self.prefetched.clear()
 
     def pass_over(self, sequences: list[int]) -> None:
         """The oldest entries that are not in a taker's hands, ascending, leave the queue: they are not offered."""
-        if self.counts:
-            for sequence in sequences:
-                self.counts.pop(sequence, None)
+        for sequence in sequences:
+            self._forget(sequence)
         if self.returned:
             gone = frozenset(sequences)
             self.returned = [sequence for sequence in self.returned if sequence not in gone]
@@ -467,7 +538,7 @@ class Cursor:
 
     def forget(self, sequence: int) -> None:
         """An entry left the queue by another way (purge, expiry) while no taker held it."""
-        self.counts.pop(sequence, None)
+        self._forget(sequence)
         if sequence in self.returned:
             self.returned.remove(sequence)
             heapify(self.returned)

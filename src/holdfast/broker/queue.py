@@ -243,7 +243,7 @@ class Queue:
             for sequence, _ in found:
                 if shared.tracked or (sequence >= shared.position and sequence not in shared.finished):
                     return sequence
-                if sequence in shared.shown or sequence in shared.returned:
+                if sequence in shared.shown or sequence in shared.returned or sequence in shared.exclusions.aside:
                     return sequence
             first = max(found[-1][0], shared.finished.end_of_run(found[-1][0])) + 1
         return self.visible

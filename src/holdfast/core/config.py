@@ -202,6 +202,10 @@ class Limits:
     """Bodies held in memory for consumers that keep up, all queues together."""
     unsettled_max: int = 5_000
     """Entries that one consumer link may hold unsettled."""
+    excluded_max: int = 5_000
+    """Entries of its queue that one consumer link may have called undeliverable there; one more ends the link."""
+    too_large_links_max: int = 5
+    """Consumer links that an entry larger than they take ends, before it becomes a dead letter."""
     ranges_max: int = 1_024
     """Gaps kept for each origin or producer; at the bound what would make one more goes back, or is rejected."""
     producers_max: int = 100_000

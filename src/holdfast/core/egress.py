@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED
+from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.performatives import Accepted, Modified, Received, Rejected, Released
 from holdfast.broker import entry
@@ -17,7 +17,7 @@ from holdfast.broker.cursor import READ_BYTES, READ_COUNT, Cursor
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
 from holdfast.core.carried import passed_by
-from holdfast.core.endings import annotate_entries, reject
+from holdfast.core.endings import annotate_entries, end_too_large, reject
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend, bare_length
 from holdfast.core.store_names import names_of
@@ -29,17 +29,22 @@ if TYPE_CHECKING:
 RUN_BYTES_MAX: Final = 2 * MIB
 """The longest entry of a run: any that is held whole, which `stream_bytes` bounds, unless that was set higher."""
 
+BESIDE_BYTES: Final = 512
+"""More than a delivery to a consumer has beside what its queue counts of the message."""
+
 BROWSE_LIMIT: Final = 512
 """Entries that a reader by sequence is given in one turn."""
+
+
+def size_of(parts: tuple[Any, ...], value: bytes = b"\0\0") -> int:
+    """Bytes of the delivery that tells of an entry."""
+    return bare_length(value, parts) if value[1] & entry.BLOB else sum([len(part) for part in parts])
 
 
 def too_large(link: Sender, parts: tuple[Any, ...], value: bytes = b"\0\0") -> bool:
     """Whether the peer said that it takes no delivery of that size (§2.7.3); `value`: the entry that it tells of."""
     limit = link.message_bytes_max
-    if limit is None:
-        return False
-    size = bare_length(value, parts) if value[1] & entry.BLOB else sum([len(part) for part in parts])
-    return size > limit
+    return limit is not None and size_of(parts, value) > limit
 
 
 class Egress:
@@ -73,6 +78,7 @@ class ConsumerLink(Egress):
         self.batch: list[int] = []
         """Presettled entries handed out in this turn: finished when it ends."""
         self.large: LargeSend | None = None
+        self.limited = link.message_bytes_max is not None
         cursor.attach(self)
 
     @property
@@ -87,11 +93,18 @@ class ConsumerLink(Egress):
         left = self.core.config.limits.unsettled_max - self.held
         return credit if credit < left else left
 
+    def fits(self, sequence: int, value: bytes) -> bool:
+        limit = self.link.message_bytes_max
+        if limit is None or entry.size_of(value) + BESIDE_BYTES <= limit:
+            return True
+        parts = annotate.for_consumer(value, sequence, self.cursor.failures(sequence), self.core.clock.steady_ms)
+        return size_of(parts, value) <= limit
+
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         core = self.core
         parts = annotate.for_consumer(value, sequence, delivery_count, core.clock.steady_ms)
-        if too_large(self.link, parts, value):
-            core.steal(self, f"sequence {sequence} is larger than this link takes", MESSAGE_SIZE_EXCEEDED)
+        if self.limited and too_large(self.link, parts, value):
+            self._too_large(sequence, value, size_of(parts, value))
             return
         message_format = int.from_bytes(value[20:24], "big")
         if value[1] & entry.BLOB:
@@ -125,6 +138,22 @@ class ConsumerLink(Egress):
         self.peer.touch()
         return taken
 
+    def _too_large(self, sequence: int, value: bytes, size: int) -> None:
+        """Nobody who is attached takes so much: this link is detached, or after some links the entry leaves."""
+        core, cursor = self.core, self.cursor
+        alone = not cursor.fits_another(self, sequence, value)
+        ended = cursor.links_ended.get(sequence, 0)
+        if alone and ended >= core.config.limits.too_large_links_max:
+            if not end_too_large(core, cursor, sequence, value, size):  # it waits for who takes more
+                cursor.exclusions.exclude_too_large(self, sequence)
+                cursor.give_back([sequence], failed=False)
+            return
+        cursor.give_back([sequence], failed=False)
+        if alone:
+            cursor.links_ended[sequence] = ended + 1
+        text = f"sequence {sequence} has {size} bytes, this link takes {self.link.message_bytes_max}"
+        core.steal(self, text, MESSAGE_SIZE_EXCEEDED)
+
     def end_large(self) -> None:
         """The link is gone: nothing more of a large message is sent on it."""
         if self.large is not None:
@@ -155,7 +184,7 @@ class ConsumerLink(Egress):
             return False
         cursor = self.cursor
         queue = cursor.queue
-        more = cursor.returned or (cursor.position < queue.visible and not cursor.halted)
+        more = cursor.returned or cursor.exclusions.aside or (cursor.position < queue.visible and not cursor.halted)
         # Who holds all that it may gets nothing before it settles, and may be waiting for this answer to do so.
         full = self.held >= self.core.config.limits.unsettled_max
         if link.credit and more and not full and not cursor.only_held_back(self):
@@ -181,7 +210,7 @@ class ConsumerLink(Egress):
             reject(self.core, cursor, contexts, state)
         elif isinstance(state, Modified):
             if state.undeliverable_here:
-                self.excluded.update(contexts)
+                cursor.exclusions.exclude(self, [sequence for sequence in contexts if sequence in cursor.shown])
             if state.message_annotations:
                 annotate_entries(self.core, cursor.queue, contexts, dict(state.message_annotations))
             cursor.give_back(contexts, failed=bool(state.delivery_failed))
@@ -190,6 +219,10 @@ class ConsumerLink(Egress):
         cursor.queue.touch()
         if not settled:
             self.core.turn.answers.append((self.link, first, last, state))
+        most = self.core.config.limits.excluded_max
+        if len(self.excluded) > most and cursor.exclusions.count(self) > most:
+            text = f"accepted are {most} messages of the queue that are undeliverable on one link"
+            self.core.steal(self, text, RESOURCE_LIMIT_EXCEEDED)
 
     def gone(self, unsettled: list[Any]) -> None:
         self.held = 0
@@ -264,6 +297,7 @@ class ReaderLink(Egress):
                     self.core, self.peer, link, value, parts,
                     context=sequence, settled=self.presettled, message_format=message_format, ended=self._large_ended,
                 )  # fmt: skip
+                self.ahead.clear()  # what it refers to may be gone when this one has been sent
                 return
             link.send(parts, context=sequence, settled=self.presettled, message_format=message_format)
             self.peer.touch()

@@ -36,14 +36,29 @@ def reject(core: "NodeCore", cursor: Cursor, sequences: list[int], state: Reject
         value = queue.value(sequence) if sequence in cursor.shown else None
         if value is None or queue.name == DEAD_LETTERS or not core.has_room(len(value), forwarding=True):
             cursor.finish([sequence])
-        elif cursor.tracked or not queue.config.durable:
-            dead_letter(core, value, reason, queue.name)
-            cursor.finish([sequence])
         else:
-            dead_letter(core, value, reason, queue.name)
-            cursor.shown.pop(sequence)
-            cursor.counts.pop(sequence, None)
-            core.move_out(queue, sequence, value)
+            _move_to_dead_letters(core, cursor, sequence, value, reason)
+
+
+def end_too_large(core: "NodeCore", cursor: Cursor, sequence: int, value: bytes, size: int) -> bool:
+    """An entry that a consumer was offered, of `size` bytes as a delivery, goes to the dead letters because no
+    consumer takes so much. False where it cannot."""
+    if cursor.queue.name == DEAD_LETTERS or not core.has_room(len(value), forwarding=True):
+        return False
+    ended = cursor.links_ended.get(sequence, 0)
+    reason = f"its {size} bytes are more than the consumers take: {ended} links were detached because of it"
+    _move_to_dead_letters(core, cursor, sequence, value, reason)
+    return True
+
+
+def _move_to_dead_letters(core: "NodeCore", cursor: Cursor, sequence: int, value: bytes, reason: str) -> None:
+    queue = cursor.queue
+    dead_letter(core, value, reason, queue.name)
+    if cursor.tracked or not queue.config.durable:
+        cursor.finish([sequence])
+    else:
+        cursor.moved(sequence)
+        core.move_out(queue, sequence, value)
 
 
 def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> int:

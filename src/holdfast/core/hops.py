@@ -86,6 +86,8 @@ class CustodySender:
         self.destination = destination
         self.queue = queue
         self.excluded: set[int] = set()
+        self.limited = False
+        """What is too large for the neighbour is taken all the same, and becomes a dead letter."""
         self.peer: Peer | None = None
         self.link: Sender | None = None
         self.epoch: UUID | None = None
@@ -214,6 +216,9 @@ class CustodySender:
         if self.blocked and sum(len(blocked.aside) for blocked in self.blocked.values()) >= ASIDE_MAX:
             return 0
         return min(link.credit, self.core.config.limits.hop_in_doubt_max - len(self.in_doubt))
+
+    def fits(self, sequence: int, value: bytes) -> bool:
+        return True
 
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         forwarding = self.core.forwarding

@@ -17,7 +17,7 @@ from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.broker.tags import TAG_BYTES, TagRing
 from holdfast.core import annotate
-from holdfast.core.egress import ConsumerLink
+from holdfast.core.egress import ConsumerLink, too_large
 from holdfast.core.ingress import ACCEPTED, ProducerLink
 from holdfast.core.peer import Peer
 from holdfast.core.turn import runs
@@ -234,6 +234,11 @@ class ResumableConsumer(ConsumerLink):
             link.resume(step.tag, context=sequence, state=None, aborted=True)
             return
         parts = annotate.for_consumer(value, sequence, cursor.failures(sequence), self.core.clock.steady_ms)
+        if too_large(link, parts):  # it takes less than it did; whether another takes more is asked anew
+            self.held -= 1
+            cursor.give_back([sequence], failed=False)
+            link.resume(step.tag, context=sequence, state=None, aborted=True)
+            return
         payload, state = content(step.state, b"".join(parts))
         message_format = int.from_bytes(value[20:24], "big")
         link.resume(step.tag, payload, context=sequence, state=state, message_format=message_format)
@@ -249,7 +254,7 @@ class ResumableConsumer(ConsumerLink):
         self.end_large()
         self.finish_presettled()
         self.held = 0
-        self.cursor.takers.remove(self)
+        self.cursor.release(self)
         sent = self.link.suspended if self.link.over else self.link.unsettled_tags()
         record.held = {step.tag: sequence for step, sequence in self.steps if step.act is not Act.SETTLE}
         record.held |= self.waiting | sent

@@ -198,7 +198,8 @@ def _in_local(queue: Queue, sequence: int) -> Step:
     taken = queue.taken_by
     if taken is not None:
         return told | {"state": "queued", "waits_for": f"subscription {taken!r}"}
-    done = sequence in shared.finished or (sequence < shared.position and sequence not in shared.returned)
+    waits = sequence >= shared.position or sequence in shared.returned or sequence in shared.exclusions.aside
+    done = sequence in shared.finished or not waits
     if done and left:
         return told | {"state": "consumed", "waits_for": f"subscriptions {', '.join(sorted(left))}"}
     if done:

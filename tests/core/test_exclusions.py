@@ -1,0 +1,288 @@
+"""Messages that a consumer cannot have: undeliverable on its link, or larger than it takes (docs/amqp.md)."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.connection import Receiver
+from holdfast.amqp.performatives import Modified, Released
+from holdfast.amqp.types import Symbol
+from holdfast.core.config import Limits, QueueConfig
+from support.one_node import fill, world
+from support.rig import Client, Node, Rig
+
+NOT_HERE = Modified(undeliverable_here=True)
+SMALL = 300
+"""What a small consumer takes: any of the numbers, and no message of BIG."""
+BIG = "x" * 1_000
+
+
+def taken(client: Client, link: Receiver) -> list[str]:
+    return client.accept(link=link)
+
+
+def condition(client: Client, link: Receiver) -> str:
+    """Why the link was detached; "" where it is not."""
+    errors = [str(event.error.condition) for event in client.detached if event.link is link and event.error]
+    return errors[0] if errors else ""
+
+
+class Reads:
+    """Entries that a node's store was asked for."""
+
+    def __init__(self, node: Node) -> None:
+        self.count = 0
+        store: Any = node.store
+        read, get = store.read, store.get
+
+        def counting_read(*args: Any, **fields: Any) -> Any:
+            found = read(*args, **fields)
+            self.count += len(found)
+            return found
+
+        def counting_get(*args: Any) -> Any:
+            self.count += 1
+            return get(*args)
+
+        store.read, store.get = counting_read, counting_get
+
+
+# ------------------------------------------------------------------------------------------------ undeliverable here
+
+
+def refused(rig: Rig, client: Client, count: int) -> Receiver:
+    """A consumer that has called so many undeliverable, the first of the queue."""
+    link = client.receiver("work", credit=count)
+    rig.settle()
+    client.accept(NOT_HERE, link=link)
+    rig.settle()
+    return link
+
+
+def test_what_a_link_cannot_have_is_not_read_again_for_it() -> None:
+    rig, node, client = world()
+    fill(rig, client, 200)
+    link = refused(rig, client, 200)
+    link.grant(1_000)
+    rig.settle()
+    reads = Reads(node)
+    for number in range(50):
+        fill(rig, client, 1, first=1_000 + number)
+        assert taken(client, link) == [str(1_000 + number)]
+    assert reads.count <= 2 * 50
+
+
+def test_another_consumer_has_them_in_their_order_and_nothing_is_remembered() -> None:
+    rig, node, client = world()
+    fill(rig, client, 50)
+    link = refused(rig, client, 50)
+    link.grant(100)
+    other = client.receiver("work", credit=7)
+    rig.settle()
+    got: list[str] = []
+    while mine := taken(client, other):
+        got += mine
+        other.grant(7)
+        rig.settle()
+    assert got == [str(number) for number in range(1, 51)]
+    rig.run(1)
+    exclusions = node.queue("work").shared.exclusions
+    assert (exclusions.live, exclusions.aside) == (set(), {})
+    fill(rig, client, 3, first=100)
+    assert sorted(taken(client, link) + taken(client, other)) == ["100", "101", "102"]
+
+
+def test_what_only_a_consumer_without_credit_can_have_waits_for_its_credit() -> None:
+    rig, _, client = world()
+    fill(rig, client, 3)
+    waiting = client.receiver("work", credit=0)
+    link = refused(rig, client, 3)
+    link.grant(10)
+    rig.settle()
+    assert client.deliveries == []
+    waiting.grant(1)
+    rig.settle()
+    assert taken(client, waiting) == ["1"]
+    waiting.grant(10)
+    rig.settle()
+    assert taken(client, waiting) == ["2", "3"]
+
+
+def test_a_drain_is_answered_though_what_is_excluded_waits() -> None:
+    rig, _, client = world()
+    fill(rig, client, 5)
+    link = refused(rig, client, 5)
+    link.grant(10, drain=True)
+    rig.settle()
+    assert link.credit == 0
+    other = client.receiver("work", credit=0)
+    rig.settle()
+    other.grant(10, drain=True)
+    rig.settle()
+    assert taken(client, other) == ["1", "2", "3", "4", "5"] and other.credit == 0
+
+
+def test_a_purge_and_a_lost_link_leave_nothing_behind() -> None:
+    rig, node, client = world()
+    fill(rig, client, 5)
+    refused(rig, client, 5)
+    other = rig.client(node)
+    assert other.manage("PURGE", "queue", "work")[0] == 200
+    rig.run(1)
+    assert node.queue("work").messages == 0
+    assert node.queue("work").shared.exclusions.live == set()
+    fill(rig, other, 4, first=10)
+    refused(rig, other, 4).detach()
+    rig.settle()
+    last = rig.client(node)
+    link = last.receiver("work")
+    rig.settle()
+    assert taken(last, link) == ["10", "11", "12", "13"]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_excluded_max(more: int) -> None:
+    """At the bound the link goes on; one more ends it, and what it could not have goes to others."""
+    rig, node, client = world(limits=Limits(excluded_max=10))
+    fill(rig, client, 10 + more)
+    link = refused(rig, client, 10 + more)
+    assert condition(client, link) == ("amqp:resource-limit-exceeded" if more else "")
+    other = rig.client(node)
+    taker = other.receiver("work")
+    rig.settle()
+    assert len(taken(other, taker)) == 10 + more
+
+
+def test_what_others_have_taken_does_not_count() -> None:
+    rig, node, client = world(limits=Limits(excluded_max=10))
+    other = rig.client(node)
+    link = client.receiver("work", credit=10)
+    for first in range(0, 100, 10):
+        fill(rig, client, 10, first=first)
+        client.accept(NOT_HERE, link=link)
+        rig.settle()
+        taker = other.receiver("work", credit=10)
+        rig.settle()
+        assert len(taken(other, taker)) == 10
+        taker.detach()
+        rig.run(1)
+        link.grant(10)
+        rig.settle()
+    assert condition(client, link) == "" and len(client.detached) == 0
+
+
+# ------------------------------------------------------------------------------------------------ larger than it takes
+
+
+def send(rig: Rig, client: Client, *texts: str) -> None:
+    link = client.sender("work")
+    rig.settle()
+    for text in texts:
+        client.send(link, text)
+    rig.settle()
+
+
+@pytest.mark.parametrize("settle_mode", [0, 1])
+def test_a_message_that_no_consumer_takes_becomes_a_dead_letter(settle_mode: int) -> None:
+    rig, node, client = world(limits=Limits(too_large_links_max=3))
+    send(rig, client, BIG, "2")
+    ended = []
+    got: list[str] = []
+    for _ in range(4):
+        link = client.receiver("work", max_message_size=SMALL, snd_settle_mode=settle_mode)
+        rig.settle()
+        got += taken(client, link)
+        ended.append(condition(client, link))
+    assert ended == ["amqp:link:message-size-exceeded"] * 3 + [""]
+    assert got == ["2"]
+    rig.run(1)
+    assert node.bodies("$dead-letters") == [BIG] and node.queue("work").messages == 0
+    cursor = node.queue("work").shared
+    assert (cursor.links_ended, cursor.counts, cursor.exclusions.live) == ({}, {}, set())
+    letters = rig.client(node)
+    letters.receiver("$dead-letters")
+    rig.settle()
+    (letter,) = letters.messages()
+    reason = (letter.message_annotations or {})[Symbol("x-opt-dead-letter-reason")]
+    assert "more than the consumers take" in reason and "3 links" in reason
+
+
+def test_a_consumer_that_takes_more_gets_it_and_nobody_is_detached() -> None:
+    """Whichever is offered it first, and though the one that can take it has no credit yet."""
+    rig, node, client = world()
+    small = client.receiver("work", max_message_size=SMALL)
+    large = client.receiver("work", credit=0)
+    rig.settle()
+    send(rig, client, BIG, "1", BIG, "2")
+    assert taken(client, small) == ["1", "2"]
+    large.grant(10)
+    rig.settle()
+    assert taken(client, large) == [BIG, BIG]
+    assert client.detached == [] and "$dead-letters" not in node.core.catalog.queues  # type: ignore[union-attr]
+
+
+def test_with_the_last_consumer_that_takes_it_gone_the_others_are_told() -> None:
+    rig, node, client = world(limits=Limits(too_large_links_max=1))
+    small = client.receiver("work", max_message_size=SMALL)
+    large = client.receiver("work", credit=0)
+    rig.settle()
+    send(rig, client, BIG, "1")
+    assert taken(client, small) == ["1"]
+    large.detach()
+    rig.settle()
+    assert condition(client, small) == "amqp:link:message-size-exceeded"
+    again = client.receiver("work", max_message_size=SMALL)
+    rig.settle()
+    assert condition(client, again) == "" and node.bodies("$dead-letters") == [BIG]
+
+
+def test_a_dead_letter_is_never_dropped_for_its_size() -> None:
+    rig, node, client = world(limits=Limits(too_large_links_max=1))
+    send(rig, client, BIG)
+    for _ in range(2):
+        client.receiver("work", max_message_size=SMALL)
+        rig.settle()
+    assert node.bodies("$dead-letters") == [BIG]
+    for _ in range(3):
+        link = client.receiver("$dead-letters", max_message_size=SMALL)
+        rig.settle()
+    assert condition(client, link) == "" and node.bodies("$dead-letters") == [BIG]
+    other = rig.client(node)
+    other.receiver("$dead-letters")
+    rig.settle()
+    assert other.bodies() == [BIG]
+
+
+def test_a_durable_subscription_passes_it() -> None:
+    rig, node, client = world(limits=Limits(too_large_links_max=1))
+    fields: dict[str, Any] = {"durable": 2, "expiry_policy": Symbol("never")}
+    client.receiver("work", name="mine", source=fields, max_message_size=SMALL)
+    rig.settle()
+    send(rig, client, BIG, "1")
+    again = client.receiver("work", name="mine", source=fields, max_message_size=SMALL)
+    rig.settle()
+    assert taken(client, again) == ["1"] and node.bodies("$dead-letters") == [BIG]
+
+
+def test_a_queue_in_memory_too() -> None:
+    rig, node, client = world(QueueConfig(name="work", durable=False), limits=Limits(too_large_links_max=1))
+    node.unwatched.add("work")
+    send(rig, client, BIG, "1")
+    for _ in range(2):
+        link = client.receiver("work", max_message_size=SMALL)
+        rig.settle()
+    assert taken(client, link) == ["1"] and node.bodies("$dead-letters") == [BIG]
+
+
+def test_given_back_by_another_it_still_counts_as_shown() -> None:
+    rig, _, client = world()
+    large = client.receiver("work", credit=1)
+    small = client.receiver("work", max_message_size=SMALL)
+    rig.settle()
+    send(rig, client, BIG)
+    assert client.accept(Released(), link=large) == [BIG]
+    rig.settle()
+    assert client.bodies(small) == [] and condition(client, small) == ""
+    large.grant(1)
+    rig.settle()
+    assert taken(client, large) == [BIG]

@@ -1,0 +1,127 @@
+"""Large messages on links that share something: a session's window, a queue's entries, delivery-ids (ADR 0014)."""
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast.amqp.connection import Receiver
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Properties, Source, Target
+from holdfast.amqp.types import Symbol
+from holdfast.core.config import QueueConfig
+from holdfast.units import MIB
+from support.rig import Client, Node, Rig
+from support.streams import LARGE, LIMITS, body, is_clean, sending, start
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def held(rig: Rig, node: Node, window: int = 2) -> Client:
+    """A client whose only session takes `window` transfer frames, and no more before it says so."""
+    client = rig.client(node, incoming_window=window)
+    client.session.hold_window(True)
+    return client
+
+
+def go_on(rig: Rig, client: Client) -> None:
+    """The session takes what comes."""
+    client.session.hold_window(False)
+    rig.settle()
+
+
+def count_of(client: Client, link: Receiver) -> int:
+    return len(client.bodies(link))
+
+
+@pytest.mark.parametrize("window", [2, 3])
+def test_receivers_of_one_session_share_its_window(rig: Rig, window: int) -> None:
+    """Whoever's turn it is may find the window that it saw open used up by the link before it."""
+    node = start(rig)
+    sender, link = sending(rig, node)
+    sent = [body(LARGE, name) for name in "bcde"]
+    for text in sent:
+        sender.send(link, text)
+    rig.settle()
+    client = held(rig, node, window)
+    links = [client.receiver("work", credit=2) for _ in range(4)]
+    rig.settle()
+    assert node.core is not None and not client.over
+    go_on(rig, client)
+    assert sorted(client.bodies()) == sent
+    assert all(count_of(client, link) for link in links)
+    client.accept()
+    rig.run(1)
+    assert is_clean(node)
+
+
+def test_a_large_one_behind_small_ones_waits_for_the_window(rig: Rig) -> None:
+    node = start(rig)
+    sender, link = sending(rig, node)
+    for text in ("1", "2", body(LARGE, "b"), "3", body(LARGE, "c")):
+        sender.send(link, text)
+    rig.settle()
+    client = held(rig, node)
+    for _ in range(4):
+        client.receiver("work", credit=2)
+    rig.settle()
+    assert client.bodies() == ["1", "2"]
+    go_on(rig, client)
+    assert sorted(map(len, client.bodies())) == [1, 1, 1, LARGE, LARGE]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_browser_reads_anew_behind_a_large_one(rig: Rig, durable: bool) -> None:
+    """What it had read ahead may be gone by the time that the large one is sent."""
+    node = start(rig, queues=(QueueConfig(name="work", durable=durable),))
+    if not durable:
+        node.unwatched.add("work")
+    sender, link = sending(rig, node)
+    texts = [body(LARGE, "b"), body(LARGE, "c"), "small"]
+    for text in texts:
+        sender.send(link, text)
+    rig.settle()
+    client = held(rig, node)
+    client.receiver("work", source={"distribution_mode": Symbol("copy")})
+    rig.settle()
+    assert not client.deliveries  # the first of it is under way
+    consumer = rig.client(node)
+    consumer.receiver("work")
+    rig.settle()
+    assert consumer.accept() == texts
+    rig.run(1)
+    sender.send(link, "later")
+    rig.settle()
+    go_on(rig, client)
+    assert client.bodies() == [texts[0], "later"]
+    client.accept()
+    rig.run(1)
+    assert node.bodies("work") == ["later"] and len(node.store._blobs) == 0
+
+
+def test_settled_deliveries_may_share_an_id_on_a_link_without_an_address(rig: Rig) -> None:
+    """Two that wait for a commit, of one id, for two queues: each goes where it says."""
+    bounds = replace(LIMITS, connection_unstored_bytes_max=64 * MIB, unstored_bytes_max=64 * MIB)
+    node = start(rig, limits=bounds)
+    client = rig.client(node)
+    link = client.session.attach_sender("anonymous", Source(), Target())
+    rig.settle()
+    node.hold_commits = True
+    texts = {"b": body(5 * MIB, "b"), "c": body(5 * MIB, "c")}
+    for to, text in texts.items():
+        client.session.next_delivery_id = 7
+        link.send(Message(properties=Properties(to=to), data=[text.encode()]).encode(), context=to, settled=True)
+        rig.settle()
+    node.hold_commits = False
+    rig.settle()
+    for to, text in texts.items():
+        assert node.bodies(to) == [text]
+    consumer = rig.client(node)
+    for to in texts:
+        consumer.receiver(to)
+    rig.settle()
+    consumer.accept()
+    rig.run(1)
+    assert is_clean(node)
