@@ -6,7 +6,7 @@ cut every connection, fall silent, or refuse links. Nothing of it is durable; no
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
 from holdfast.amqp.connection import Connection as Engine
@@ -72,6 +72,8 @@ class FakeBroker:
         self.resumed: list[Delivery] = []
         self.frame_size = 65_536
         self.refuse: tuple[str, str] | None = None
+        self.knows_filters = True
+        """False: as a broker of another kind, which leaves out filters and takes messages away."""
         self.decide: Callable[[bytes], Any] | None = None
         self.answer: Callable[[dict[str, Any], Any], tuple[int, str, Any]] | None = None
         self.connections: list[Peer] = []
@@ -239,7 +241,11 @@ class Peer(asyncio.Protocol):
             link.context = attach.source
             if attach.source.address == "$management":
                 self.replies[str(attach.target.address)] = link
-            link.accept()
+            if broker.knows_filters:
+                link.accept()
+            else:
+                link.context = replace(attach.source, filter=None, distribution_mode=None)
+                link.accept(source=link.context)
             return
         link.context = attach.target.address
         producer = (attach.properties or {}).get(Symbol("holdfast:producer"))

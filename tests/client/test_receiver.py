@@ -174,6 +174,18 @@ async def test_a_range_ends_with_its_last_entry(broker: FakeBroker, connection: 
     await receiver.close()
 
 
+async def test_a_peer_that_leaves_out_the_filter_is_told_of_and_gives_nothing(
+    broker: FakeBroker, connection: Connection
+) -> None:
+    broker.knows_filters = False
+    broker.put("q", *numbers(20))
+    with pytest.raises(LinkError, match=r"receiver from 'q': the peer does not apply filter holdfast:start-sequence"):
+        await connection.receiver("q", start_sequence=5, end_sequence=15)
+    assert len(broker.queue("q").entries) == 20 and all(entry.link is None for entry in broker.queue("q").entries)
+    receiver = await connection.receiver("q", count_max=1)  # the connection lives
+    assert len(await receiver.batch()) == 1
+
+
 async def test_an_empty_range_ends_at_once(broker: FakeBroker, connection: Connection) -> None:
     receiver = await connection.receiver("q", start_sequence=5, end_sequence=5)
     assert await receiver.batch() == [] and receiver.ended

@@ -1,4 +1,4 @@
-"""Each error condition of §2.8.15 to §2.8.18 that a node has for a peer, where the specification wants it
+"""Each error condition of §2.8.15 to §2.8.18 and §4.5.10 that a node has for a peer, where the specification wants it
 (docs/amqp.md, "Error conditions")."""
 
 from collections.abc import Callable
@@ -23,6 +23,7 @@ from holdfast.amqp.performatives import (
     Rejected,
     Source,
     Target,
+    TransactionalState,
     Transfer,
 )
 from holdfast.core import events
@@ -89,6 +90,9 @@ CASES: list[tuple[str, type, list[Step]]] = [
     (conditions.MESSAGE_SIZE_EXCEEDED, Detach, [
         wire(producer(Q)), wire((Transfer(0, 0, b"t"), Message(data=[b"x" * 100]).encode())),
         wire(consumer(Source("q"), max_message_size=50), Flow(0, 9, 0, 9, 1, 0, 5)),
+    ]),
+    (conditions.UNKNOWN_TRANSACTION, Disposition, [
+        wire(producer(Q)), wire((Transfer(0, 0, b"t", state=TransactionalState(b"x")), BODY)),
     ]),
     (conditions.STOLEN, Detach, [wire(consumer(Source("q")), consumer(Source("q"), handle=2))]),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Error conditions by name. AMQP 1.0 §2.8.15 to §2.8.18.
+"""Error conditions by name. AMQP 1.0 §2.8.15 to §2.8.18, §4.5.10.
 
 Rules of this file: constants only; the text after the colon is what a peer reads.
 """
@@ -31,3 +31,5 @@ DETACH_FORCED: Final = "amqp:link:detach-forced"
 TRANSFER_LIMIT_EXCEEDED: Final = "amqp:link:transfer-limit-exceeded"
 MESSAGE_SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
 STOLEN: Final = "amqp:link:stolen"
+
+UNKNOWN_TRANSACTION: Final = "amqp:transaction:unknown-id"

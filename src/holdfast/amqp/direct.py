@@ -176,7 +176,7 @@ def _flow(
         _FLOW_BYTES, channel, fast.FLOW,
         (
             next_incoming_id, incoming_window, next_outgoing_id, outgoing_window, handle, delivery_count, link_credit,
-            None, drain, False,
+            None, drain, False, None,
         ),
         b"",
     )  # fmt: skip

@@ -127,6 +127,8 @@ class DeliveryPart(NamedTuple):
     tag: bytes = b""
     resume: bool = False
     """As of a Delivery."""
+    state: Any = None
+    """As of a Delivery; told with the last."""
 
 
 @dataclass(frozen=True, slots=True)

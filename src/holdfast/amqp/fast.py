@@ -24,9 +24,11 @@ ParsedTransfer = tuple[int, int | None, bytes | None, int | None, bool | None, b
 ParsedDisposition = tuple[bool, int, int | None, bool, Any]
 """role, first, last, settled, state."""
 
-ParsedFlow = tuple[int | None, int, int, int, int | None, int | None, int | None, int | None, bool, bool]
+ParsedFlow = tuple[
+    int | None, int, int, int, int | None, int | None, int | None, int | None, bool, bool, dict[Any, Any] | None
+]  # fmt: skip
 """next-incoming-id, incoming-window, next-outgoing-id, outgoing-window, handle, delivery-count, link-credit,
-available, drain, echo."""
+available, drain, echo, properties (only null here)."""
 
 _UINT_AFTER_CODE: Final = struct.Struct(">I").unpack_from
 
@@ -293,7 +295,7 @@ def parse_flow(buf: bytes, at: int, end: int) -> ParsedFlow | None:
                 return None
         if pos != stop or row[1] is None or row[2] is None or row[3] is None:
             return None
-        return row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9]
+        return row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], None
     except (IndexError, struct.error):
         return None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.amqp import conditions, resuming
 from holdfast.amqp.events import ConnEvent, LinkDetached
-from holdfast.amqp.performatives import Attach, Detach, Error
+from holdfast.amqp.performatives import RCV_SETTLE_MODE_MAX, SND_SETTLE_MODE_MAX, Attach, Detach, Error
 from holdfast.amqp.types import Symbol
 from holdfast.errors import LocalProtocolError
 
@@ -192,8 +192,8 @@ class Link:
             self.name,
             0,
             self.role,
-            remote.snd_settle_mode,
-            remote.rcv_settle_mode,
+            min(remote.snd_settle_mode, SND_SETTLE_MODE_MAX),  # an answer that can be read, to a mode that is none
+            min(remote.rcv_settle_mode, RCV_SETTLE_MODE_MAX),
             remote.source if self.role else None,
             None if self.role else remote.target,
             initial_delivery_count=None if self.role else 0,

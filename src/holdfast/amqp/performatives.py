@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 UINT_MAX: Final = 0xFFFFFFFF
 TAG_BYTES_MAX: Final = 32  # §2.8.7
+SND_SETTLE_MODE_MAX: Final = 2  # §2.8.2
+RCV_SETTLE_MODE_MAX: Final = 1  # §2.8.3
 
 
 class Shape(NamedTuple):

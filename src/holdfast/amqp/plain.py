@@ -37,5 +37,5 @@ def plain_flow(body: bytes, nesting_max: int = codec.DEPTH_MAX) -> fast.ParsedFl
         raise RemoteProtocolError(conditions.DECODE_ERROR, "a flow is due here")
     return (
         flow.next_incoming_id, flow.incoming_window, flow.next_outgoing_id, flow.outgoing_window, flow.handle,
-        flow.delivery_count, flow.link_credit, flow.available, flow.drain, flow.echo,
+        flow.delivery_count, flow.link_credit, flow.available, flow.drain, flow.echo, flow.properties,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from holdfast.amqp.events import ConnEvent, Delivery, DeliveryAborted, DeliveryP
 from holdfast.amqp.fast import ParsedTransfer
 from holdfast.amqp.faults import LinkFault, SessionFault
 from holdfast.amqp.link import Link
-from holdfast.amqp.performatives import TAG_BYTES_MAX, Attach
+from holdfast.amqp.performatives import RCV_SETTLE_MODE_MAX, TAG_BYTES_MAX, Attach
 from holdfast.amqp.runs import Shape
 from holdfast.amqp.weight import weight
 from holdfast.errors import LocalProtocolError
@@ -181,6 +181,8 @@ class Receiver(Link):
                 raise LinkFault(
                     self, conditions.INVALID_FIELD, "a delivery's first transfer has an id and a tag of up to 32 bytes"
                 )
+            if mode is not None and mode > RCV_SETTLE_MODE_MAX:
+                raise LinkFault(self, conditions.INVALID_FIELD, f"rcv-settle-mode {mode}: accepted are 0 and 1")
             self.allowance -= 1
             if self.allowance < 0:
                 self._resumed_or_refused(resume)
@@ -260,7 +262,7 @@ class Receiver(Link):
             events.append(
                 DeliveryPart(
                     self, partial.delivery_id, partial.message_format, partial.settled, b"".join(partial.parts),
-                    False, True, partial.tag, partial.resume,
+                    False, True, partial.tag, partial.resume, partial.state,
                 )
             )  # fmt: skip
             return

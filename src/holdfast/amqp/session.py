@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.amqp import codec, conditions, fast
 from holdfast.amqp.effort import FLOW, MISS, STEPS_FOR_ONE
 from holdfast.amqp.events import ConnEvent, CreditChanged, LinkAttached, Outcomes, ReceiverSettled, SessionEnded
-from holdfast.amqp.faults import SessionFault
+from holdfast.amqp.faults import LinkFault, SessionFault
 from holdfast.amqp.link import Link
 from holdfast.amqp.performatives import (
     Accepted,
@@ -44,6 +44,9 @@ _SERIAL: Final = 0xFFFFFFFF
 _HALF: Final = 0x80000000
 OUTGOING_WINDOW: Final = 2**31 - 1
 """We announce no limit of our own to what we send (§2.5.6)."""
+
+TRANSACTION_ID: Final = Symbol("txn-id")
+"""A property of a flow: what is sent for its credit is acquired in a transaction (§4.4.3)."""
 
 Names = tuple[str, ...] | None
 
@@ -338,7 +341,7 @@ class Session:
 
     def on_flow(self, parsed: fast.ParsedFlow, events: list[ConnEvent]) -> None:
         """Windows, then the link's credit, then an echo."""
-        incoming, window, _, _, handle, delivery_count, credit, _, drain, echo = parsed
+        incoming, window, _, _, handle, delivery_count, credit, _, drain, echo, properties = parsed
         held_up = self._blocked or self.window_out == 0
         if self.next_incoming_id is not None:
             start = self.connection.settings.first_transfer_id if incoming is None else incoming
@@ -354,6 +357,10 @@ class Session:
             link = self.remote_links.get(handle)
             if link is None:
                 raise SessionFault(self, conditions.UNATTACHED_HANDLE, f"flow for handle {handle}")
+            if properties is not None and TRANSACTION_ID in properties and not link.detach_sent:
+                raise LinkFault(
+                    link, conditions.NOT_IMPLEMENTED, "a flow with txn-id: transactions are not offered here"
+                )
             if not link.over:
                 link.on_flow(delivery_count, credit, drain, echo, events)
         elif echo:

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from holdfast.amqp import events
+from holdfast.amqp import conditions, events
 from holdfast.amqp.extensions import END_SEQUENCE, START_SEQUENCE, SUBSCRIPTION, TELLS_PATH
 from holdfast.amqp.link import Link as EngineLink
 from holdfast.amqp.performatives import Source, Target
@@ -19,6 +19,7 @@ from holdfast.amqp.receiver import Receiver as EngineReceiver
 from holdfast.amqp.session import Session
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.client.delivery import ACCEPTED, RELEASED, Delivery
+from holdfast.client.errors import LinkError
 from holdfast.client.link import CLOSE_LIMIT_S, ClientLink
 from holdfast.client.payload import placed
 from holdfast.client.resume import ReceivingState, timeout_s
@@ -163,9 +164,10 @@ class Receiver(ClientLink):
         if self._end_sequence is not None and (self._next_sequence or 0) >= self._end_sequence:
             self._end()  # the break came after the last of the range, before the node's detach
             return
+        source = self._source()
         link = session.attach_receiver(
             self._name,
-            self._source(),
+            source,
             Target(address=self._name),
             snd_settle_mode=1 if self._copy else 0,
             max_message_size=self._message_bytes_max,
@@ -174,9 +176,16 @@ class Receiver(ClientLink):
         )
         link.context = self
         self._link = link
-        self._top_up()
+        if not source.filter:  # else a peer that applies none of it would send what was not asked for
+            self._top_up()
 
     def attached(self, link: EngineLink) -> None:
+        if not link.refused and (left_out := _left_out(link)):
+            text = f"{self._what}: the peer does not apply {left_out}: it is no Holdfast node, or too old"
+            link.detach()
+            self._connection.schedule()
+            self.fail(LinkError(text, conditions.NOT_IMPLEMENTED))
+            return
         resume = self._resume
         if resume is not None and isinstance(link, EngineReceiver) and not resume.answered(link) and self._again:
             self._drop_buffer()
@@ -423,6 +432,19 @@ class Receiver(ClientLink):
 
 def _payload_of(delivery: Delivery) -> bytes:
     return delivery.payload
+
+
+def _left_out(link: EngineLink) -> str | None:
+    """What of our source the peer's answer says is not in force: a filter, or that messages are copied (§3.5.3)."""
+    asked = link.local_attach.source if link.local_attach is not None else None
+    told = link.remote_attach.source if link.remote_attach is not None else None
+    if not isinstance(asked, Source) or not isinstance(told, Source):
+        return None
+    if asked.distribution_mode is not None and told.distribution_mode not in (None, asked.distribution_mode):
+        return f"distribution-mode {asked.distribution_mode}"
+    applied = {str(value.descriptor) for value in (told.filter or {}).values() if isinstance(value, Described)}
+    missing = [str(value.descriptor) for value in (asked.filter or {}).values() if str(value.descriptor) not in applied]
+    return f"filter {missing[0]}" if missing else None
 
 
 def _ranges(ids: list[int]) -> list[tuple[int, int]]:

@@ -1,7 +1,8 @@
 """What an attach asks for, and the link that answers it (AMQP 1.0 §2.6.3, §3.5; CLIENTS 13 to 17, 32 to 35, 39).
 
 Rules of this file: everything in an attach is hostile until checked; a refusal is an attach with a null terminus and
-a detach that says what is accepted. Only filters that are applied are echoed.
+a detach that says what is accepted. Only filters that are applied are echoed; a link that takes messages away is
+refused for any other, because it would be given what it did not ask for (ADR 0022).
 """
 
 from dataclasses import replace
@@ -20,7 +21,14 @@ from holdfast.amqp.extensions import (
     SUBSCRIPTION,
     TELLS_PATH,
 )
-from holdfast.amqp.performatives import Source, Target
+from holdfast.amqp.performatives import (
+    RCV_SETTLE_MODE_MAX,
+    SND_SETTLE_MODE_MAX,
+    Attach,
+    Coordinator,
+    Source,
+    Target,
+)
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker.producers import NAME_BYTES_MAX
 from holdfast.broker.queue import Queue
@@ -44,6 +52,12 @@ if TYPE_CHECKING:
     from holdfast.core.sessions import Neighbour
 
 COPY: Final = Symbol("copy")
+MOVE: Final = Symbol("move")
+
+OWN_FILTERS: Final = (START_SEQUENCE, END_SEQUENCE, SUBSCRIPTION)
+
+DURABILITY_MAX: Final = 2
+EXPIRY_POLICIES: Final = ("link-detach", "session-end", "connection-close", "never")
 
 PRODUCER_KEY_BYTES_MAX: Final = 400
 """A producer's name and address together: what a key of the store's small tables holds (broker/port.py)."""
@@ -56,10 +70,12 @@ def answer(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
     if link.detached:  # by what came behind the attach: the peer still waits for the answers to both
         link.refuse(conditions.DETACH_FORCED, "detached before it was attached")
         return
-    if link.role or link.remote_attach is None or link.remote_attach.source is not None:
-        core.resume.reattached(peer, link)  # an attach without a source asks, and takes nobody's place
     queues = core.catalog.next_queue_id
     try:
+        if link.remote_attach is not None:
+            _check_terms(link.remote_attach)
+        if link.role or link.remote_attach is None or link.remote_attach.source is not None:
+            core.resume.reattached(peer, link)  # an attach without a source asks, and takes nobody's place
         if isinstance(link, Receiver):
             _receive(core, peer, link)
         else:
@@ -73,6 +89,25 @@ def answer(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
     if core.catalog.next_queue_id != queues:
         peer.amqp.burden(QUEUE_EFFORT, core.now)
     peer.touch()
+
+
+def _check_terms(attach: Attach) -> None:
+    """What AMQP restricts to a few values; anything else would be echoed as if it were in force."""
+    for what, found, most in (
+        ("snd-settle-mode", attach.snd_settle_mode, SND_SETTLE_MODE_MAX),
+        ("rcv-settle-mode", attach.rcv_settle_mode, RCV_SETTLE_MODE_MAX),
+    ):
+        if found > most:
+            raise Refusal(conditions.INVALID_FIELD, f"{what}: found {found}, accepted is 0 to {most}")
+    for what, terminus in (("source", attach.source), ("target", attach.target)):
+        if not isinstance(terminus, (Source, Target)):
+            continue
+        if terminus.durable > DURABILITY_MAX:
+            text = f"{what} durable: found {terminus.durable}, accepted is 0 to {DURABILITY_MAX}"
+            raise Refusal(conditions.INVALID_FIELD, text)
+        if terminus.expiry_policy not in EXPIRY_POLICIES:
+            text = f"{what} expiry-policy: found {terminus.expiry_policy!r}, accepted is {', '.join(EXPIRY_POLICIES)}"
+            raise Refusal(conditions.INVALID_FIELD, text)
 
 
 def _queue_of(core: "NodeCore", peer: Peer, terminus: Source | Target, address: Any) -> tuple[Any, Place]:
@@ -98,6 +133,9 @@ def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
     properties = (attach.properties or {}) if attach is not None else {}
     if target is None:
         target = Target()
+    if isinstance(target, Coordinator):
+        text = "transactions are not offered here: accepted is a target with an address"
+        raise Refusal(conditions.NOT_IMPLEMENTED, text)
     if not isinstance(target, Target):
         raise Refusal(conditions.NOT_IMPLEMENTED, "accepted is a target with an address")
     address = plain_address(target.address)
@@ -226,11 +264,17 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
         raise Refusal(conditions.NOT_ALLOWED, f"{CONTROL_ADDRESS} is a target")
     if isinstance(wanted, str) and not source.dynamic and address_of(core, wanted).node is not None:
         raise Refusal(conditions.NOT_FOUND, f"{wanted}: accepted is a queue of {core.config.name!r}")
+    if source.distribution_mode not in (None, MOVE, COPY):
+        text = f"distribution-mode {source.distribution_mode!r}: accepted is {MOVE} or {COPY}"
+        raise Refusal(conditions.NOT_IMPLEMENTED, text)
+    start, end, held = _filters(source)
+    copies = source.distribution_mode == COPY or start is not None
+    if not copies:
+        _check_taking(source)
     source, (queue, *_) = _queue_of(core, peer, source, wanted)
     presettled = attach is not None and attach.snd_settle_mode == 1
-    start, end, held = _filters(queue, source)
     echoed = replace(source, filter=_applied(source))
-    if source.distribution_mode == COPY or start is not None:
+    if copies:
         if held is not None:
             _check_lease(queue, held)
         tells_path = attach is not None and TELLS_PATH in (attach.desired_capabilities or ())
@@ -269,8 +313,23 @@ def _attached(link: Sender, context: ConsumerLink | ReaderLink, queue: Queue, so
     link.accept(source=source, offered_capabilities=(TELLS_PATH,) if tells_path else None)
 
 
-def _filters(queue: Queue, source: Source) -> tuple[int | None, int | None, list[Any] | None]:
-    """(start, end, subscription) as the source's filters say; others are passed over and not echoed."""
+def _check_taking(source: Source) -> None:
+    """A link that takes messages away can have no filter: what it leaves out others would miss."""
+    for key, value in (source.filter or {}).items():
+        if value is None:  # §3.5.8: a filter that is not set
+            continue
+        if not isinstance(value, Described):
+            raise Refusal(conditions.INVALID_FIELD, f"filter {str(key)!r}: accepted is a described value")
+        name = str(value.descriptor)
+        if name in OWN_FILTERS:
+            text = f"filter {name}: accepted of a link that reads by sequence, with {START_SEQUENCE}, or copies"
+            raise Refusal(conditions.INVALID_FIELD, text)
+        text = f"filter {name}: none is applied to a link that takes messages; accepted is none, or to copy unfiltered"
+        raise Refusal(conditions.NOT_IMPLEMENTED, text)
+
+
+def _filters(source: Source) -> tuple[int | None, int | None, list[Any] | None]:
+    """(start, end, subscription) as the source's filters say."""
     start: int | None = None
     end: int | None = None
     held: list[Any] | None = None
@@ -296,7 +355,7 @@ def _applied(source: Source) -> dict[Any, Any] | None:
     kept = {
         key: value
         for key, value in (source.filter or {}).items()
-        if isinstance(value, Described) and str(value.descriptor) in (START_SEQUENCE, END_SEQUENCE, SUBSCRIPTION)
+        if isinstance(value, Described) and str(value.descriptor) in OWN_FILTERS
     }
     return kept or None
 

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED
+from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED, UNKNOWN_TRANSACTION
 from holdfast.amqp.connection import Sender
-from holdfast.amqp.performatives import Accepted, Modified, Received, Rejected, Released
+from holdfast.amqp.performatives import Accepted, Modified, Received, Rejected, Released, TransactionalState
 from holdfast.broker import entry
 from holdfast.broker.cursor import READ_BYTES, READ_COUNT, Cursor
 from holdfast.broker.queue import Queue
@@ -45,6 +45,12 @@ def too_large(link: Sender, parts: tuple[Any, ...], value: bytes = b"\0\0") -> b
     """Whether the peer said that it takes no delivery of that size (§2.7.3); `value`: the entry that it tells of."""
     limit = link.message_bytes_max
     return limit is not None and size_of(parts, value) > limit
+
+
+def refuse_transaction(link: "ConsumerLink | ReaderLink", state: TransactionalState) -> None:
+    """A disposition is of a transaction that nobody declared: its link ends, and what it holds goes back."""
+    text = f"txn-id {state.txn_id.hex()}: transactions are not offered here"
+    link.core.steal(link, text, UNKNOWN_TRANSACTION)
 
 
 class Egress:
@@ -195,12 +201,15 @@ class ConsumerLink(Egress):
 
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
         cursor = self.cursor
+        if isinstance(state, TransactionalState):
+            refuse_transaction(self, state)
+            return
         if state is None or isinstance(state, Received):
             if not settled:
                 return
             state = self.link.default_outcome
         elif not settled and not isinstance(state, (Accepted, Rejected, Released, Modified)):
-            return  # a transaction's, which nobody offered: the delivery stays open (session.py)
+            return  # no outcome: the delivery stays open (session.py)
         self.held -= len(contexts)
         if self.large is not None and self.large.context in contexts:
             self.large.stop()  # it has heard enough
@@ -338,6 +347,9 @@ class ReaderLink(Egress):
         return False
 
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
+        if isinstance(state, TransactionalState):
+            refuse_transaction(self, state)
+            return
         self.queue.touch()
         if not settled:
             self.link.settle(first, last, state if state is not None else Accepted())

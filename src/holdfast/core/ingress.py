@@ -12,7 +12,7 @@ from holdfast.amqp import conditions
 from holdfast.amqp.connection import Deliveries, Delivery, DeliveryPart, Receiver
 from holdfast.amqp.extensions import NUMBER
 from holdfast.amqp.message import BARE_STARTS, split
-from holdfast.amqp.performatives import Accepted, Error, Rejected, Released
+from holdfast.amqp.performatives import Accepted, Error, Rejected, Released, TransactionalState
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
 from holdfast.broker.producers import Producer
@@ -80,6 +80,26 @@ class Ingress:
         """As `delivered`, for each of a run."""
         for number, payload in enumerate(run.payloads, run.first_id):
             self.delivered(Delivery(self.link, number, b"", run.message_format, run.settled, payload, None, None))
+
+    def refuses(self, delivery: Delivery) -> bool:
+        """Answers a delivery without payload or of a transaction; False for any other. To be asked where either holds.
+
+        Proton repeats a delivery that it settled as an empty one: that is dropped, and no message is made of it.
+        """
+        state = delivery.state
+        if isinstance(state, TransactionalState):
+            text = f"txn-id {state.txn_id.hex()}: transactions are not offered here"
+            outcome = rejection(conditions.UNKNOWN_TRANSACTION, text)
+            if delivery.settled:  # nobody waits for its outcome
+                self.link.detach(closed=True, error=outcome.error)
+        elif delivery.payload:
+            return False
+        else:
+            outcome = rejection(conditions.DECODE_ERROR, "a delivery of 0 bytes: accepted is a message")
+        if not delivery.settled:
+            self.settle([delivery.delivery_id], outcome)
+        self.peer.touch()
+        return True
 
     def part(self, part: DeliveryPart) -> None:
         """Some of a delivery that comes in parts; what the node itself is told never does."""
@@ -180,6 +200,11 @@ class Intake(Ingress):
             stream = self.growing = streams.begin(self.core, self, part)
             self.parked.append(stream)
         assert stream is not None
+        if part.last and isinstance(part.state, TransactionalState):
+            text = f"txn-id {part.state.txn_id.hex()}: transactions are not offered here"
+            stream.fail(conditions.UNKNOWN_TRANSACTION, text)
+            if part.settled:
+                self.link.detach(closed=True, error=Error(Symbol(conditions.UNKNOWN_TRANSACTION), text))
         stream.add(part)
         if part.last:
             self.growing = None
@@ -290,7 +315,8 @@ class ProducerLink(Intake):
     # ------------------------------------------------------------------------------------------------ messages
 
     def delivered(self, delivery: Delivery) -> None:
-        if self.parked or not self.take(delivery, large=False):
+        odd = delivery.state is not None or not delivery.payload
+        if not (odd and self.refuses(delivery)) and (self.parked or not self.take(delivery, large=False)):
             self.park(delivery)
         self.core.refills[self] = None
 

@@ -61,7 +61,8 @@ class RelayLink(Intake):
             self.top_up(self.core.config.limits.credit)
 
     def delivered(self, delivery: Delivery) -> None:
-        if self.parked or not self.take(delivery, large=False):
+        odd = delivery.state is not None or not delivery.payload
+        if not (odd and self.refuses(delivery)) and (self.parked or not self.take(delivery, large=False)):
             self.park(delivery)
         self.core.refills[self] = None
 

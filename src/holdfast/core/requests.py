@@ -81,6 +81,9 @@ class RequestLink(Ingress):
         self.grants = grants
 
     def delivered(self, delivery: Delivery) -> None:
+        if (delivery.state is not None or not delivery.payload) and self.refuses(delivery):
+            self._renew()
+            return
         limits = self.core.config.limits
         if len(self.waiting) >= limits.requests_max or len(delivery.payload) > limits.request_bytes_max:
             text = f"accepted are {limits.requests_max} requests of {limits.request_bytes_max} bytes at a time"
@@ -106,10 +109,13 @@ class RequestLink(Ingress):
             outcome = rejection(error.condition, error.description)
         if not delivery.settled:
             self.settle([delivery.delivery_id], outcome)
+        self._renew()
+        return cost
+
+    def _renew(self) -> None:
         limit = self.core.config.limits.requests_max
         if self.grants and len(self.waiting) <= limit // 2:
             self.top_up(limit - len(self.waiting))
-        return cost
 
     def _request(self, message: Message) -> int:
         properties = message.properties or Properties()
