@@ -75,6 +75,8 @@ class FakeBroker:
         self.knows_filters = True
         """False: as a broker of another kind, which leaves out filters and takes messages away."""
         self.decide: Callable[[bytes], Any] | None = None
+        self.on_append: Callable[[int, bytes], None] | None = None
+        """Told each number of a producer and the message that is appended with it."""
         self.answer: Callable[[dict[str, Any], Any], tuple[int, str, Any]] | None = None
         self.connections: list[Peer] = []
         self.accepts = 0
@@ -293,6 +295,8 @@ class Peer(asyncio.Protocol):
                 broker.append(address, event.payload[sections.bare :])
                 if key is not None and number is not None:
                     broker.producers[key].add(int(number))
+                    if broker.on_append is not None:
+                        broker.on_append(int(number), event.payload[sections.bare :])
         broker.tags[link.name, event.tag] = state
         if not event.settled:
             self.decided.append((link, event.delivery_id, state))

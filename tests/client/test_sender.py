@@ -25,6 +25,7 @@ from holdfast.client import (
     Spool,
     Spooled,
     connect,
+    numbering,
 )
 from holdfast.errors import ConfigError
 
@@ -320,6 +321,62 @@ async def test_crashes_of_client_and_connection_leave_each_once_in_order(seed: i
         await asyncio.wait_for(sender.drain(), 10)
         await connection.close()
         assert broker.bodies("q") == bodies(*range(number))
+
+
+@pytest.mark.parametrize("attached_first", [False, True])
+async def test_after_a_power_loss_no_number_is_given_twice(
+    broker: FakeBroker, tmp_path: Path, attached_first: bool
+) -> None:
+    """The disk keeps what was synced at the first attach; the node has all five."""
+    path = tmp_path / "spool"
+    connection = await connect(broker.url, rng=Random(1))
+    sender = await spooling(connection, path, fsync_interval_s=60)
+    await asyncio.wait_for(sender.ready(), 10)
+    synced = path.read_bytes()
+    for number in range(5):
+        await sender.send(b"%d" % number)
+    await connection.abort()
+    path.write_bytes(synced)  # the power went
+
+    if not attached_first:
+        await broker.stop()
+    connection = await connect(broker.url, retry_s=60, wait=attached_first, rng=Random(1))
+    sender = await spooling(connection, path, fsync_interval_s=60)
+    if attached_first:
+        await asyncio.wait_for(sender.ready(), 10)
+    for number in range(5, 8):
+        await sender.post(b"%d" % number)
+    if not attached_first:
+        await broker.listen()
+    await asyncio.wait_for(sender.drain(), 10)
+    await connection.close()
+    assert broker.bodies("q") == bodies(*range(8))
+    assert list(broker.producers["q", "p"]) == [(1, 8)]  # and no gap, of which a node remembers so many only
+
+
+async def test_an_older_copy_of_a_spool_is_a_conflict_before_anything_is_accepted(
+    broker: FakeBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numbering, "BLOCK", 3)
+    path = tmp_path / "spool"
+    async with await connect(broker.url) as connection:
+        await (await spooling(connection, path)).ready()
+    copy = path.read_bytes()
+    async with await connect(broker.url) as connection:
+        sender = await spooling(connection, path)
+        for number in range(5):
+            await sender.send(b"%d" % number)
+    path.write_bytes(copy)
+    await broker.stop()
+    connection = await connect(broker.url, retry_s=60, wait=False, rng=Random(1))
+    sender = await spooling(connection, path)
+    futures = [await sender.submit(b"new") for _ in range(7)]
+    await broker.listen()
+    with pytest.raises(ProducerConflict, match=r"found number 5 stored, accepted is at most 0, .* an older copy"):
+        await asyncio.wait_for(sender.drain(), 10)
+    assert all(isinstance(future.exception(), ProducerConflict) for future in futures[:5])
+    assert sender.accepted == 0 and sender.spooled == 7
+    await connection.abort()
 
 
 async def test_a_full_spool_raises(broker: FakeBroker, connection: Connection, tmp_path: Path) -> None:

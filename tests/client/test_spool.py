@@ -1,17 +1,24 @@
 """The spool: what was written is read again in order, whatever the crash left of the file."""
 
+import errno
+import json
 import os
+import struct
 from pathlib import Path
 from random import Random
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.broker.ranges import RangeSet
+from holdfast.client import numbering
 from holdfast.client import spool as spool_module
 from holdfast.client.errors import ClientFull
+from holdfast.client.numbering import BLOCK, Numbering
 from holdfast.client.spool import MAGIC, Spool, SpoolFile
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, StorageError
 
 
 def open_spool(path: Path, **options: int) -> SpoolFile:
@@ -29,24 +36,162 @@ def test_messages_come_back_in_order_after_a_crash(tmp_path: Path) -> None:
     again.close()
 
 
+def crash(held: SpoolFile) -> None:
+    """The process is gone: nothing was closed properly."""
+    os.close(held._fd)
+
+
 def test_what_is_done_does_not_come_back_and_numbers_go_on(tmp_path: Path) -> None:
     first = open_spool(tmp_path / "spool")
     for n in range(4):
         first.append(b"%d" % n)
-    first.set_base(500)
+    assert first.number(1) is None
+    first.assign_numbers(500)
+    assert [first.number(local) for local in (1, 4)] == [501, 504]
     first.done(1, 1)
     first.done(3, 1)
     first.flush_done()
-    os.close(first._fd)
+    first.close()
     again = open_spool(tmp_path / "spool")
-    assert (again.base, again.next_local, again.undone) == (500, 5, 2)
+    assert (again.next_local, again.number(5), again.undone) == (5, 505, 2)
     assert again.load(10) == [(2, b"1"), (4, b"3")]
     again.done(2, 1)
     again.done(4, 1)
     again.close()
     empty = open_spool(tmp_path / "spool")
-    assert (empty.base, empty.next_local, empty.undone, empty.undone_bytes) == (500, 5, 0, 0)
+    assert (empty.next_local, empty.number(5), empty.undone, empty.undone_bytes) == (5, 505, 0, 0)
     empty.close()
+
+
+def test_after_a_crash_the_rest_of_the_block_is_not_used_and_numbers_have_no_gap(tmp_path: Path) -> None:
+    first = open_spool(tmp_path / "spool")
+    first.assign_numbers(0)
+    for n in range(4):
+        first.append(b"%d" % n)
+    crash(first)
+    again = open_spool(tmp_path / "spool")
+    assert again.append(b"new") == BLOCK + 1
+    assert [again.number(local) for local in (1, 4, BLOCK + 1)] == [1, 4, None]
+    assert again.numbering.may_have_sent == BLOCK
+    again.assign_numbers(6)  # two more than the file holds were sent
+    assert [again.number(local) for local in (1, 4, BLOCK + 1)] == [1, 4, 7]
+    crash(again)
+    last = open_spool(tmp_path / "spool")
+    last.append(b"newer")
+    last.assign_numbers(2)
+    assert [(last.number(local), body) for local, body in last.load(9)] == [
+        (1, b"0"), (2, b"1"), (3, b"2"), (4, b"3"), (7, b"new"), (8, b"newer"),
+    ]  # fmt: skip
+    last.close()
+
+
+def test_a_block_is_on_the_disk_before_its_first_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    held = open_spool(tmp_path / "spool")
+    held.assign_numbers(0)
+    synced.clear()
+    for _ in range(BLOCK):
+        held.append(b"")
+    assert synced == []
+    held.append(b"")
+    assert len(synced) == 1 and synced[0] == held._end - 17
+    held.close()
+
+
+def test_before_the_first_attach_nothing_is_reserved(tmp_path: Path) -> None:
+    for n in range(3):
+        held = open_spool(tmp_path / "spool")
+        assert held.append(b"%d" % n) == n + 1
+        crash(held)
+    held = open_spool(tmp_path / "spool")
+    held.assign_numbers(7)
+    assert [held.number(local) for local, _ in held.load(9)] == [8, 9, 10]
+    held.close()
+
+
+def test_a_sync_that_failed_makes_no_proper_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = open_spool(tmp_path / "spool")
+    held.assign_numbers(0)
+    held.append(b"0")
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        with pytest.raises(StorageError, match=r"spool .*: Input/output error"):
+            held.sync()
+    held.close()
+    again = open_spool(tmp_path / "spool")
+    assert again.next_local == BLOCK + 1
+    again.close()
+
+
+@pytest.mark.parametrize("base", [None, 40])
+def test_a_spool_of_an_earlier_version_opens(tmp_path: Path, base: int | None) -> None:
+    def record(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">II", len(body) + 1, crc32(kind + body)) + kind + body
+
+    about = {"producer": "jfk-1", "address": "flights", "base": base, "next": 1}
+    messages = b"".join(record(b"M", struct.pack(">Q", local) + b"%d" % local) for local in (1, 2, 3))
+    done = record(b"D", struct.pack(">QQ", 1, 1))
+    (tmp_path / "spool").write_bytes(MAGIC + record(b"B", json.dumps(about).encode()) + messages + done)
+    held = open_spool(tmp_path / "spool")
+    held.append(b"new")
+    held.assign_numbers(50)  # the end of the file was lost, in which 44 to 50 were
+    assert held.numbering.may_have_sent == (None if base is None else 40 + 3 + BLOCK)
+    found = [(held.number(local), body) for local, body in held.load(9)]
+    assert found == ([(52, b"2"), (53, b"3"), (54, b"new")] if base is None else [(42, b"2"), (43, b"3"), (51, b"new")])
+    held.close()
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_numbers_are_given_once_whatever_the_crash_left(seed: int) -> None:
+    """Numbering alone, over runs that lose the end of what was not synced."""
+    rng = Random(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numbering, "BLOCK", 5)
+        disk = Numbering().as_dict()
+        messages: dict[int, int] = {}  # body by local: what the file holds and is not done
+        node: list[int] = []  # bodies by number
+        body = synced = 0
+        for _ in range(rng.randrange(1, 12)):
+            held = Numbering()
+            held.load(disk)
+            if held.recovered(max(messages, default=0)):
+                disk = held.as_dict()
+            kept = RangeSet((local, local) for local in sorted(messages))
+            attaches = rng.random() < 0.7
+            for _ in range(rng.randrange(12)):
+                if attaches and held.unnumbered is not None and rng.random() < 0.3:
+                    assert held.may_have_sent is None or len(node) <= held.may_have_sent
+                    held.assign(len(node), kept)
+                    disk = held.as_dict()
+                if held.needs_block():
+                    held.reserve()
+                    disk = held.as_dict()
+                assert held.next_local not in messages
+                messages[held.next_local] = body
+                held.next_local += 1
+                body += 1
+                for local in sorted(messages) if held.unnumbered is None else ():
+                    number = held.number(local)
+                    assert number is not None and number <= len(node) + 1
+                    if rng.random() < 0.5:
+                        break
+                    if number == len(node) + 1:
+                        node.append(messages[local])
+                    assert node[number - 1] == messages.pop(local)
+            if held.unnumbered is None and rng.random() < 0.3:
+                held.closed = True
+                disk, synced = held.as_dict(), held.next_local - 1
+            else:  # a power loss: of what was not synced the end is gone
+                for local in sorted(messages, reverse=True)[: rng.randrange(4)]:
+                    if local > synced:
+                        del messages[local]
+        assert node == sorted(set(node))
 
 
 def test_the_bound_and_one_past_it(tmp_path: Path) -> None:

@@ -62,12 +62,18 @@ def before(root: Path) -> list[Record]:
 
 
 def images(
-    first: list[Record], records: list[Record], place: Path, cuts: int | None = None
+    first: list[Record],
+    records: list[Record],
+    place: Path,
+    cuts: int | None = None,
+    ignored: frozenset[str] = frozenset(),
 ) -> Iterator[tuple[int, Path]]:
-    """(cut, directory) of every different disk that a power loss may leave; `cuts` drawn ones, the last among them."""
+    """(cut, directory) of every different disk that a power loss may leave; `cuts` drawn ones, the last among them.
+
+    `ignored`: kinds of sync that the disk does not do (`Disk`)."""
     wanted = range(len(records) + 1)
     chosen = set(wanted) if cuts is None else {*Random(1).sample(wanted, min(cuts, len(wanted))), len(records)}
-    disk = Disk()
+    disk = Disk(ignored)
     for one in first:
         disk.apply(one)
     for cut in wanted:

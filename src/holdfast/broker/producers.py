@@ -30,8 +30,15 @@ class Producer:
         return f"{self.name}\0{self.address}".encode()
 
     def missing(self) -> list[list[int]]:
-        """Ranges below the last number that are not stored, at most MISSING_MAX."""
-        return [[first, last] for first, last in self.stored.gaps(1, self.stored.last)[:MISSING_MAX]]
+        """Ranges up to the last number that are not stored, at most MISSING_MAX.
+
+        Of more the last one told goes up to the last number: what is sent again is known again, what is taken for
+        stored would be lost.
+        """
+        gaps = self.stored.gaps(1, self.stored.last)
+        if len(gaps) > MISSING_MAX:
+            gaps[MISSING_MAX - 1 :] = [(gaps[MISSING_MAX - 1][0], self.stored.last)]
+        return [[first, last] for first, last in gaps]
 
     def admits(self, number: int, ranges_max: int) -> bool:
         """Whether `number` can be kept without growing past the bound."""

@@ -108,7 +108,8 @@ class Sender(ClientLink):
     @property
     def next_number(self) -> int:
         """The number that the next message gets; of a producer that has attached once."""
-        return self._given_out + 1
+        number = None if self._spool is None else self._spool.number(self._spool.next_local)
+        return number or self._given_out + 1
 
     async def send(self, message: Message | bytes | str, *, number: int | None = None) -> Outcome:
         """Sends one message and waits for its outcome (with a spool perhaps only `Spooled`)."""
@@ -380,7 +381,7 @@ class Sender(ClientLink):
         syncing.later()
         if behind:
             if future is not None:
-                future.set_result(Spooled(local + (spool.base or 0)))
+                future.set_result(Spooled(spool.number(local) or local))
             return
         spool.skip_loaded()
         self._enter_local(local, len(encoded), cut, future, on_outcome)
@@ -395,21 +396,21 @@ class Sender(ClientLink):
     ) -> None:
         spool = self._spool
         assert spool is not None
-        number = None if spool.base is None else spool.base + local
-        entry = Doubt(self._next_key, cut, number, future, on_outcome)
+        entry = Doubt(self._next_key, cut, spool.number(local), future, on_outcome)
         entry.local, entry.size = local, size
         self._enter(entry)
 
     def _load(self) -> None:
         """Brings what the spool still holds into the room that memory has, once the numbers are known."""
         spool = self._spool
-        if spool is None or spool.base is None or spool.is_drained():
+        if spool is None or not spool.is_numbered or spool.is_drained():
             return
         room = self._in_doubt_max - len(self._doubt)
         if room <= 0:
             return
         for local, encoded in spool.load(room):
-            number = spool.base + local
+            number = spool.number(local)
+            assert number is not None, "all have numbers by now"
             if number <= self.last_number and number not in self.missing:
                 spool.done(local, len(encoded))
                 self.accepted += 1
@@ -498,21 +499,12 @@ class Sender(ClientLink):
                 f"producer {self.producer!r}: found a peer that keeps no producer names, accepted is a Holdfast node"
             )
         missing = RangeSet((int(first), int(end)) for first, end in properties.get(MISSING) or ())
+        self._check_last(last)
         spool = self._spool
-        if spool is not None:
-            if spool.base is None:
-                spool.set_base(last)
-                for entry in self._doubt.values():
-                    entry.number = last + entry.local
-            assert spool.base is not None
-            self._given_out = spool.base + spool.next_local - 1
-        elif not self._was_attached:
-            self._given_out = max(self._given_out, last)
-        if last > self._given_out:
-            raise ProducerConflict(
-                f"producer {self.producer!r} to {self.address!r}: found number {last} stored, accepted is at most "
-                f"{self._given_out}, the last that was given out here: another sender uses the name"
-            )
+        if spool is not None and not spool.is_numbered:
+            spool.assign_numbers(last)
+            for entry in self._doubt.values():
+                entry.number = spool.number(entry.local)
         self.last_number, self.missing = last, missing
         stored = [
             entry
@@ -520,6 +512,21 @@ class Sender(ClientLink):
             if entry.number is not None and entry.number <= last and entry.number not in missing
         ]
         self._decided(stored, ACCEPTED)
+
+    def _check_last(self, last: int) -> None:
+        """Raises ProducerConflict where the node has a number that neither we nor an earlier run can have sent."""
+        if self._spool is None:
+            if not self._was_attached:
+                self._given_out = max(self._given_out, last)
+            highest: int | None = self._given_out
+        else:
+            highest = self.next_number - 1 if self._was_attached else self._spool.numbering.may_have_sent
+        if highest is not None and last > highest:
+            copy = "" if self._spool is None else ", or the spool is an older copy"
+            raise ProducerConflict(
+                f"producer {self.producer!r} to {self.address!r}: found number {last} stored, accepted is at most "
+                f"{highest}, the last that was given out here: another sender uses the name{copy}"
+            )
 
     async def _room(self) -> None:
         """Waits, or raises, until one more may be in doubt; with a spool there is always room to try."""

@@ -1,27 +1,28 @@
 """A producer's messages in a file, from before they are sent until the node has stored them.
 
-Rules of this file: blocking file calls, short but for `sync` and a compaction; no clock, no loop. The file is
-append-only: a magic line, then records `length, crc32, type, body`. Type B is the base (what the numbers start
-from), M a message, D a range of numbers that is done. A record whose length or CRC is wrong ends the file: what
-follows is kept beside it, in PATH.damaged, and never sent.
+Rules of this file: blocking file calls, short but for `sync`, a compaction and one sync for each block of numbers; no
+clock, no loop. The file is append-only: a magic line, then records `length, crc32, type, body`. Type B says whose
+spool it is and how its messages are numbered (the latest counts), M is a message, D a range of messages that is done. A
+record whose length or CRC is wrong ends the file: what follows is kept beside it, in PATH.damaged, and never sent.
 
-Numbers in the file are local, 1, 2, 3…; the producer's number is `base + local`. The base is learnt from the
-node at the first attach and written before the first message goes out, so a spool that is filled while no node
-can be reached never takes numbers that an earlier run of the same producer has used (docs/client.md, Producers).
+A power loss may take all that was not synced: messages of which the node has some already. Numbers are therefore
+reserved, and given, as `numbering.py` says (docs/adr/0032-reserved-numbers.md; docs/client.md, Producers).
 """
 
 import fcntl
 import json
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from zlib import crc32
 
 from holdfast.broker.ranges import RangeSet
+from holdfast.client.disk import sync_directories, write_all
 from holdfast.client.errors import ClientFull
+from holdfast.client.numbering import Numbering
 from holdfast.errors import ConfigError, StorageError
 from holdfast.units import MIB
 
@@ -66,16 +67,15 @@ def _record(kind: bytes, body: bytes) -> bytes:
 class SpoolFile:
     """An open spool of one producer at one address; one process at a time.
 
-    `base` is None until `set_base`. `undone` counts messages not done, `damaged_bytes` what opening had to put
-    aside. Raises ConfigError for a file that is not ours, another producer's or in use; StorageError for I/O.
+    `undone` counts messages not done, `damaged_bytes` what opening had to put aside. Raises ConfigError for a file
+    that is not ours, another producer's or in use; StorageError for I/O.
     """
 
     def __init__(self, spool: Spool, *, producer: str, address: str) -> None:
         spool.validate()
         self.path = Path(spool.path)
         self.bytes_max = spool.bytes_max
-        self.base: int | None = None
-        self.next_local = 1
+        self.numbering = Numbering()
         self.undone = 0
         self.undone_bytes = 0
         self.damaged_bytes = 0
@@ -84,14 +84,31 @@ class SpoolFile:
         self._identity = {"producer": producer, "address": address}
         self._done = RangeSet()
         self._sizes: dict[int, int] = {}
+        self._kept = RangeSet()
+        """Of earlier runs: what was not done when this one began."""
         self._end = 0
         self._cursor = 0
+        self._sync_failed = False
         self._fd = self._open()
         try:
             self._recover()
         except BaseException:
             os.close(self._fd)
             raise
+
+    @property
+    def next_local(self) -> int:
+        """The place of the next message."""
+        return self.numbering.next_local
+
+    def number(self, local: int) -> int | None:
+        """The number of the message in that place; None before the node has said which are free."""
+        return self.numbering.number(local)
+
+    @property
+    def is_numbered(self) -> bool:
+        """Every message has a number."""
+        return self.numbering.unnumbered is None
 
     # ------------------------------------------------------------------------------------------- writing
 
@@ -103,19 +120,20 @@ class SpoolFile:
                 f"spool {self.path}: found {self.undone_bytes} bytes that the node has not taken, accepted is at "
                 f"most {self.bytes_max} with the next message"
             )
-        local = self.next_local
+        if self.numbering.needs_block():
+            self.numbering.reserve()
+            self._store_numbering()
+        local = self.numbering.next_local
         self._write(_record(b"M", _LOCAL.pack(local) + payload), message=True)
-        self.next_local = local + 1
+        self.numbering.next_local = local + 1
         self.undone += 1
         self.undone_bytes += size
         return local
 
-    def set_base(self, base: int) -> None:
-        """Fixes what the numbers start from, on the disk before it returns."""
-        assert self.base is None, "a spool's base is set once"
-        self.base = base
-        self._write(self._base_record())
-        self.sync()
+    def assign_numbers(self, last: int) -> None:
+        """Gives each message without one a number above `last`, on the disk before it returns."""
+        self.numbering.assign(last, self._kept)
+        self._store_numbering()
 
     def done(self, local: int, size: int) -> None:
         """Notes that the node has decided message `local` of `size` payload bytes; `flush_done` writes it."""
@@ -140,20 +158,24 @@ class SpoolFile:
         """fdatasync; may run in another thread, one at a time, and not beside `close`."""
         self.syncing, self.dirty = True, False
         try:
-            os.fdatasync(self._fd)
-        except OSError as error:
-            raise StorageError(f"spool {self.path}: {error.strerror}") from None
+            self._datasync()
         finally:
             self.syncing = False
 
     def close(self) -> None:
-        """Syncs and lets the file go; a spool in which nothing is undone shrinks to its base."""
+        """Syncs and lets the file go; a spool in which nothing is undone shrinks to its first record."""
         if self._fd < 0:
             return
+        numbering = self.numbering
         try:
             self.flush_done()
+            # After a sync that failed nobody knows what the disk holds: not a proper end.
+            changed = self.is_numbered and not numbering.closed and not self._sync_failed
+            numbering.closed = numbering.closed or changed
             if not self.undone and self._end > len(MAGIC) + 4096:
                 self._compact()
+            elif changed:
+                self._write(self._base_record())
             self.sync()
         finally:
             os.close(self._fd)
@@ -188,36 +210,40 @@ class SpoolFile:
     def _open(self) -> int:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            while True:
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    os.close(descriptor)
+                    raise ConfigError(f"spool {self.path}: found it in use, accepted is one sender at a time") from None
+                if os.path.samestat(os.fstat(descriptor), os.stat(self.path)):
+                    return descriptor
+                os.close(descriptor)  # another sender has just put a compacted file in its place
         except OSError as error:
             raise ConfigError(f"spool {self.path}: {error.strerror}, accepted is a file that can be written") from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            raise ConfigError(f"spool {self.path}: found it in use, accepted is one sender at a time") from None
-        return descriptor
 
     def _recover(self) -> None:
         size = os.fstat(self._fd).st_size
         magic = self._read(0, len(MAGIC))
         if magic != MAGIC and not MAGIC.startswith(magic):
             raise ConfigError(f"spool {self.path}: found another kind of file, accepted is a spool or none")
+        self._sync_directories()  # also of a file that is there: its maker may have been killed before
         if magic != MAGIC:
-            os.ftruncate(self._fd, 0)
-            self._write(MAGIC + self._base_record())
-            self._sync_directory()
+            self._replace([MAGIC + self._base_record()])
+            self._cursor = self._end
             return
         sizes: dict[int, int] = {}
-        readable = len(MAGIC)
+        has_base, highest, readable = False, 0, len(MAGIC)
         for offset, content in self._records(readable, size, whole=False):
             kind, body = content[:1], content[1:]
             if kind == b"B":
                 self._read_base(body)
+                has_base = True
             elif kind == b"M":
                 local = _LOCAL.unpack_from(body)[0]
                 sizes[local] = _FRAME.size + len(content)
-                self.next_local = max(self.next_local, local + 1)
+                highest = max(highest, local)
             elif kind == b"D":
                 first, last = _RANGE.unpack(body)
                 self._done.add(first, last)
@@ -230,6 +256,9 @@ class SpoolFile:
         self._cursor = len(MAGIC) if sizes else readable
         self.undone = len(sizes)
         self.undone_bytes = sum(sizes.values())
+        if self.numbering.recovered(highest) or not has_base:
+            self._write(self._base_record())
+        self._kept = RangeSet((local, local) for local in sorted(sizes))
 
     def _records(self, start: int, end: int, *, whole: bool = True) -> Iterator[tuple[int, bytes]]:
         """(offset, type and body) of each record in [start, end); `whole`: damage raises, else it ends there."""
@@ -260,7 +289,7 @@ class SpoolFile:
         try:
             held = json.loads(body)
             identity = {"producer": held["producer"], "address": held["address"]}
-            self.base, self.next_local = held["base"], max(self.next_local, held["next"])
+            self.numbering.load(held)
         except (ValueError, KeyError, TypeError):
             raise ConfigError(f"spool {self.path}: found an unreadable base, accepted is a spool of ours") from None
         if identity != self._identity:
@@ -270,8 +299,11 @@ class SpoolFile:
             )
 
     def _base_record(self) -> bytes:
-        held = {**self._identity, "base": self.base, "next": self.next_local}
-        return _record(b"B", json.dumps(held).encode())
+        return _record(b"B", json.dumps({**self._identity, **self.numbering.as_dict()}).encode())
+
+    def _store_numbering(self) -> None:
+        self._write(self._base_record())
+        self._datasync()
 
     def _set_aside(self, offset: int, size: int) -> None:
         """Keeps what cannot be read, for a person to look at, then cuts it off."""
@@ -281,45 +313,69 @@ class SpoolFile:
             while offset < size and (piece := self._read(offset, READ_BYTES)):
                 out.write(piece)
                 offset += len(piece)
+            out.flush()
+            os.fsync(out.fileno())
+        self._sync_directories()
         os.ftruncate(self._fd, size - self.damaged_bytes)
+        self._datasync()  # before something is written there: what was cut off must not come back behind it
 
     def _compact(self) -> None:
         """Writes base and undone messages to a new file that takes the old one's place, in their order."""
-        fresh_path = self.path.with_name(self.path.name + ".new")
-        fresh = os.open(fresh_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fresh, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        cursor = -1
+
+        def pieces() -> Iterator[bytes]:
+            nonlocal cursor
             out = bytearray(MAGIC + self._base_record())
-            written, cursor = 0, -1
+            written = 0
             for offset, content in self._records(len(MAGIC), self._end):
                 if offset >= self._cursor and cursor < 0:
                     cursor = written + len(out)
                 if content[:1] == b"M" and _LOCAL.unpack_from(content, 1)[0] not in self._done:
                     out += _FRAME.pack(len(content), crc32(content)) + content
                     if len(out) >= READ_BYTES:
-                        written += self._write_to(fresh, out)
+                        written += len(out)
+                        yield bytes(out)
                         out.clear()
-            written += self._write_to(fresh, out)
+            yield bytes(out)
+
+        self._replace(pieces())
+        self._cursor = self._end if cursor < 0 else cursor
+        self._done = RangeSet()
+
+    def _replace(self, pieces: Iterable[bytes]) -> None:
+        """A new file of `pieces` takes this one's place; on the disk is one of the two, whole."""
+        fresh_path = self.path.with_name(self.path.name + ".new")
+        fresh, written = -1, 0
+        try:
+            fresh = os.open(fresh_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            fcntl.flock(fresh, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for piece in pieces:
+                written += write_all(fresh, piece)
             os.fdatasync(fresh)
             os.replace(fresh_path, self.path)
-        except OSError as error:
-            os.close(fresh)
-            raise StorageError(f"spool {self.path}: {error.strerror}") from None
-        except BaseException:
-            os.close(fresh)
+        except BaseException as error:
+            if fresh >= 0:
+                os.close(fresh)
+            if isinstance(error, OSError):
+                raise StorageError(f"spool {self.path}: {error.strerror}") from None
             raise
         os.close(self._fd)
         self._fd, self._end = fresh, written
-        self._cursor = written if cursor < 0 else cursor
-        self._done = RangeSet()
-        self._sync_directory()
+        self._sync_directories(1)
 
-    def _sync_directory(self) -> None:
-        descriptor = os.open(self.path.parent, os.O_RDONLY)
+    def _datasync(self) -> None:
         try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            os.fdatasync(self._fd)
+        except OSError as error:
+            self._sync_failed = True
+            raise StorageError(f"spool {self.path}: {error.strerror}") from None
+
+    def _sync_directories(self, count: int | None = None) -> None:
+        """The file's name, and those of the directories above it, or of `count` of them."""
+        try:
+            sync_directories(self.path, count)
+        except OSError as error:
+            raise StorageError(f"spool {self.path}: {error.strerror}") from None
 
     def _read(self, offset: int, length: int) -> bytes:
         try:
@@ -338,12 +394,3 @@ class SpoolFile:
             self._cursor += len(data)  # nothing for `load`
         self._end += len(data)
         self.dirty = True
-
-    @staticmethod
-    def _write_to(descriptor: int, data: bytearray) -> int:
-        view = memoryview(data)
-        written = 0
-        while written < len(view):
-            written += os.write(descriptor, view[written:])
-        view.release()
-        return written

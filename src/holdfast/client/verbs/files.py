@@ -20,6 +20,7 @@ from typing import Any, Final
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Properties
 from holdfast.client.connection import Connection
+from holdfast.client.disk import sync_directories
 from holdfast.client.errors import DeliveryBroken, unreadable
 from holdfast.client.outcomes import Accepted, Outcome, Rejected
 from holdfast.client.parts_receiver import DeliveryInParts, PartsReceiver
@@ -191,8 +192,4 @@ def _name(sequence: int, message: Message, directory: Path) -> str:
 def _put(part: Path, path: Path) -> None:
     """Gives the file its name, for good."""
     os.replace(part, path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_directories(path, 1)
