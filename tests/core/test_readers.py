@@ -140,7 +140,7 @@ def test_a_browser_is_shown_nothing_that_has_expired() -> None:
     client.send(sender, "brief", header=Header(ttl=500))
     client.send(sender, "lasting")
     rig.settle()
-    rig.run(2)
+    rig.run(0.6)
     link = client.receiver("work", source={"distribution_mode": Symbol("copy")})
     rig.settle()
     assert client.bodies(link) == ["lasting"]

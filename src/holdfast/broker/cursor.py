@@ -444,9 +444,10 @@ class Cursor:
     def moved(self, sequence: int) -> None:
         """An entry that was in a taker's hands goes elsewhere with this turn's batch."""
         self.shown.pop(sequence)
-        self._forget(sequence)
+        self.forget_counts(sequence)
 
-    def _forget(self, sequence: int) -> None:
+    def forget_counts(self, sequence: int) -> None:
+        """Nothing more is to be known of the entry."""
         self.counts.pop(sequence, None)
         self.links_ended.pop(sequence, None)
         self.exclusions.done((sequence,))
@@ -459,6 +460,7 @@ class Cursor:
             self.counts[sequence] = self.counts.get(sequence, 0) + (1 if failed else 0)
             heappush(self.returned, sequence)
         if sequences:
+            self.queue.look_again(sequences)
             self.queue.touch()
 
     def advance(self, sequence: int) -> None:
@@ -478,7 +480,7 @@ class Cursor:
 
     def finish_unshown(self, sequence: int) -> None:
         """An entry that no taker is to see any more (expired) is done with."""
-        self._forget(sequence)
+        self.forget_counts(sequence)
         self.finished.add(sequence)
         self._raise_floor()
 
@@ -522,7 +524,7 @@ class Cursor:
     def pass_over(self, sequences: list[int]) -> None:
         """The oldest entries that are not in a taker's hands, ascending, leave the queue: they are not offered."""
         for sequence in sequences:
-            self._forget(sequence)
+            self.forget_counts(sequence)
         if self.returned:
             gone = frozenset(sequences)
             self.returned = [sequence for sequence in self.returned if sequence not in gone]
@@ -536,9 +538,30 @@ class Cursor:
         self._raise_floor()
         self.queue.dirty(self)
 
+    def drop(self, sequences: list[int]) -> None:
+        """Entries that are in no taker's hands leave the queue, from whatever place."""
+        gone = frozenset(sequences)
+        waiting = gone.intersection(self.below_position())
+        for sequence in sequences:
+            self.forget_counts(sequence)
+        self.prefetched = [item for item in self.prefetched if item[0] not in gone]
+        if not waiting:
+            return
+        self.returned = [sequence for sequence in self.returned if sequence not in gone]
+        heapify(self.returned)
+        if self.tracked:  # what lies ahead is passed when this cursor comes there
+            for sequence in waiting:
+                self.finished.add(sequence)
+            self._raise_floor()
+            self.queue.dirty(self)
+
+    def below_position(self) -> list[int]:
+        """Entries that were looked at and are not done with."""
+        return [*self.shown, *self.returned, *self.exclusions.aside]
+
     def forget(self, sequence: int) -> None:
         """An entry left the queue by another way (purge, expiry) while no taker held it."""
-        self._forget(sequence)
+        self.forget_counts(sequence)
         if sequence in self.returned:
             self.returned.remove(sequence)
             heapify(self.returned)

@@ -12,12 +12,16 @@ from struct import Struct
 from typing import Final, Protocol
 from uuid import UUID
 
-from holdfast.broker import entry
+from holdfast.broker import entry, records
 from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX, Cursor
 from holdfast.broker.port import Batch, EntryReader
+from holdfast.broker.wheel import PRUNE_COUNT, Wheel, due_s
 
 COUNTERS: Final = Struct(">QQQQ")
 """next sequence, messages, bytes, mark of the shared cursor."""
+
+TIMED_STEP: Final = 4_096
+"""Sequences by which the stored end of those with a time to live moves on: a power of two."""
 
 RECLAIM_COUNT: Final = 2_000
 """Entries that one turn takes off the disk behind the slowest cursor, or for a purge."""
@@ -69,7 +73,7 @@ class Clock:
 class Work:
     """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
 
-    __slots__ = ("batch", "busy", "counted", "left", "moved", "referred", "retires_in_flight", "urgent")
+    __slots__ = ("batch", "busy", "counted", "left", "moved", "referred", "retires_in_flight", "urgent", "wheel")
 
     def __init__(self) -> None:
         self.batch = Batch()
@@ -85,6 +89,7 @@ class Work:
         """(queue id, sequence) of blobs' entries that this turn takes from queues in memory, which no batch names."""
         self.urgent = False
         """Somebody waits for this turn's commit though it appends nothing."""
+        self.wheel = Wheel()
 
 
 @dataclass(slots=True, eq=False)
@@ -118,9 +123,19 @@ class Queue:
     """Ranges of sequences, the highest first, whose entries nobody needs any more: they leave some each turn."""
     ephemeral: dict[int, bytes] = field(default_factory=dict)
     """The entries themselves where the queue is not durable."""
+    keeps_expired: bool = field(init=False)
+    """What has expired is ended elsewhere: on its way, in its place; while it waits for an earlier one, with that."""
+    expiring: dict[int, int] = field(default_factory=dict)
+    """By block of sequences with a time to live: the second in which it is looked at (`wheel.Wheel`)."""
+    expiring_max: int = PRUNE_COUNT
+    timed: tuple[int, int] | None = None
+    """All entries with a time to live are within these sequences, [first, end); None: there are none. Stored."""
+    hidden: set[int] = field(default_factory=set)
+    """Entries that expired and leave with a batch that is not on disk yet."""
 
     def __post_init__(self) -> None:
         self.shared = Cursor(self)
+        self.keeps_expired = self.name.startswith(("@", "$waiting"))
 
     # ------------------------------------------------------------------------------------------------ bounds
 
@@ -176,11 +191,14 @@ class Queue:
                 self.cache[sequence] = value
         else:
             self.ephemeral[sequence] = value
+        if value[12:20] != entry.NEVER and not self.keeps_expired:
+            self._expires(sequence, int.from_bytes(value[12:20], "big"))
         self.work.counted[self] = None
         return sequence
 
     def append_all(self, values: list[bytes], size: int) -> None:
-        """As `append`, for entries of `size` bytes together. The caller has asked `fits_all`."""
+        """As `append`, for entries of `size` bytes together, none with a time to live. The caller has asked
+        `fits_all`."""
         first = self.next_sequence
         count = len(values)
         sequences = range(first, first + count)
@@ -218,6 +236,13 @@ class Queue:
         """Visible entries from `first` on, ascending."""
         if self.config.durable:
             found = self.reader.read(self.queue_id, first, count_max=count_max, bytes_max=bytes_max)
+            while found and self.hidden:
+                shown = [item for item in found if item[0] not in self.hidden]
+                if shown:
+                    found = shown
+                    break
+                first = found[-1][0] + 1
+                found = self.reader.read(self.queue_id, first, count_max=count_max, bytes_max=bytes_max)
             while found and found[-1][0] >= self.visible:
                 found.pop()
             return found
@@ -233,7 +258,9 @@ class Queue:
         if not self.config.durable:
             return self.ephemeral.get(sequence)
         cached = self.cache.get(sequence)
-        return cached if cached is not None else self.reader.get(self.queue_id, sequence)
+        if cached is not None:
+            return cached
+        return None if sequence in self.hidden else self.reader.get(self.queue_id, sequence)
 
     def head(self) -> int:
         """The lowest visible sequence that is neither finished nor leaving, `visible` where there is none."""
@@ -308,7 +335,51 @@ class Queue:
             self.reclaim()
             return
         self.expired_total += 1
+        cursor.forget_counts(sequence)
         self.retire(sequence, entry.size_of(value))
+
+    def _expires(self, sequence: int, expires_ms: int) -> None:
+        """An entry with a time to live was appended: it is looked for when that is over."""
+        self.work.wheel.note(self, sequence, due_s(expires_ms, expires_ms - self.clock.steady_ms))
+        if self.config.durable and (self.timed is None or sequence >= self.timed[1]):
+            first = sequence if self.timed is None else self.timed[0]
+            self.set_timed((first, (sequence | TIMED_STEP - 1) + 1))
+
+    def set_timed(self, timed: tuple[int, int] | None) -> None:
+        """Where a restart is to look for entries with a time to live; stored with this turn's batch."""
+        self.timed = timed
+        key = ("node", records.timed_key(self.queue_id))
+        self.work.batch.puts.pop(key, None)
+        if timed is None:
+            self.work.batch.deletes.append(key)
+        else:
+            self.work.batch.puts[key] = records.PAIRS.pack(*timed)
+
+    def look_again(self, sequences: list[int]) -> None:
+        """Entries that a taker held are back, and may have expired meanwhile."""
+        if self.expiring or self.timed is not None:
+            second = self.clock.steady_ms // 1000 + 1
+            for sequence in sequences:
+                self.work.wheel.note(self, sequence, second)
+
+    def unfinished(self) -> tuple[int, list[int]]:
+        """Entries that may still be there: all from the first on, and those of the second below it."""
+        if self.named or self.shared.tracked:
+            return self.reclaim_from, []
+        return self.shared.position, self.shared.below_position()
+
+    def drop_expired_all(self, found: list[tuple[int, bytes]]) -> None:
+        """Entries whose time to live is over, and that no taker holds, leave with this turn's batch. From now on nobody
+        sees them; once the batch is on disk they are to be taken out of `hidden`.
+        """
+        sequences = [sequence for sequence, _ in found]
+        size = sum([entry.size_of(self.cache.get(sequence, value)) for sequence, value in found])
+        for cursor in (self.shared, *self.named.values()):
+            cursor.drop(sequences)
+        self.expired_total += len(sequences)
+        if self.config.durable:
+            self.hidden.update(sequences)
+        self.retire_all(sequences, size)
 
     def begin_purge(self) -> int:
         """From now on nothing below the answer, a sequence, is offered any more; `purge_some` takes it off the disk."""

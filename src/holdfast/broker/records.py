@@ -97,6 +97,14 @@ def leaving_key(queue_id: int) -> bytes:
     return LEAVING + _QUEUE_ID.pack(queue_id)
 
 
+TIMED: Final = b"t"
+"""Of a row of table `node`: the sequences of a queue within which entries with a time to live are, [first, end)."""
+
+
+def timed_key(queue_id: int) -> bytes:
+    return TIMED + _QUEUE_ID.pack(queue_id)
+
+
 def pack_producer(epoch: int, used_ms: int, stored: RangeSet) -> bytes:
     return _PRODUCER.pack(epoch, used_ms) + pack_ranges(stored)
 

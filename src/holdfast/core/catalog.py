@@ -26,6 +26,8 @@ OWN_QUEUES: Final = (DEAD_LETTERS, WAITING)
 """Made when first needed, at the bound on queues too, which does not count them: a message's end needs them."""
 
 STEADY_KEY: Final = b"steady"
+TIMED_FIELD: Final = "timed"
+"""Of a queue's record: it was written by a version that stores where its entries with a time to live are."""
 COUNTS_MAX: Final = 10_000
 """Delivery counts kept over a proper stop."""
 
@@ -110,7 +112,12 @@ class Catalog:
                 queue.shared.mark = max(queue.shared.mark, max(queue.shared.counts) + 1)
                 self.work.counted[queue] = None
                 self.work.batch.deletes.append(("node", b"c" + records.counters_key(queue.queue_id)))
-            if settings.get(name, stored) != stored:
+            timed = small.get(records.timed_key(queue.queue_id))
+            if timed is not None:
+                queue.timed = records.PAIRS.unpack(timed)
+            elif TIMED_FIELD not in fields and queue.config.durable and not queue.keeps_expired:
+                queue.set_timed((0, queue.next_sequence))  # an earlier version kept no such row
+            if settings.get(name, stored) != stored or TIMED_FIELD not in fields:
                 self._store(queue)
         for key in small:
             if key[:1] == records.LEAVING:
@@ -187,7 +194,7 @@ class Catalog:
 
     def _store(self, queue: Queue) -> None:
         fields = {key: getattr(queue.config, key) for key in CONFIG_FIELDS}
-        record = records.pack_map({"id": queue.queue_id, "uuid": queue.uuid, **fields})
+        record = records.pack_map({"id": queue.queue_id, "uuid": queue.uuid, TIMED_FIELD: True, **fields})
         self.work.batch.puts["queues", queue.name.encode()] = record
         self.work.counted[queue] = None
 
@@ -221,6 +228,8 @@ class Catalog:
             batch.puts["node", records.leaving_key(queue.queue_id)] = b"\1"
         batch.deletes.append(("queues", queue.name.encode()))
         batch.deletes.append(("node", records.counters_key(queue.queue_id)))
+        if queue.timed is not None:
+            queue.set_timed(None)
         for name in ("", *queue.named, *queue.deleted_cursors):
             batch.deletes.append(("subscriptions", records.cursor_key(queue.queue_id, name)))
         batch.puts.pop(("queues", queue.name.encode()), None)

@@ -28,6 +28,7 @@ from holdfast.core.deadlines import Deadlines, Timed
 from holdfast.core.destination import Destination
 from holdfast.core.doors import open_door, welcome
 from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
+from holdfast.core.expiry import Expiry
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
 from holdfast.core.hops import CustodyReceiver, CustodySender
@@ -116,6 +117,7 @@ class NodeCore:
         self.meter = Meter(self)
         self.chores = Chores(self)
         self.dead_letters = DeadLetters(self)
+        self.expiry = Expiry(self)
         self.temporaries = Temporaries(self)
         self.destination = Destination(self)
         self.resume = Resumption(self)
@@ -132,6 +134,7 @@ class NodeCore:
             self.asks,
             self.clocks,
             self.dead_letters,
+            self.expiry,
             *([] if self.routing is None else [self.routing]),
         ]
         for destination, _ in self.catalog.transmissions():
@@ -335,6 +338,7 @@ class NodeCore:
         self.readers.pop(queue, None)
         self.meter.totals.pop(queue.name, None)
         self.chores.forget(queue)
+        self.expiry.forget(queue)
 
     def draining(self, link: ConsumerLink) -> None:
         if link.link.drain:

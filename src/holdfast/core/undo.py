@@ -80,6 +80,7 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
         queue.bytes_held += entry.size_of(value)
         heappush(queue.shared.returned, sequence)
         queue.shared.counts.setdefault(sequence, 1)
+        queue.look_again([sequence])
         queue.touch_counters()
         queue.touch()
     retry.retires += [item for item in batch.retires if item not in moved]

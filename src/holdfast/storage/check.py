@@ -287,6 +287,10 @@ class _Contents:
         elif key[:2] == b"cq":
             _ID.unpack(key[2:])
             list(records.PAIRS.iter_unpack(value))
+        elif key[:1] == records.TIMED:
+            if _ID.unpack(key[1:])[0] not in self.queues:
+                self.checked.find(f"times to live of queue id {_ID.unpack(key[1:])[0]}: there is no such queue")
+            records.PAIRS.unpack(value)
         elif key[:1] == records.LEAVING:
             self.leaving.add(_ID.unpack(key[1:])[0])
         else:
