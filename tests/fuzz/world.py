@@ -43,6 +43,8 @@ READ_BYTES = 65_536
 ROUNDS_MAX = 200
 """Steps within which an honest message must be stored and back."""
 CONCURRENT = 3
+DEEP_SHARE, DEEP = 0.1, 20_000
+"""Of the batches, those in which a hostile queue holds so many messages from the start."""
 WALL_MS = 1_700_000_000_000
 PLACES = Places(own=("h0", "h1", "h2"), nodes=("hub", "ewr"))
 
@@ -241,6 +243,8 @@ class World:
     # ------------------------------------------------------------------------------------------------ a batch
 
     def run(self, streams: int) -> None:
+        if self.random.random() < DEEP_SHARE:
+            self._fill(PLACES.own[0], DEEP)
         live: dict[int, tuple[HostileClient, int, int]] = {}
         begun = 0
         while begun < streams or live:
@@ -263,6 +267,28 @@ class World:
                 live.clear()
                 self._restart()
         self._rest()
+
+    def _fill(self, queue: str, count: int) -> None:
+        """Puts messages into a queue, as many as its bounds let in."""
+        number = self.connect()
+        client = HostileClient(self.random, PLACES, name="filler", acts=ACTS)
+        link, attach = client.attach(False, target=Target(queue), initial_delivery_count=0)
+        begin = client.begin(0, next_outgoing_id=0, incoming_window=5_000)
+        client.session().links[link.handle] = link
+        self.feed(number, AMQP_HEADER + client.frames(Open("filler")) + begin + attach)
+        left = count
+        for _ in range(count // 10):
+            if not left or number not in self.outputs:
+                break
+            heard, self.outputs[number] = self.outputs[number], b""
+            client.hear(heard)
+            some = min(left, link.credit, 500)
+            left -= max(0, some)
+            self.feed(
+                number, b"".join(client.transfer(link, b"\x00\x53\x75\xa0\x01x") for _ in range(some)) or EMPTY_FRAME
+            )
+        if self.outputs.pop(number, None) is not None:
+            self.turn([events.ConnectionLost(connection=number, reason="it left")])
 
     def _rude(self) -> float:
         return self.random.choice((0.0, 0.05, 0.3))
