@@ -64,7 +64,7 @@ async def speak(node: NodeProcess, seed: int, number: int) -> None:
     try:
         async with asyncio.timeout(LIMIT_S):
             writer.write(client.opening())
-            for _ in range(random.randint(1, ACTS_MAX)):
+            for _ in range(random.randint(1, random.choice(ACTS_MAX))):
                 try:
                     async with asyncio.timeout(0.01):  # what it says next does not wait for an answer
                         data = await reader.read(65_536)

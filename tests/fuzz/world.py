@@ -38,11 +38,13 @@ from holdfast.errors import StorageFull
 from holdfast.harness.hostile import ACTS, HostileClient, Places
 from holdfast.storage.memory import MemoryStore
 
-ACTS_MAX = 25
+ACTS_MAX = (5, 25, 25, 150)
 READ_BYTES = 65_536
 ROUNDS_MAX = 200
 """Steps within which an honest message must be stored and back."""
 CONCURRENT = 3
+KILL_SHARE = 0.000_5
+"""Of all steps, those that find the node killed: it starts again on what hostile clients left in its store."""
 DEEP_SHARE, DEEP = 0.1, 20_000
 """Of the batches, those in which a hostile queue holds so many messages from the start."""
 WALL_MS = 1_700_000_000_000
@@ -51,6 +53,10 @@ PLACES = Places(own=("h0", "h1", "h2"), nodes=("hub", "ewr"))
 
 class Dead(Exception):
     """The node has ended."""
+
+
+class Killed(Dead):
+    """By us, as kill -9 does: nothing is found."""
 
 
 class Honest:
@@ -255,13 +261,15 @@ class World:
                     client = HostileClient(self.random, PLACES, name=f"x{begun}", acts=ACTS, rude_share=self._rude())
                     number = self.connect()
                     step = self.random.choice((READ_BYTES, READ_BYTES, 1_000, 17))
-                    live[number] = client, self.random.randint(1, ACTS_MAX), step
+                    live[number] = client, self.random.randint(1, self.random.choice(ACTS_MAX)), step
                     self._say(begun, number, "opening", client.opening(), step)
+                elif self.random.random() < KILL_SHARE:
+                    raise Killed
                 else:
                     self._go_on(live)
                 self._settle_honest()
-            except Dead:
-                self.report.deaths += 1
+            except Dead as death:
+                self.report.deaths += not isinstance(death, Killed)
                 for client, _, _ in live.values():
                     self.report.acts.update(client.said)
                 live.clear()

@@ -37,6 +37,8 @@ HEARD_MAX: Final = 500
 """Deliveries of a session that it remembers."""
 ANSWERED: Final = 0.9
 """Of the detaches that the node says, those that are answered."""
+SHARED: Final = "hostile"
+"""A container-id, and the beginning of links' names, that several clients use at a time."""
 CHAOS: Final = 0
 HELD: Final = 1
 """Its two lasting sessions. On `HELD` it shares a queue with honest consumers and settles nothing for good."""
@@ -117,7 +119,7 @@ class HostileClient:
         """Protocol header, open and the sessions, with limits that are drawn."""
         draw = self.random.choice
         opened = Open(
-            self.name,
+            self.name if draw((True, True, False)) else SHARED,
             max_frame_size=draw(FRAMES),
             channel_max=draw(CHANNELS),
             idle_time_out=draw((None, None, None, 0, 30_000, UINT_MAX)),
@@ -160,7 +162,9 @@ class HostileClient:
         return self.sessions.setdefault(channel, Session(channel, 0, 5_000))
 
     def new_name(self) -> str:
-        """A link's name; one of the last few again, now and then."""
+        """A link's name; one of the last few again now and then, or one that other hostile clients have too."""
+        if self.random.random() < 0.1:
+            return f"{SHARED}-{self.random.randrange(5)}"
         if self._names and self.random.random() < 0.15:
             return f"{self.name}-{self.random.randint(max(1, self._names - 5), self._names)}"
         self._names += 1

@@ -149,10 +149,14 @@ def anonymous(client: HostileClient) -> bytes:
 def repeated_settled(client: HostileClient) -> bytes:
     """Legal for settled deliveries of some clients (Proton repeats them so), also on the anonymous terminus."""
     draw = client.random.choice
-    link, said = client.attach(False, target=Target(draw((None, draw(client.places.own)))))
-    number, to = client.session().next_id, draw(client.places.own)
-    return said + b"".join(
-        client.transfer(link, message(client, 10, to=to), delivery_id=number, settled=True) for _ in range(5)
+    links = [link for link in client.session().links.values() if link.credit >= 5 and not link.abandoned]
+    if not links or (draw((True, False)) and all(link.address is not None for link in links)):
+        return client.attach(False, target=Target())[1]
+    link = next((link for link in links if link.address is None), links[0])
+    number, settled = client.session().next_id, draw((True, True, None))
+    return b"".join(
+        client.transfer(link, message(client, 10, to=draw(client.places.own)), delivery_id=number, settled=settled)
+        for _ in range(5)
     )
 
 
