@@ -1,0 +1,71 @@
+"""Hostile clients in the simulator: drawn by seed, repeatable, and noticed by nobody."""
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast.core.config import QueueConfig
+from holdfast.harness.coverage import ACTS as ACTS_KIND
+from holdfast.harness.coverage import Coverage
+from holdfast.harness.drawn_hostile import GIVES_BACK, SHARE, with_hostile
+from holdfast.harness.hostile import ACTS
+from holdfast.harness.plan import Plan
+from holdfast.harness.sim.run import Result, execute
+from holdfast.harness.swarm import draw_plan, run_seed
+from holdfast.harness.topology import line
+
+pytestmark = pytest.mark.sim
+
+NODES = replace(line("jfk lhr"), queues={"lhr": (QueueConfig(name="flights"),)})
+PUBLISH = {"kind": "publish", "node": "jfk", "address": "flights@lhr", "messages": 100, "producers": 2, "rate": 20.0}
+CONSUME = {"kind": "consume", "node": "lhr", "queue": "flights"}
+HOSTILE = {"kind": "hostile", "clients": 3, "acts": 400, "seconds": 8.0, "far": True}
+BESIDE = (
+    {**HOSTILE, "node": "lhr", "shared": "flights", "held": "flights", "name": "there"},
+    {**HOSTILE, "node": "jfk", "name": "here"},
+)
+
+
+def ran(seed: int, depth: str = "frames") -> Result:
+    plan = Plan(name="hostile", topology=NODES, workloads=(PUBLISH, CONSUME, *BESIDE), safety_s=10.0)
+    return execute(plan, seed, depth=depth)
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_honest_traffic_beside_them_arrives(seed: int) -> None:
+    result = ran(seed)
+    assert result.ok, result.failure
+    assert result.metrics["accepted"] == result.metrics["received"] == 200
+    assert set(result.coverage[ACTS_KIND]) <= set(ACTS)
+    assert len(result.coverage[ACTS_KIND]) > 0.9 * len(ACTS)
+
+
+@pytest.mark.parametrize("depth", ["frames", "bytes"])
+def test_a_run_can_be_repeated(depth: str) -> None:
+    one, two = ran(7, depth), ran(7, depth)
+    assert (one.digest, one.metrics) == (two.digest, two.metrics)
+
+
+def test_a_share_of_seeds_has_them_and_the_rest_of_each_is_as_it_was() -> None:
+    plans = [draw_plan(seed) for seed in range(1, 401)]
+    hostile = [[told for told in plan.workloads if told["kind"] == "hostile"] for plan in plans]
+    assert SHARE * 0.7 < sum(bool(found) for found in hostile) / len(plans) < SHARE * 1.3
+    for seed, (plan, found) in enumerate(zip(plans, hostile, strict=True), 1):
+        without = replace(plan, workloads=plan.workloads[: len(plan.workloads) - len(found)])
+        assert with_hostile(without, seed) == plan
+        for told in found:
+            assert told["seconds"] < plan.safety_s
+            if "held" in told:
+                takers = [other for other in without.workloads if other.get("queue") == told["held"]]
+                assert "consume" in {taker["kind"] for taker in takers} <= {"consume", "browse"}
+                assert not any(GIVES_BACK & set(taker) for taker in takers)
+    assert any("held" in told for found in hostile for told in found)
+    assert any(told["far"] for found in hostile for told in found)
+
+
+def test_coverage_counts_what_they_did() -> None:
+    seed = next(seed for seed in range(1, 100) if draw_plan(seed).workloads[-1]["kind"] == "hostile")
+    coverage = Coverage()
+    assert run_seed(seed, coverage).ok
+    assert coverage.counts[ACTS_KIND].total() > 10
+    assert any("modified undeliverable here" in text for text in coverage.lines())
