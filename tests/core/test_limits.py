@@ -27,9 +27,9 @@ from holdfast.amqp.performatives import (
 )
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.amqp.weight import weight
+from holdfast.broker.queue import ENTRY_BYTES
 from holdfast.core import events
 from holdfast.core.config import _LIMITS_WITHIN, Limits, NodeConfig
-from holdfast.core.temporaries import ENTRY_BYTES
 from holdfast.errors import ConfigError
 from support.limits import RESOURCE, conditions, world
 from support.raw import DATA, HELLO, Raw, opened, receives, sends, transfer
@@ -45,6 +45,9 @@ ELSEWHERE = {
     "unstored_bytes_max": "test_pressure.py",
     "unfinished_bytes_max": "test_pressure.py",
     "parked_bytes_max": "test_pressure.py",
+    "memory_bytes_max": "test_memory.py",
+    "memory_queue_bytes_max": "test_memory.py",
+    "connection_request_bytes_max": "test_memory.py",
     "passed_max": "test_where.py",
     "where_entries_max": "test_where.py",
     "requests_max": "test_limits_of_management.py",

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.amqp.performatives import Accepted, Rejected, Released
 from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.memory import PARKED_BYTES
 from holdfast.units import KIB, MIB
 from support.rig import Client, Node, Rig
 
@@ -131,17 +132,17 @@ def test_at_streams_max_one_more_large_message_is_rejected(rig: Rig, streams: in
 
 def test_parked_bytes_are_bounded_and_one_more_is_released(rig: Rig) -> None:
     queues = (QueueConfig(name="work", messages_max=1),)
-    node = rig.node("hub", limits=Limits(parked_bytes_max=100 * KIB), queues=queues)
+    node = rig.node("hub", limits=Limits(parked_bytes_max=2 * (50 * KIB + PARKED_BYTES)), queues=queues)
     senders = [sending(rig, node) for _ in range(4)]
     for client, link in senders:
         link.send(payload(50 * KIB), context=client)
     rig.settle()
     outcomes = [[type(state) for _, state in client.outcomes] for client, _ in senders]
     assert outcomes == [[Accepted], [], [], [Released]]
-    assert node.core is not None and node.core.pressure.parked_bytes == 100 * KIB
+    assert node.core is not None and node.core.memory.parked.held == 2 * (50 * KIB + PARKED_BYTES)
     senders[1][0].close_transport()
     rig.settle()
-    assert node.core.pressure.parked_bytes == 50 * KIB
+    assert node.core.memory.parked.held == 50 * KIB + PARKED_BYTES
     consumer = rig.client(node)
     consumer.receiver("work")
     rig.settle()
@@ -150,7 +151,7 @@ def test_parked_bytes_are_bounded_and_one_more_is_released(rig: Rig) -> None:
             item.link.settle(item.delivery_id, item.delivery_id, Accepted())
         consumer.deliveries.clear()
         rig.run(1)
-    assert node.core.pressure.parked_bytes == 0
+    assert node.core.memory.parked.held == 0
     assert [type(state) for _, state in senders[2][0].outcomes] == [Accepted]
 
 

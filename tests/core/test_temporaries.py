@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.performatives import Accepted, Properties, Source, Target
 from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.broker.queue import ENTRY_BYTES
 from holdfast.core import events, temporaries
 from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.temporaries import ENTRY_BYTES, ORPHANS_MAX
+from holdfast.core.temporaries import ORPHANS_MAX
 from support.rig import Client, Node, Rig
 
 POLICY = Symbol("lifetime-policy")

@@ -4,10 +4,15 @@ Rules of this file: counts and refusals alone; the bounds are in Settings. Messa
 windows bound them.
 """
 
+from typing import TYPE_CHECKING
+
 from holdfast.amqp import conditions
 from holdfast.amqp.effort import Effort, Enough
 from holdfast.amqp.settings import Settings
 from holdfast.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from holdfast.amqp.session import Session
 
 
 class Bounds:
@@ -18,10 +23,21 @@ class Bounds:
         self.settings = settings
         self.terms_bytes = 0
         self.partial_bytes = 0
+        self._rest = bytearray()
+        """What came of a frame that is not whole, or waits unread."""
+        self._sessions: dict[int, Session] = {}
         self.resumes_at: float | None = None
         """When what lies unread goes on (`resume`): the peer asked for too much work. None: nothing waits."""
         counted = server and settings.effort_per_s > 0 and not settings.decoded
         self._effort = Effort(settings.effort_per_s, settings.effort_burst, now) if counted else None
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held of the peer's words and deliveries, and for it, in bytes, about; but for its output."""
+        held = len(self._rest) + self.terms_bytes + self.partial_bytes
+        for session in self._sessions.values():
+            held += session.held_bytes
+        return held
 
     def charge(self, units: int) -> None:
         """Count work that the peer makes for us (effort.py)."""

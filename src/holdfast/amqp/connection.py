@@ -115,9 +115,7 @@ class Connection(Bounds):
         self._authenticate = authenticate
         self._sasl: ServerSasl | ClientSasl | None = None
         self._expects_header = True
-        self._rest = bytearray()
         self._wanted_bytes = HEADER_BYTES
-        self._sessions: dict[int, Session] = {}
         self._remote: dict[int, Session] = {}
         self._idle_in_s = settings.idle_time_out_s
         self._idle_out_s: float | None = None

@@ -47,6 +47,10 @@ OUTGOING_WINDOW: Final = 2**31 - 1
 
 TRANSACTION_ID: Final = Symbol("txn-id")
 """A property of a flow: what is sent for its credit is acquired in a transaction (§4.4.3)."""
+SESSION_BYTES: Final = 4 * 1024
+SENT_BYTES: Final = 256
+RECEIVED_BYTES: Final = 128
+"""What is held of a session, of a delivery that the peer has not settled, of one that we have not, about."""
 
 Names = tuple[str, ...] | None
 
@@ -86,6 +90,8 @@ class Session:
         self.unsettled_in: dict[int, Receiver] = {}
         self.backlog: deque[Pending | Sender] = deque()
         """Deliveries that wait for the peer's window, and senders whose drain is answered after them."""
+        self.backlog_bytes = 0
+        """Payload of these."""
         self._blocked = False
 
     def __repr__(self) -> str:
@@ -95,6 +101,12 @@ class Session:
     def usable(self) -> bool:
         """Links may be attached and may speak."""
         return not (self.end_sent or self.over) and self.connection.usable
+
+    @property
+    def held_bytes(self) -> int:
+        """What the session and its deliveries hold, in bytes, about; but for its links."""
+        rows = len(self.unsettled_out) * SENT_BYTES + len(self.unsettled_in) * RECEIVED_BYTES
+        return SESSION_BYTES + rows + self.backlog_bytes
 
     # ----------------------------------------------------------------------------------------- for the user
 
@@ -253,6 +265,7 @@ class Session:
     def send_later(self, pending: Pending) -> None:
         """Send as many frames of the delivery as the window lets through, keep the rest."""
         self.backlog.append(pending)
+        self.backlog_bytes += len(pending.payload)
         if self.usable:
             self._send_backlog()
 
@@ -267,6 +280,7 @@ class Session:
         waiting = [item for item in self.backlog if isinstance(item, Pending) and not item.started]
         number = (self.next_delivery_id - len(waiting)) & _SERIAL
         self.backlog = deque(kept)
+        self.backlog_bytes = sum([len(item.payload) for item in kept if isinstance(item, Pending)])
         moved = []
         for item in waiting:
             if item.sender is link:
@@ -494,6 +508,7 @@ class Session:
         if self.over:
             return
         self.backlog.clear()
+        self.backlog_bytes = 0
         for link in list(self._live):
             link._finish(False, error, events)
         self.over = True
@@ -527,6 +542,7 @@ class Session:
         for link in self._live:
             link._stop()
         self.backlog.clear()
+        self.backlog_bytes = 0
 
     def _open_window(self) -> None:
         self.window_in = self._window
@@ -548,6 +564,7 @@ class Session:
                 return
             elif self._send_frame(item):
                 backlog.popleft()
+                self.backlog_bytes -= len(item.payload)
 
     def _send_frame(self, pending: Pending) -> bool:
         """One frame of the delivery; True if it was the last."""

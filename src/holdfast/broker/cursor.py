@@ -33,6 +33,9 @@ OUTSTANDING_MAX: Final = 32_768
 """Those ranges, and entries that were shown and are not done, of which each may become a range: at the bound nothing
 new is offered until some are done. With them a cursor's record fits a row of the store (records.CURSOR_RANGES_MAX)."""
 
+FINISHED_MIN: Final = 64
+"""The ranges where the node's memory for them is used up."""
+
 PUMP_BYTES: Final = 4 * 1024 * 1024
 """What a pump hands out at most, and one entry more: whether a socket takes it is known only when the turn ends."""
 
@@ -83,6 +86,7 @@ class Cursor:
     """`name` is empty for the queue's shared cursor. `floor`: all below is finished; `finished`: what is above."""
 
     __slots__ = (
+        "counted_bytes",
         "counts",
         "exclusions",
         "finished",
@@ -99,6 +103,8 @@ class Cursor:
         "position",
         "prefetched",
         "queue",
+        "read_ahead_bytes",
+        "read_bytes",
         "returned",
         "shown",
         "shown_below",
@@ -119,6 +125,12 @@ class Cursor:
         self.shown: dict[int, Shown] = {}
         self.counts: dict[int, int] = {}
         self.prefetched: list[tuple[int, bytes]] = []
+        self.counted_bytes = 0
+        """What `finished` is counted with in the node's memory."""
+        self.read_ahead_bytes = 0
+        """What is counted of it, until the last is handed out (read_ahead.py)."""
+        self.read_bytes = 0
+        """What was read anew in this pump, and is not counted yet."""
         self.mark = 0
         self.mark_stored = 0
         self.shown_below = 0
@@ -144,6 +156,8 @@ class Cursor:
         """Takes the taker away; what it held stays in its hands."""
         if taker in self.takers:
             self.takers.remove(taker)
+            if not self.takers:
+                self.forget_read_ahead()
         self.limited = any(other.limited for other in self.takers)
         for sequence in self.exclusions.left(taker):
             heappush(self.returned, sequence)
@@ -214,6 +228,12 @@ class Cursor:
                 self.queue.touch()
         if given:
             self.queue.out_total += given
+            self.queue.work.offered_bytes += PUMP_BYTES - room_bytes
+        if self.prefetched:
+            read_bytes, self.read_bytes = self.read_bytes, 0
+            self.queue.read_ahead.keep(self, read_bytes)
+        elif self.read_ahead_bytes:
+            self.queue.read_ahead.forget(self)
         return given
 
     def _taker_of(self, takers: list[Taker], sequence: int, value: bytes) -> Taker | None:
@@ -283,7 +303,10 @@ class Cursor:
             sequences, values = sequences[:lasting], values[:lasting]
         taken = taker.take_all(sequences, values) if values else 0
         if not taken:
+            if self.read_ahead_bytes:
+                queue.read_ahead.forget(self)
             self.prefetched = found[::-1]
+            self.read_bytes = sum([len(value) for _, value in found])
             return 0, 0
         sequences, values = sequences[:taken], values[:taken]
         sizes = list(map(entry.size_of, values))
@@ -294,7 +317,7 @@ class Cursor:
         if cached:
             for sequence in sequences:
                 del queue.cache[sequence]
-            queue.budget.free(sum(map(len, values)))
+            queue.cached.refund(sum(map(len, values)))
         self.position = sequences[-1] + 1
         return taken, sum(sizes)
 
@@ -337,14 +360,13 @@ class Cursor:
         while self.position < limit:
             value = queue.cache.pop(self.position, None) if not self.prefetched else None
             if value is not None:
-                queue.budget.free(len(value))
+                queue.cached.refund(len(value))
                 sequence = self.position
             else:
                 while self.prefetched and self.prefetched[-1][0] < self.position:
                     self.prefetched.pop()
                 if not self.prefetched:
-                    self.prefetched = queue.read(self.position, count_max=READ_COUNT, bytes_max=READ_BYTES)
-                    self.prefetched.reverse()
+                    self._read()
                 if not self.prefetched:
                     self._skip_to(queue.visible)
                     return None
@@ -362,13 +384,24 @@ class Cursor:
             self.want_mark()
         return None
 
+    def _read(self) -> None:
+        """Fetches what comes next: more than is wanted now, where there is memory for it."""
+        queue = self.queue
+        if self.read_ahead_bytes:
+            queue.read_ahead.forget(self)
+        count = READ_COUNT if queue.read_ahead.has_room() else max(1, min(READ_COUNT, self.wanted()))
+        self.prefetched = queue.read(self.position, count_max=count, bytes_max=READ_BYTES)
+        self.prefetched.reverse()
+        self.read_bytes = sum([len(value) for _, value in self.prefetched])
+
     @property
     def halted(self) -> bool:
         """Nothing that was never shown is offered until some of what lies below is done."""
         if not self.tracked:
             return False
         ranges = len(self.finished)
-        return ranges >= FINISHED_MAX or ranges + len(self.shown) + len(self.returned) >= OUTSTANDING_MAX
+        most = FINISHED_MAX if self.queue.ranges.room else FINISHED_MIN
+        return ranges >= most or ranges + len(self.shown) + len(self.returned) >= OUTSTANDING_MAX
 
     def _skip_to(self, sequence: int) -> None:
         """Numbers that were never stored, or left before, count as finished."""
@@ -519,7 +552,11 @@ class Cursor:
         self.position = self.floor
         self.returned.clear()
         self.exclusions.take_back()
-        self.prefetched.clear()
+        self.forget_read_ahead()
+
+    def forget_read_ahead(self) -> None:
+        """What was read ahead is let go; it is read again when it is wanted."""
+        self.queue.read_ahead.forget(self)
 
     def pass_over(self, sequences: list[int]) -> None:
         """The oldest entries that are not in a taker's hands, ascending, leave the queue: they are not offered."""

@@ -24,6 +24,8 @@ class Producer:
     used_ms: int = 0
     stored: RangeSet = field(default_factory=RangeSet)
     holder: object | None = None
+    counted_bytes: int = 0
+    """What its ranges are counted with in the node's memory."""
 
     @property
     def key(self) -> bytes:

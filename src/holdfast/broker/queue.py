@@ -12,9 +12,11 @@ from struct import Struct
 from typing import Final, Protocol
 from uuid import UUID
 
+from holdfast.accounts import Account
 from holdfast.broker import entry, records
 from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX, Cursor
 from holdfast.broker.port import Batch, EntryReader
+from holdfast.broker.read_ahead import ReadAhead
 from holdfast.broker.wheel import PRUNE_COUNT, Wheel, due_s
 
 COUNTERS: Final = Struct(">QQQQ")
@@ -25,6 +27,9 @@ TIMED_STEP: Final = 4_096
 
 RECLAIM_COUNT: Final = 2_000
 """Entries that one turn takes off the disk behind the slowest cursor, or for a purge."""
+
+ENTRY_BYTES: Final = 256
+"""What an entry that is held in memory costs beyond its own bytes."""
 
 
 class Settings(Protocol):
@@ -44,24 +49,6 @@ class Settings(Protocol):
     def durable(self) -> bool: ...
 
 
-class Budget:
-    """Bytes of bodies kept in memory for consumers that keep up, shared by all queues of a node."""
-
-    __slots__ = ("left",)
-
-    def __init__(self, total_bytes: int) -> None:
-        self.left = total_bytes
-
-    def take(self, size: int) -> bool:
-        if size > self.left:
-            return False
-        self.left -= size
-        return True
-
-    def free(self, size: int) -> None:
-        self.left += size
-
-
 @dataclass(slots=True)
 class Clock:
     """Times of this turn: `wall_ms` for people, `steady_ms` for time to live; it never goes back, over restarts too."""
@@ -73,7 +60,10 @@ class Clock:
 class Work:
     """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
 
-    __slots__ = ("batch", "busy", "counted", "left", "moved", "referred", "retires_in_flight", "urgent", "wheel")
+    __slots__ = (
+        "batch", "busy", "counted", "left", "moved", "offered_bytes", "referred", "retires_in_flight", "urgent",
+        "wheel",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.batch = Batch()
@@ -87,6 +77,8 @@ class Work:
         """(queue, sequence, blob) of what this turn appends whose message is a blob."""
         self.left: list[tuple[int, int]] = []
         """(queue id, sequence) of blobs' entries that this turn takes from queues in memory, which no batch names."""
+        self.offered_bytes = 0
+        """What was handed out to takers since the turn's last beginning."""
         self.urgent = False
         """Somebody waits for this turn's commit though it appends nothing."""
         self.wheel = Wheel()
@@ -94,16 +86,23 @@ class Work:
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """`messages` and `bytes_held` count what is on disk or on its way there; bounds hold for both together."""
+    """`messages` and `bytes_held` count what is on disk or on its way there; bounds hold for both together.
+
+    `memory` counts the entries themselves, of a queue that is not durable; `counted_bytes` is this queue's part of it.
+    """
 
     queue_id: int
     name: str
     uuid: UUID
     config: Settings
     reader: EntryReader
-    budget: Budget
+    cached: Account
+    read_ahead: ReadAhead
+    ranges: Account
     clock: Clock
     work: Work
+    memory: Account | None = None
+    counted_bytes: int = 0
     next_sequence: int = 1
     visible: int = 1
     messages: int = 0
@@ -143,18 +142,22 @@ class Queue:
     def bounded(self) -> bool:
         """Whether what leaves may make room for more."""
         config = self.config
-        return config.messages_max is not None or config.bytes_max is not None
+        return config.messages_max is not None or config.bytes_max is not None or self.memory is not None
 
     def fits_all(self, count: int, size: int) -> bool:
-        """Whether `count` more entries of `size` bytes together stay within both bounds."""
+        """Whether `count` more entries of `size` bytes together stay within both bounds, and those of memory."""
         config = self.config
+        if self.memory is not None and not self.memory.fits(size + count * ENTRY_BYTES):
+            return False
         return (config.messages_max is None or self.messages + count <= config.messages_max) and (
             config.bytes_max is None or self.bytes_held + size <= config.bytes_max
         )
 
     def fits(self, size: int) -> bool:
-        """Whether one more entry of `size` bytes stays within both bounds. An empty queue takes any size."""
+        """As `fits_all` for one entry. An empty queue takes any size, where there is memory for it."""
         config = self.config
+        if self.memory is not None and not self.memory.fits(size + ENTRY_BYTES):
+            return False
         if config.messages_max is not None and self.messages >= config.messages_max:
             return False
         return config.bytes_max is None or self.bytes_held + size <= config.bytes_max or self.messages == 0
@@ -169,7 +172,19 @@ class Queue:
             average = max(256, self.bytes_held // self.messages if self.messages else 1024)
             left = config.bytes_max - self.bytes_held
             room = min(room, max(left // average, 1 if left > 0 else 0))
+        if self.memory is not None:
+            average = ENTRY_BYTES + max(256, self.bytes_held // self.messages if self.messages else 1024)
+            left = self.memory.room
+            room = min(room, max(left // average, 1 if left > 0 else 0))
         return room
+
+    def count_memory(self) -> None:
+        """Brings the account of memory up to date."""
+        memory = self.memory
+        if memory is not None:
+            held = self.bytes_held + ENTRY_BYTES * self.messages
+            memory.hold(memory.held + held - self.counted_bytes)
+            self.counted_bytes = held
 
     # ------------------------------------------------------------------------------------------------ append
 
@@ -187,10 +202,11 @@ class Queue:
             batch = self.work.batch
             batch.appends.append((self.queue_id, sequence, value))
             batch.bytes_appended += len(value)
-            if self.shared.takers and not large and self.budget.take(len(value)):  # a cursor's run sends what is cached
+            if self.shared.takers and not large and self.cached.charge(len(value)):  # a cursor's run sends it
                 self.cache[sequence] = value
         else:
             self.ephemeral[sequence] = value
+            self.count_memory()
         if value[12:20] != entry.NEVER and not self.keeps_expired:
             self._expires(sequence, int.from_bytes(value[12:20], "big"))
         self.work.counted[self] = None
@@ -211,10 +227,11 @@ class Queue:
             batch.appends += zip(repeat(self.queue_id), sequences, values)
             stored_bytes = sum([len(value) for value in values])
             batch.bytes_appended += stored_bytes
-            if self.shared.takers and self.budget.take(stored_bytes):
+            if self.shared.takers and self.cached.charge(stored_bytes):
                 self.cache.update(zip(sequences, values, strict=True))
         else:
             self.ephemeral.update(zip(sequences, values, strict=True))
+            self.count_memory()
         self.work.counted[self] = None
 
     def undo(self, sequence: int, size: int) -> None:
@@ -301,6 +318,7 @@ class Queue:
                 value = self.ephemeral.pop(sequence, None)
                 if value is not None and value[1] & entry.BLOB:
                     self.work.left.append((self.queue_id, sequence))
+            self.count_memory()
         self.work.counted[self] = None
         self.work.busy[self] = None
 
@@ -316,11 +334,18 @@ class Queue:
             if value[1] & entry.BLOB:
                 self.work.left.append((self.queue_id, sequence))
         self.ephemeral.clear()
+        if self.memory is not None:
+            self.memory.refund(self.counted_bytes)
+            self.counted_bytes = 0
+        for cursor in (self.shared, *self.named.values()):
+            cursor.forget_read_ahead()
+            self.ranges.refund(cursor.counted_bytes)
+            cursor.counted_bytes = 0
 
     def uncache(self, sequence: int) -> None:
         value = self.cache.pop(sequence, None)
         if value is not None:
-            self.budget.free(len(value))
+            self.cached.refund(len(value))
 
     def expired(self, value: bytes) -> bool:
         if value[12:20] == entry.NEVER:
@@ -384,7 +409,7 @@ class Queue:
     def begin_purge(self) -> int:
         """From now on nothing below the answer, a sequence, is offered any more; `purge_some` takes it off the disk."""
         shared = self.shared
-        shared.prefetched.clear()
+        shared.forget_read_ahead()
         shared.position = max(shared.position, self.visible)
         return self.visible
 
@@ -437,6 +462,9 @@ class Queue:
     def remove_cursor(self, name: str) -> None:
         """Forgets a named cursor; with the last one, what the shared one had finished leaves."""
         gone = self.named.pop(name)
+        gone.forget_read_ahead()
+        self.ranges.refund(gone.counted_bytes)
+        gone.counted_bytes = 0
         self.dirty_cursors.pop(name, None)
         self.deleted_cursors.append(name)
         shared = self.shared

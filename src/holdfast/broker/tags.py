@@ -32,6 +32,11 @@ class TagRing:
         """Runs (first, last), oldest first."""
         return iter(self._runs)
 
+    @property
+    def runs(self) -> int:
+        """How many there are."""
+        return len(self._runs)
+
     def copy(self) -> "TagRing":
         return TagRing(self.count_max, self._runs)
 

@@ -38,6 +38,7 @@ from holdfast.core.control import CONTROL_ADDRESS, CONTROL_CREDIT, ControlReceiv
 from holdfast.core.egress import ConsumerLink, ReaderLink
 from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX, ProducerLink
 from holdfast.core.management import MANAGEMENT
+from holdfast.core.memory import LINK_BYTES
 from holdfast.core.peer import Peer
 from holdfast.core.places import QUEUE_EFFORT, Place, Refusal, address_of, place, plain_address, transmission
 from holdfast.core.relay import RelayLink
@@ -76,6 +77,8 @@ def answer(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
             _check_terms(link.remote_attach)
         if link.role or link.remote_attach is None or link.remote_attach.source is not None:
             core.resume.reattached(peer, link)  # an attach without a source asks, and takes nobody's place
+        if not core.memory.admits(core, peer, LINK_BYTES):
+            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, "the node's memory is used up; try again later")
         if isinstance(link, Receiver):
             _receive(core, peer, link)
         else:

@@ -13,8 +13,9 @@ from holdfast.broker.cursor import Cursor
 from holdfast.broker.custody import Origin
 from holdfast.broker.port import EntryReader
 from holdfast.broker.producers import Producer
-from holdfast.broker.queue import COUNTERS, Budget, Clock, Queue, Work
+from holdfast.broker.queue import COUNTERS, Clock, Queue, Work
 from holdfast.core.config import NodeConfig, QueueConfig
+from holdfast.core.memory import Memory
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 
@@ -56,6 +57,7 @@ class Catalog:
         *,
         clock: Clock,
         work: Work,
+        memory: Memory,
         new_uuid: Callable[[], UUID],
     ) -> None:
         self.config = config
@@ -63,7 +65,7 @@ class Catalog:
         self.clock = clock
         self.work = work
         self.new_uuid = new_uuid
-        self.budget = Budget(config.limits.cache_bytes)
+        self.memory = memory
         self.queues: dict[str, Queue] = {}
         self.producers: dict[bytes, Producer] = {}
         """The one longest idle first."""
@@ -136,7 +138,8 @@ class Catalog:
         producers = [(records.unpack_producer(data), key) for key, data in store.table("producers")]
         for (epoch, used_ms, stored_numbers), key in sorted(producers, key=lambda item: item[0][1]):
             producer_name, _, address = key.decode().partition("\0")
-            self.producers[key] = Producer(producer_name, address, epoch, used_ms, stored_numbers)
+            producer = self.producers[key] = Producer(producer_name, address, epoch, used_ms, stored_numbers)
+            self.memory.count_ranges(producer, producer.stored)
         for key, data in store.table("origins"):
             origin = UUID(bytes=key)
             self.origins[origin] = Origin.load(origin, records.unpack_origin(data))
@@ -172,6 +175,7 @@ class Catalog:
             cursor.floor = cursor.position = record.floor
         cursor.lease_epoch = record.lease_epoch
         cursor.finished = record.finished
+        self.memory.count_ranges(cursor, cursor.finished)
 
     # ------------------------------------------------------------------------------------------------ queues
 
@@ -182,9 +186,12 @@ class Catalog:
             uuid=uuid,
             config=config,
             reader=self.store,
-            budget=self.budget,
+            cached=self.memory.cached,
+            read_ahead=self.memory.read_ahead,
+            ranges=self.memory.ranges,
             clock=self.clock,
             work=self.work,
+            memory=None if config.durable else self.memory.queues,
         )
         self.queues[config.name] = self.by_id[queue_id] = queue
         if config.name.startswith("@"):
@@ -319,12 +326,15 @@ class Catalog:
         return made
 
     def _forget_producer(self, key: bytes) -> None:
-        del self.producers[key]
+        producer = self.producers.pop(key)
+        self.memory.ranges.refund(producer.counted_bytes)
+        producer.counted_bytes = 0
         self.work.batch.puts.pop(("producers", key), None)
         self.work.batch.deletes.append(("producers", key))
 
     def put_producer(self, producer: Producer) -> None:
         producer.used_ms = self.clock.wall_ms
+        self.memory.count_ranges(producer, producer.stored)
         if self.producers.pop(producer.key, None) is not None:
             self.producers[producer.key] = producer  # ordered by use
         record = records.pack_producer(producer.epoch, producer.used_ms, producer.stored)
@@ -398,6 +408,7 @@ class Catalog:
                 cursor.mode == "take", cursor.floor, cursor.mark, cursor.lease_epoch, cursor.finished
             )
             batch.puts["subscriptions", records.cursor_key(queue.queue_id, name)] = records.pack_cursor(record)
+            self.memory.count_ranges(cursor, cursor.finished)
             marks.append((cursor, cursor.mark))
         queue.dirty_cursors.clear()
         return marks

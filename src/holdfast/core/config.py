@@ -196,6 +196,12 @@ class Limits:
     message_bytes_max: int = 8 * 1024 * MIB
     annotation_bytes_max: int = 65_536
     """A message's annotations, which the node reads and keeps."""
+    memory_bytes_max: int = 512 * MIB
+    """Memory that may be held for all peers together: what each other limit bounds, for one purpose or connection."""
+    memory_queue_bytes_max: int = 128 * MIB
+    """What the messages of all queues that are not durable may take in memory."""
+    connection_request_bytes_max: int = 8 * MIB
+    """What requests of one connection to `$management` may hold until they are answered."""
     credit: int = 4_000
     """Deliveries that a producer's link may have under way."""
     cache_bytes: int = 8 * MIB
@@ -263,6 +269,8 @@ _LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
     "queue_subscriptions_max": (1, 20_000),
     "ranges_max": (1, 16_384),
     "resume_tags_max": (1, 100_000),
+    "memory_bytes_max": (MIB, 2**50),
+    "connection_request_bytes_max": (65_536, 2**40),
 }
 """What Limits accept beyond "above 0": clients fail below; AMQP, the node's forms or a row of the store end above."""
 

@@ -13,7 +13,7 @@ from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEE
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.performatives import Accepted, Modified, Received, Rejected, Released, TransactionalState
 from holdfast.broker import entry
-from holdfast.broker.cursor import READ_BYTES, READ_COUNT, Cursor
+from holdfast.broker.cursor import PUMP_BYTES, READ_BYTES, READ_COUNT, Cursor
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
 from holdfast.core.carried import passed_by
@@ -277,10 +277,11 @@ class ReaderLink(Egress):
         if self.large is not None:
             return
         given = 0
+        room_bytes = PUMP_BYTES
         limit = BROWSE_LIMIT
         if not self.presettled:
             limit = min(limit, self.core.config.limits.unsettled_max - len(link.unsettled))
-        while given < limit and not link.detached and not self._over():
+        while given < limit and room_bytes > 0 and not link.detached and not self._over():
             if not self.peer.writable or not link.sendable or not link.credit:
                 self.ahead.clear()  # it may be a megabyte, and there may be thousands of such links
                 return
@@ -311,15 +312,17 @@ class ReaderLink(Egress):
             link.send(parts, context=sequence, settled=self.presettled, message_format=message_format)
             self.peer.touch()
             given += 1
+            room_bytes -= len(value)
+        self.core.work.offered_bytes += PUMP_BYTES - room_bytes
         if link.detached:
             return
         if self._over():
             link.detach(closed=True)
             self.peer.touch()
             self.core.forget_link(link)
-        elif given >= limit:
+        elif given >= limit or room_bytes <= 0:
             self.ahead.clear()
-            if limit == BROWSE_LIMIT:
+            if limit == BROWSE_LIMIT or room_bytes <= 0:
                 self.queue.touch()
             elif link.drain:  # what is not settled is all that it may hold
                 link.drained()

@@ -108,10 +108,11 @@ def annotate_entries(core: "NodeCore", queue: Queue, sequences: list[int], added
             core.work.batch.bytes_appended += len(merged)
             queue.touch_counters()
             core.turn.rewritten.add((queue, sequence))
-            if not merged[1] & entry.BLOB and core.catalog.budget.take(len(merged)):
+            if not merged[1] & entry.BLOB and core.memory.cached.charge(len(merged)):
                 queue.cache[sequence] = merged
         else:
             queue.ephemeral[sequence] = merged
+            queue.count_memory()
 
 
 def end_in_transit(core: "NodeCore", gone: list[tuple[Queue, int, bytes]]) -> None:

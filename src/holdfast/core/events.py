@@ -100,10 +100,17 @@ class TurnEnded:
     """The loop has handed over all that it had; the only event that yields `Commit`.
 
     `wall_ms` is the wall clock, `resident_bytes` the process's memory where the driver measured it anew.
+    `put_off_bytes`: all that was read and not handed in yet. `unsent`: by connection, what the driver holds for its
+    socket, of those where that may have changed. `cpu_s`: the processor time of the turn before, where the driver
+    measures it, and `kinds`, the events that were handed in during it, by the name of their type.
     """
 
     wall_ms: int
     resident_bytes: int | None = None
+    put_off_bytes: int = 0
+    unsent: tuple[tuple[int, int], ...] = ()
+    cpu_s: float | None = None
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +137,10 @@ class OutputMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPutOff:
-    """Something was read of the connection that `BytesReceived` will bring in a later turn."""
+    """So many bytes were read of the connection that `BytesReceived` will bring in a later turn."""
 
     connection: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,6 +107,7 @@ class Guard:
         """The socket's buffer crossed a mark."""
         peer.writable = writable
         peer.unread_bytes = 0
+        self.core.memory.changed[peer] = None
         if writable:
             for link in list(peer.egress):
                 link.credited()

@@ -46,7 +46,7 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
                 _rename(core, queue, name, sequence, value, old, lives.get(name, 1))
             first = found[-1][0] + 1
         _rename_unseen(core, queue, name, old, lives.get(name, 1))
-        queue.shared.prefetched.clear()
+        queue.shared.forget_read_ahead()
         core.catalog.put_identity(name)
     core.identities_at_start = {}
     for neighbour in core.neighbours.values():

@@ -21,6 +21,7 @@ from holdfast.core import annotate, streams
 from holdfast.core.annotate import VIEWED_BYTES
 from holdfast.core.endings import bury
 from holdfast.core.identity import next_identity
+from holdfast.core.memory import PARKED_BYTES
 from holdfast.core.peer import Peer
 from holdfast.core.streams import Stream
 from holdfast.core.turn import runs
@@ -144,11 +145,11 @@ class Intake(Ingress):
     def park(self, delivery: Delivery) -> None:
         """Keeps the delivery until there is room for it; released where too many bytes wait already."""
         core = self.core
-        size = len(delivery.payload)
-        if core.pressure.parked_bytes + size > core.config.limits.parked_bytes_max:
+        size = PARKED_BYTES + len(delivery.payload)
+        if not core.memory.parked.charge(size):
             self.overflow(delivery)
             return
-        core.pressure.parked_bytes += size
+        self.peer.parked_bytes += size
         self.parked.append(delivery)
 
     def overflow(self, delivery: Delivery) -> None:
@@ -173,7 +174,9 @@ class Intake(Ingress):
     def _unpark(self) -> None:
         item = self.parked.popleft()
         if isinstance(item, Delivery):
-            self.core.pressure.parked_bytes -= len(item.payload)
+            size = PARKED_BYTES + len(item.payload)
+            self.core.memory.parked.refund(size)
+            self.peer.parked_bytes -= size
 
     def clear_parked(self) -> list[int]:
         """Forgets all that is parked; returns the ids of what came whole and is to be answered: no settled one's, which
@@ -303,11 +306,17 @@ class ProducerLink(Intake):
                     self.link.grant(0)
                     self.peer.touch()
                 return
-            self.top_up(self.queue.room(limit) if self.queue.config.when_full == "block" else limit)
+            room = self.queue.room(limit) if self.queue.config.when_full == "block" else limit
+            if not room and self.queue.memory is not None:
+                self.core.memory.wait(self)
+            self.top_up(room)
+        elif self.queue.memory is not None:
+            self.core.memory.wait(self)
 
     def gone(self) -> None:
         super().gone()
         self.core.producers_of(self.queue).pop(self, None)
+        self.core.memory.waiting.pop(self, None)
         if self.producer is not None and self.producer.holder is self:
             self.producer.holder = None
         self.core.temporaries.left(self, self.queue)
@@ -408,8 +417,9 @@ class ProducerLink(Intake):
                 core.wait_for_room(self)
                 return False
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, "the node's disk is full"))
-        if producer is not None and not producer.admits(number, core.config.limits.ranges_max):
-            text = f"producer {producer.name!r}: more than {core.config.limits.ranges_max} gaps in its numbers"
+        ranges_max = core.config.limits.ranges_max if core.memory.ranges.room else 1
+        if producer is not None and not producer.admits(number, ranges_max):
+            text = f"producer {producer.name!r}: more than {ranges_max} gaps in its numbers"
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
         header = sections.header
         bare = memoryview(payload)[sections.bare :]

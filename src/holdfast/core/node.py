@@ -33,6 +33,7 @@ from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
 from holdfast.core.hops import CustodyReceiver, CustodySender
 from holdfast.core.ingress import Ingress, Intake, ProducerLink
+from holdfast.core.memory import Memory
 from holdfast.core.offering import offer
 from holdfast.core.peer import Peer
 from holdfast.core.pressure import Pressure
@@ -76,7 +77,8 @@ class NodeCore:
         self.in_flight: Turn | None = None
         self.commit_number = 0
         self.clock = Clock(wall_ms, wall_ms)
-        self.catalog = Catalog(config, store, clock=self.clock, work=self.work, new_uuid=self.new_uuid)
+        self.memory = memory = Memory(config.limits)
+        self.catalog = Catalog(config, store, clock=self.clock, work=self.work, memory=memory, new_uuid=self.new_uuid)
         self.steady_at_start_ms = self.clock.steady_ms
         self._steady_stored_ms = 0
         self.identities_at_start = dict(self.catalog.identities)
@@ -238,6 +240,7 @@ class NodeCore:
 
     def _peer_gone(self, peer: Peer, reason: str) -> None:
         self.guard.left(peer)
+        self.memory.left(peer)
         if peer.neighbour is not None:
             peer.neighbour.lost(peer, reason)
 
@@ -393,15 +396,20 @@ class NodeCore:
         self.clock.wall_ms = event.wall_ms
         if event.resident_bytes is not None:
             self.resident_bytes = event.resident_bytes
+        self.pressure.put_off_bytes = event.put_off_bytes
+        if event.unsent:
+            self.memory.unsent(self, event.unsent)
         if self.requests:
             serve(self)
         self.temporaries.sweep()
+        self.work.offered_bytes = 0
         for _ in range(4):  # a turn that needs no disk may make more to offer
             offer(self)
             if self.in_flight is not None or not self._begin_commit():
                 break
         self.pressure.relieve()
         self._flush()
+        self.memory.end_turn(self)
 
     def _may_wait(self) -> bool:
         """Whether the turn only retires: that joins the next append's commit, for a little while.
@@ -514,6 +522,7 @@ class NodeCore:
     def _flush(self) -> None:
         """Writes what the turn made, connection by connection in the order in which they were touched."""
         touched = list(self.touched)
+        self.memory.changed.update(self.touched)
         self.touched.clear()
         for peer in touched:
             chunks = peer.amqp.take_output(self.now)

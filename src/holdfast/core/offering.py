@@ -8,6 +8,7 @@ anew where room may have come back. Source: docs/adr/0010-hot-path.md, "One mess
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.sending import pump
+from holdfast.units import MIB
 
 if TYPE_CHECKING:
     from holdfast.broker.queue import Queue
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 PUMP_LIMIT: Final = 1_024
 """Entries that one cursor hands out in one turn."""
+
+OFFERED_BYTES: Final = 32 * MIB
+"""With so much handed out in a turn the other queues have theirs in the next: whether the sockets take it is known only
+then, and it lies in memory meanwhile."""
 
 
 def offer(core: "NodeCore") -> None:
@@ -27,8 +32,13 @@ def offer(core: "NodeCore") -> None:
     work = core.work
     if work.busy:
         busy, work.busy = work.busy, {}
-        for queue in busy:
+        for queue in list(busy):
+            if work.offered_bytes >= OFFERED_BYTES:
+                break
+            del busy[queue]
             _offer_of(core, queue)
+        if busy:
+            work.busy = busy | work.busy
         for receiver in list(core.parked_receivers):
             if receiver.parked:
                 core.refills[receiver] = None

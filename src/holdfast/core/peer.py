@@ -35,8 +35,8 @@ class Peer:
 
     __slots__ = (
         "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "dialled", "egress", "heard_bytes",
-        "loopback", "neighbour", "number", "pauses", "reply_bytes", "sends", "stalled", "takes_aliases", "touched",
-        "unread_bytes", "wake_at", "writable",
+        "held_bytes", "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes", "request_bytes",
+        "sends", "stalled", "takes_aliases", "touched", "unread_bytes", "unsent_bytes", "wake_at", "writable",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +51,14 @@ class Peer:
         self.writable = True
         self.unread_bytes = 0
         """Bytes written since `writable` ended."""
+        self.unsent_bytes = 0
+        """Bytes that the driver holds for its socket, as it said last."""
+        self.held_bytes = 0
+        """What the connection holds, as it was last measured (memory.py)."""
+        self.parked_bytes = 0
+        """Deliveries from it that wait for room in their queue."""
+        self.request_bytes = 0
+        """Requests from it that are not answered yet."""
         self.reply_bytes = 0
         """Answers to requests that wait for credit."""
         self.stalled: dict[RequestLink, None] = {}

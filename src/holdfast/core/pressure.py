@@ -8,6 +8,7 @@ queue) is bounded where it waits (ingress.py).
 from typing import TYPE_CHECKING
 
 from holdfast.amqp.connection import Partials
+from holdfast.broker.port import PIECE_BYTES
 from holdfast.core import events
 from holdfast.core.peer import UNSTORED, Peer
 
@@ -23,8 +24,8 @@ class Pressure:
         self.paused: dict[Peer, None] = {}
         self.ahead_bytes = 0
         """Of large messages, what no batch holds yet (streams.py)."""
-        self.parked_bytes = 0
-        """Of messages that wait for room in their queue (ingress.py)."""
+        self.put_off_bytes = 0
+        """Read by the driver and not handed in yet."""
         self.partials = Partials(core.config.limits.unfinished_bytes_max)
         """Of deliveries that have not come whole (amqp/receiver.py)."""
 
@@ -34,6 +35,17 @@ class Pressure:
         peer.heard_bytes += size
         turn.heard_bytes += size
         turn.heard[peer] = turn.heard.get(peer, 0) + size
+        core.memory.unstored.add(size)
+        self._bound(peer)
+
+    def put_off(self, peer: Peer, size: int) -> None:
+        """The driver has read so many bytes of `peer` that it hands in later."""
+        self.put_off_bytes += size
+        self.core.memory.unstored.add(size)
+        self._bound(peer)
+
+    def _bound(self, peer: Peer) -> None:
+        core = self.core
         limits = core.config.limits
         if self._total() > limits.unstored_bytes_max:
             for other in core.connections.values():
@@ -44,7 +56,8 @@ class Pressure:
     def _total(self) -> int:
         core = self.core
         in_flight = core.in_flight
-        return core.turn.heard_bytes + self.ahead_bytes + (in_flight.heard_bytes if in_flight is not None else 0)
+        heard_bytes = core.turn.heard_bytes + (in_flight.heard_bytes if in_flight is not None else 0)
+        return heard_bytes + self.ahead_bytes + self.put_off_bytes
 
     def _of(self, peer: Peer) -> int:
         core = self.core
@@ -59,6 +72,7 @@ class Pressure:
 
     def relieve(self) -> None:
         """Once a turn: reads on where what waits is down to half of both bounds."""
+        self.core.memory.unstored.hold(self._total() + len(self.core.streams) * PIECE_BYTES)
         limits = self.core.config.limits
         if not self.paused or self._total() > limits.unstored_bytes_max // 2:
             return

@@ -226,6 +226,7 @@ def status(core: "NodeCore") -> dict[str, Any]:
         "uptime_s": round(core.now - core.started_at, 3),
         "resident_bytes": Ulong(core.resident_bytes),
         "room_bytes": core.room_bytes,
+        "memory": core.memory.status(),
         "connections": len(core.connections),
         "queues": queues,
         "queues_more": more,

@@ -1,8 +1,9 @@
 """The links of `$management`: requests come in, answers go out (AMQP Management, request and response).
 
 Rules of this file: a request is carried out when its turn comes, not when it arrives, for one may cost more than ten
-thousand frames; connections take turns, and one that does not take its answers asks for no more. Nothing is dropped:
-what waits is bounded by the credit of the link that brings it, and by `output_bytes_max`.
+thousand frames; connections take turns, and one that does not take its answers asks for no more. Nothing that was
+taken is dropped: what waits is bounded by the credit of the link that brings it, by `connection_request_bytes_max`, by
+`output_bytes_max`, and by the node's memory (memory.py). A request is counted from when it comes until it is answered.
 """
 
 from collections import deque
@@ -16,6 +17,7 @@ from holdfast.amqp.types import Int, Symbol
 from holdfast.core.egress import Egress, too_large
 from holdfast.core.ingress import ACCEPTED, Ingress, rejection
 from holdfast.core.management import OPERATIONS, Answer, Later, Refused, cost_of
+from holdfast.core.memory import REPLY_BYTES, REQUEST_BYTES
 from holdfast.core.peer import Peer
 from holdfast.errors import RemoteProtocolError
 
@@ -40,13 +42,14 @@ class ReplyLink(Egress):
             return
         self.waiting.append(payload)
         self.peer.reply_bytes += len(payload)
+        self.core.memory.requests.add(len(payload))
         self.credited()
 
     def credited(self) -> None:
         link, peer = self.link, self.peer
         while self.waiting and not link.detached and peer.writable and link.sendable:
             payload = self.waiting.popleft()
-            peer.reply_bytes -= len(payload)
+            self._count_off(len(payload))
             if too_large(link, (payload,)):
                 error = Error(Symbol(conditions.MESSAGE_SIZE_EXCEEDED), "the answer is larger than this link takes")
                 link.detach(closed=True, error=error)
@@ -58,13 +61,17 @@ class ReplyLink(Egress):
             peer.touch()
         self._go_on()
 
+    def _count_off(self, size: int) -> None:
+        self.peer.reply_bytes -= size
+        self.core.memory.requests.refund(size)
+
     def _go_on(self) -> None:
         if self.peer.reply_bytes < self.core.config.limits.output_bytes_max:
             self.core.requests.update(self.peer.stalled)
             self.peer.stalled.clear()
 
     def gone(self, unsettled: list[Any]) -> None:
-        self.peer.reply_bytes -= sum(len(payload) for payload in self.waiting)
+        self._count_off(sum(len(payload) for payload in self.waiting))
         self.waiting.clear()
         if self.core.reply_links.get((self.peer, self.reply_to)) is self:
             del self.core.reply_links[self.peer, self.reply_to]
@@ -85,15 +92,29 @@ class RequestLink(Ingress):
             self._renew()
             return
         limits = self.core.config.limits
+        size = REQUEST_BYTES + len(delivery.payload)
+        text = None
         if len(self.waiting) >= limits.requests_max or len(delivery.payload) > limits.request_bytes_max:
             text = f"accepted are {limits.requests_max} requests of {limits.request_bytes_max} bytes at a time"
+        elif self.peer.request_bytes + size > limits.connection_request_bytes_max:
+            text = f"accepted are {limits.connection_request_bytes_max} bytes of requests that are not answered"
+        elif not self.core.memory.admits(self.core, self.peer, size):
+            text = "the node's memory is used up; try again later"
+        if text is not None:
             if not delivery.settled:
                 self.settle([delivery.delivery_id], rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
             return
         self.waiting.append(delivery)
+        self._count(size)
         self.core.requests[self] = None
 
+    def _count(self, size: int) -> None:
+        self.peer.request_bytes += size
+        requests = self.core.memory.requests
+        requests.hold(requests.held + size)
+
     def gone(self) -> None:
+        self._count(-sum([REQUEST_BYTES + len(delivery.payload) for delivery in self.waiting]))
         self.waiting.clear()
         self.core.requests.pop(self, None)
         self.peer.stalled.pop(self, None)
@@ -101,12 +122,14 @@ class RequestLink(Ingress):
     def serve_one(self) -> int:
         """Carries out the oldest request; what it cost."""
         delivery = self.waiting.popleft()
+        size = REQUEST_BYTES + len(delivery.payload)
         outcome: object = ACCEPTED
         cost = 1
         try:
-            cost = self._request(Message.decode(delivery.payload))
+            cost = self._request(Message.decode(delivery.payload), size) + size // 4096
         except RemoteProtocolError as error:
             outcome = rejection(error.condition, error.description)
+            self._count(-size)
         if not delivery.settled:
             self.settle([delivery.delivery_id], outcome)
         self._renew()
@@ -117,7 +140,8 @@ class RequestLink(Ingress):
         if self.grants and len(self.waiting) <= limit // 2:
             self.top_up(limit - len(self.waiting))
 
-    def _request(self, message: Message) -> int:
+    def _request(self, message: Message, size: int) -> int:
+        """Carries it out and answers it, perhaps in a later turn: `size` is counted until then. What it cost."""
         properties = message.properties or Properties()
         told = {str(key): value for key, value in (message.application_properties or {}).items()}
         arguments = message.value if isinstance(message.value, dict) else {}
@@ -134,13 +158,14 @@ class RequestLink(Ingress):
         except Refused as refused:
             answer = refused.answer
         if isinstance(answer, Later):
-            answer.answer = lambda ended: self._answer(properties, ended)
+            answer.answer = lambda ended: self._answer(properties, ended, size)
         else:
-            self._answer(properties, answer)
+            self._answer(properties, answer, size)
         return cost
 
-    def _answer(self, properties: Properties, answer: Answer) -> None:
+    def _answer(self, properties: Properties, answer: Answer, size: int) -> None:
         core = self.core
+        self._count(-size)
         reply = Message(
             properties=Properties(
                 to=properties.reply_to,
@@ -155,7 +180,13 @@ class RequestLink(Ingress):
         if link is None:
             return
         if answer.stored:
-            core.turn.then.append(lambda: link.reply(reply))
+            self._count(len(reply))
+
+            def stored() -> None:
+                self._count(-len(reply))
+                link.reply(reply)
+
+            core.turn.then.append(stored)
         else:
             link.reply(reply)
 
@@ -166,8 +197,13 @@ def serve(core: "NodeCore") -> None:
     while core.requests and left > 0:
         link = next(iter(core.requests))
         del core.requests[link]
-        if link.peer.reply_bytes >= core.config.limits.output_bytes_max:
-            link.peer.stalled[link] = None
+        peer = link.peer
+        if peer.reply_bytes >= core.config.limits.output_bytes_max:
+            peer.stalled[link] = None
+            continue
+        if not core.memory.admits(core, peer, REPLY_BYTES):
+            peer.stalled[link] = None
+            core.memory.stalled[peer] = None
             continue
         left -= link.serve_one()
         if link.waiting:

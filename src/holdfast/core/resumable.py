@@ -25,6 +25,12 @@ from holdfast.core.turn import runs
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
 
+RECORD_BYTES: Final = 2_048
+TAG_RUN_BYTES: Final = 160
+REJECTED_BYTES: Final = 1_024
+HELD_BYTES: Final = 512
+"""What a link, a run of its tags, a rejection and a delivery that waits hold in memory, about."""
+
 REJECTED_MAX: Final = 1_024
 """Rejected deliveries of one link that are remembered; the oldest is forgotten, and would be rejected again."""
 
@@ -39,6 +45,15 @@ class Suspendable:
         self.key = key
         self.hold_s = hold_s
         self.until: float | None = None
+        self.over = False
+        """Nothing is kept of it any more."""
+        self.counted_bytes = 0
+        """What it is counted with in the node's memory."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What is kept of it, about."""
+        return RECORD_BYTES
 
 
 class Incoming(Suspendable):
@@ -55,6 +70,10 @@ class Incoming(Suspendable):
         """Whether the store may have a row of it."""
         self.gone = False
         """It was closed or forgotten: nothing of it is written any more."""
+
+    @property
+    def held_bytes(self) -> int:
+        return RECORD_BYTES + self.tags.runs * TAG_RUN_BYTES + len(self.rejected) * REJECTED_BYTES
 
     def unsettled(self, asked: dict[bytes, Any]) -> dict[bytes, Any]:
         """Our map for a peer that has `asked` unsettled: what is absent never arrived, or was forgotten."""
@@ -141,6 +160,7 @@ class ResumableProducer(ProducerLink):
 
     def stored(self, deliveries: list[int]) -> None:
         self.note(self.record.tags, deliveries)
+        self.core.resume.count(self.record)
         super().stored(deliveries)
 
     def gone(self) -> None:
@@ -160,6 +180,10 @@ class Outgoing(Suspendable):
         """In whose hands the cursor has them."""
         self.held: dict[bytes, int] = {}
         self.next_tag = 0
+
+    @property
+    def held_bytes(self) -> int:
+        return RECORD_BYTES + len(self.held) * HELD_BYTES
 
 
 class ResumableConsumer(ConsumerLink):

@@ -21,7 +21,7 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.records import pack_link, unpack_link
 from holdfast.broker.tags import TagRing
 from holdfast.core.peer import Peer
-from holdfast.core.resumable import Incoming, Outgoing, ResumableConsumer, ResumableProducer, Suspendable
+from holdfast.core.resumable import RECORD_BYTES, Incoming, Outgoing, ResumableConsumer, ResumableProducer, Suspendable
 from holdfast.core.turn import Arrivals
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class Resumption:
                 self._forget(record)
             tags = TagRing(self.core.config.limits.resume_tags_max)
             record = self.incoming[key] = Incoming(key, hold_s, target=str(target.address), durable=False, tags=tags)
+            self.count(record)
         record.hold_s, record.until = hold_s, None
         record.durable = target.durable == UNSETTLED_STATE and queue.config.durable
         producer = ResumableProducer(
@@ -138,6 +139,7 @@ class Resumption:
         resumed = record is not None
         if record is None:
             record = self.outgoing[key] = Outgoing(key, hold_s, cursor=cursor)
+            self.count(record)
         record.hold_s, record.until = hold_s, None
         steps = []
         if resumed and theirs is not None:
@@ -167,7 +169,10 @@ class Resumption:
     def _hold_s(self, terminus: Source | Target, record: Suspendable | None) -> float:
         """Seconds that the link is kept after its end, as its terminus asks; 0 also where no more can be kept."""
         limits = self.core.config.limits
-        if record is None and len(self.incoming) + len(self.outgoing) >= limits.resume_links_max:
+        if record is None and (
+            len(self.incoming) + len(self.outgoing) >= limits.resume_links_max
+            or not self.core.memory.resumable.fits(RECORD_BYTES)
+        ):
             return 0.0
         if str(terminus.expiry_policy) == "never":
             return limits.resume_s_max
@@ -180,6 +185,7 @@ class Resumption:
         if closed or not record.hold_s:
             self._forget(record)
             return
+        self.count(record)
         record.until = self.core.now + record.hold_s
         self._given += 1
         heappush(self._due, (record.until, self._given, record))
@@ -187,8 +193,17 @@ class Resumption:
             self._due = [item for item in self._due if item[2].until == item[0]]
             heapify(self._due)
 
+    def count(self, record: Suspendable) -> None:
+        """Brings the account of memory up to date."""
+        account = self.core.memory.resumable
+        held = 0 if record.over else record.held_bytes
+        account.hold(account.held + held - record.counted_bytes)
+        record.counted_bytes = held
+
     def _forget(self, record: Suspendable) -> None:
         record.until = None
+        record.over = True
+        self.count(record)
         if isinstance(record, Incoming):
             record.gone = True
             if self.incoming.get(record.key) is record:
@@ -219,6 +234,15 @@ class Resumption:
             at, _, record = heappop(self._due)
             if record.until == at:
                 self._forget(record)
+
+    def forget_oldest(self) -> bool:
+        """Memory is used up: forgets the link that has waited longest to be resumed; False where none waits."""
+        while self._due:
+            at, _, record = heappop(self._due)
+            if record.until == at:
+                self._forget(record)
+                return True
+        return False
 
     def stop(self) -> None:
         """The node ends: what lost consumers left behind goes back, that it counts as shown."""

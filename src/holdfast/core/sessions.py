@@ -49,6 +49,8 @@ def driver_told(core: "NodeCore", event: events.Event) -> None:
             neighbour.network_changed()
     elif isinstance(event, (events.OutputMeasured, events.ReadPutOff)):
         peer = core.connections.get(event.connection)
+        if peer is not None and isinstance(event, events.ReadPutOff):
+            core.pressure.put_off(peer, event.size)
         if peer is not None and peer.neighbour is not None:
             if isinstance(event, events.ReadPutOff):
                 peer.neighbour.heard_at = core.now

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 PREFIX: Final = "$temporary/"
 NAME_BITS: Final = 128
 
-ENTRY_BYTES: Final = 256
-"""What a message costs the memory beyond its own bytes."""
-
 ORPHANS_MAX: Final = 1_000
 """Nodes that their policy keeps though the link that made them is gone; at the bound the oldest of them goes."""
 
@@ -51,41 +48,12 @@ class TemporaryQueue(Queue):
     policy: Ulong = ON_CLOSE
     peer: "Peer | None" = None
     creator: object = None
-    counted_bytes: int = 0
-    """Its share of what all dynamic nodes hold."""
 
     # `super()` does not work in a dataclass with slots.
 
-    @property
-    def bounded(self) -> bool:
-        return True
-
-    def fits(self, size: int) -> bool:
-        """Whether the memory for dynamic nodes has room for one more message; an empty queue is no exception."""
-        return size + ENTRY_BYTES <= self.temporaries.bytes_left
-
-    def fits_all(self, count: int, size: int) -> bool:
-        return size + count * ENTRY_BYTES <= self.temporaries.bytes_left
-
-    def append_all(self, values: list[bytes], size: int) -> None:
-        Queue.append_all(self, values, size)
-        self.count()
-
-    def append(self, value: bytes, size: int) -> int:
-        sequence = Queue.append(self, value, size)
-        self.count()
-        return sequence
-
     def retire_all(self, sequences: list[int], size: int) -> None:
         Queue.retire_all(self, sequences, size)
-        self.count()
         self.temporaries.due[self] = None
-
-    def count(self) -> None:
-        """Brings its share up to date."""
-        held = self.bytes_held + ENTRY_BYTES * self.messages
-        self.temporaries.bytes_left -= held - self.counted_bytes
-        self.counted_bytes = held
 
     def links(self, core: "NodeCore") -> "list[ConsumerLink | ReaderLink | ProducerLink]":
         """All that have it as their source or target."""
@@ -102,10 +70,14 @@ class Temporaries:
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core
-        self.bytes_left = core.config.limits.dynamic_bytes_max
         self.due: dict[TemporaryQueue, None] = {}
         self._of_peer: dict[Peer, int] = {}
         self._orphans: dict[TemporaryQueue, None] = {}
+
+    @property
+    def bytes_left(self) -> int:
+        """What the messages of all of them may still take."""
+        return self.core.memory.dynamic.room
 
     def create(self, peer: "Peer", wanted: dict[Any, Any] | None) -> TemporaryQueue | None:
         """A fresh node with the lifetime policy that is `wanted`, delete-on-close if none is known; None at a bound.
@@ -123,7 +95,10 @@ class Temporaries:
             uuid=core.new_uuid(),
             config=QueueConfig(name=name, durable=False, when_full="refuse"),
             reader=catalog.store,
-            budget=catalog.budget,
+            cached=core.memory.cached,
+            read_ahead=core.memory.read_ahead,
+            ranges=core.memory.ranges,
+            memory=core.memory.dynamic,
             clock=catalog.clock,
             work=catalog.work,
             temporaries=self,
@@ -174,7 +149,6 @@ class Temporaries:
         if queue.peer is not None:
             self._uncount(queue)
         self._orphans.pop(queue, None)
-        self.bytes_left += queue.counted_bytes
         queue.forget_entries()
         del core.catalog.queues[queue.name]
         core.work.busy.pop(queue, None)

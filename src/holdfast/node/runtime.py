@@ -132,6 +132,9 @@ class NodeRuntime:
         self._turn_ends = 0.0
         self._later: deque[tuple[Peer, bytes]] = deque()
         """Reads put off to a next turn; nothing more is read of their connections meanwhile."""
+        self._later_bytes = 0
+        self._written: dict[int, Peer] = {}
+        """Connections that were written to since their buffers were last measured, or that still held something."""
         self._committed = self._settled = False  # used for points alone
         self._job: Commit | None = None
         """To be handed to the writer before the turn is over."""
@@ -205,6 +208,7 @@ class NodeRuntime:
                         peer = self._peers.get(command.connection)
                         if peer is not None:
                             peer.written_bytes += write(peer.transport, command.chunks)
+                            self._written[command.connection] = peer
                             if self._committed:
                                 self._settled = True
                     else:
@@ -231,7 +235,14 @@ class NodeRuntime:
         if now >= self._measure_at:
             self._measure_at = now + RESIDENT_INTERVAL_S
             resident = self._memory.measure()
-        self._drive(TurnEnded(wall_ms=time.time_ns() // 1_000_000, resident_bytes=resident))
+        self._drive(
+            TurnEnded(
+                wall_ms=time.time_ns() // 1_000_000,
+                resident_bytes=resident,
+                put_off_bytes=self._later_bytes,
+                unsent=self._unsent() if self._written else (),
+            )
+        )
         if self._telemetry is not None:
             self._telemetry.flush()
         if self._committed:
@@ -250,6 +261,19 @@ class NodeRuntime:
             except Exception:
                 self._defect("the turn's commit")
 
+    def _unsent(self) -> tuple[tuple[int, int], ...]:
+        """(connection, bytes that lie here for its socket) of those where that changed."""
+        written, self._written = self._written, {}
+        changed = []
+        for connection, peer in written.items():
+            size = int(peer.transport.get_write_buffer_size())
+            if size:
+                self._written[connection] = peer
+            if size != peer.unsent_bytes:
+                peer.unsent_bytes = size
+                changed.append((connection, size))
+        return tuple(changed)
+
     def _hand_over(self) -> None:
         """Wakes the writer. Last in a turn that does nothing else: it needs the interpreter, and the loop then
         waits without it; woken before, each would wait for the other twice."""
@@ -261,6 +285,7 @@ class NodeRuntime:
         """One turn's share of the reads that were put off; light ones come in between."""
         while self._later and not self._over:
             peer, data = self._later.popleft()
+            self._later_bytes -= len(data)
             peer.resume(Pause.TURN)
             if peer.connection in self._peers:
                 self._take(peer, data)
@@ -425,10 +450,15 @@ class NodeRuntime:
             return
         if len(data) > LIGHT_BYTES and self._turn_due and time.monotonic() >= self._turn_ends:
             peer.pause(Pause.TURN)
-            self._later.append((peer, data))
-            self._feed(ReadPutOff(connection=connection))
+            self._put_off(peer, data)
         else:
             self._take(peer, data)
+
+    def _put_off(self, peer: Peer, data: bytes) -> None:
+        """The core is told at once: what lies here is memory that it bounds."""
+        self._later.append((peer, data))
+        self._later_bytes += len(data)
+        self._feed(ReadPutOff(connection=peer.connection, size=len(data)))
 
     def _take(self, peer: Peer, data: bytes) -> None:
         """Hands the core what was read, or as much of it as one turn can bear."""
@@ -436,7 +466,7 @@ class NodeRuntime:
         size = len(data)
         if peer.slow and size > LIGHT_BYTES:
             peer.pause(Pause.TURN)
-            self._later.append((peer, data[LIGHT_BYTES:]))
+            self._put_off(peer, data[LIGHT_BYTES:])
             size = LIGHT_BYTES
             data = data[:size]
         self._feed(BytesReceived(connection=peer.connection, data=data))
@@ -454,7 +484,9 @@ class NodeRuntime:
         if Pause.TURN in peer.pauses:  # what came before the end is taken before it
             for late in [item for item in self._later if item[0] is peer]:
                 self._later.remove(late)
+                self._later_bytes -= len(late[1])
                 self._feed(BytesReceived(connection=peer.connection, data=late[1]))
+        self._written.pop(peer.connection, None)
         if self._peers.pop(peer.connection, None) is None:
             return
         if len(self._peers) < self._connections_max:

@@ -66,6 +66,7 @@ class Peer(asyncio.Protocol):
         "runtime",
         "slow",
         "transport",
+        "unsent_bytes",
         "written_bytes",
     )
 
@@ -78,6 +79,8 @@ class Peer(asyncio.Protocol):
         self.peer_name = ""
         self.loopback = False
         self.written_bytes = 0
+        self.unsent_bytes = 0
+        """What the core was told last of the transport's buffer."""
         self.pauses: set[Pause] = set()
         self.slow = True
         """What it brings takes long, for its bytes; so until it has shown otherwise."""

@@ -1,0 +1,71 @@
+"""What cursors have read of the store and not handed out: a megabyte each, and there may be thousands of them.
+
+Rules of this file: a cursor that finds no room in the account reads no more than it is asked for; what one has read
+and not used for long is let go, and read again. No clock: time is counted in pumps.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast.accounts import Account
+
+if TYPE_CHECKING:
+    from holdfast.broker.cursor import Cursor
+
+LOW_BYTES: Final = 64 * 1024
+"""With less room than this nothing is read ahead."""
+
+IDLE_PUMPS: Final = 1_000
+"""Who has not handed anything out in so many pumps of all cursors that read ahead makes room for another."""
+
+
+class ReadAhead:
+    """Of one node. `account` counts what was read, until the last of it is handed out."""
+
+    __slots__ = ("_holders", "_pumps", "account")
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self._holders: dict[Cursor, int] = {}
+        """Cursors that have something, by when they were last looked at, and the pump at which they handed it out."""
+        self._pumps = 0
+
+    def has_room(self) -> bool:
+        """Whether more may be read than is wanted now. Where not, one that is idle makes room for the next time."""
+        if self.account.room >= LOW_BYTES:
+            return True
+        if self._holders:
+            oldest = next(iter(self._holders))
+            used = self._holders.pop(oldest)
+            if self._pumps - used > IDLE_PUMPS:
+                self._let_go(oldest)
+            else:
+                self._holders[oldest] = used
+        self._pumps += 1
+        return False
+
+    def keep(self, cursor: "Cursor", size: int) -> None:
+        """`cursor` was pumped and has entries left, of which `size` bytes were read anew; they go where there is no
+        room."""
+        self._pumps += 1
+        if size and not self.account.charge(size):
+            self.forget(cursor)
+            return
+        cursor.read_ahead_bytes += size
+        self._holders[cursor] = self._pumps
+
+    def forget(self, cursor: "Cursor") -> None:
+        """`cursor` has nothing left, or is to read it again."""
+        if self._holders.pop(cursor, None) is not None:
+            self._let_go(cursor)
+        cursor.prefetched.clear()
+        cursor.read_bytes = 0
+
+    def _let_go(self, cursor: "Cursor") -> None:
+        cursor.prefetched.clear()
+        self.account.refund(cursor.read_ahead_bytes)
+        cursor.read_ahead_bytes = 0
+
+    def let_all_go(self) -> None:
+        """The memory is wanted for something else."""
+        for cursor in list(self._holders):
+            self.forget(cursor)

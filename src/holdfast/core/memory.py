@@ -1,0 +1,199 @@
+"""The node's memory: what is held on behalf of its peers, in one account, and who makes room when it is used up.
+
+Rules of this file: every holder of a peer's bytes or rows has an account here, or is measured with its connection. When
+memory is short, the first to give way is what only saves time (entries kept or read ahead for consumers), then what is
+new (a request, an attach, a message for a queue in memory) of the connections that hold the most; past the bound links
+that wait to be resumed are forgotten, and the connections that hold the most are dropped. A neighbour's never is, and
+what it sends is always read: its own bounds are small. Source: docs/adr/0030-one-account-of-memory.md.
+"""
+
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.accounts import Account
+from holdfast.amqp.types import Ulong
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.port import PIECE_BYTES
+from holdfast.broker.producers import Producer
+from holdfast.broker.ranges import RangeSet
+from holdfast.broker.read_ahead import ReadAhead
+from holdfast.core.config import Limits
+from holdfast.core.peer import Peer
+
+if TYPE_CHECKING:
+    from holdfast.core.ingress import ProducerLink
+    from holdfast.core.node import NodeCore
+
+CONNECTION_BYTES: Final = 8 * 1024
+"""An open connection's own objects, here and in the driver."""
+LINK_BYTES: Final = 4 * 1024
+"""A link's own objects, beside what its attach says."""
+SEND_BYTES: Final = PIECE_BYTES + 64 * 1024
+"""A large message on its way out: a piece and a frame of it."""
+REQUEST_BYTES: Final = 1_024
+"""What a request holds beside its own bytes."""
+REPLY_BYTES: Final = 64 * 1024
+"""What one more answer may hold."""
+PARKED_BYTES: Final = 512
+"""What a delivery that waits for room holds beside its own bytes."""
+RANGE_BYTES: Final = 96
+LOOKS_A_TURN: Final = 1_000
+"""Sessions that one turn measures; the other connections that changed are measured in the next."""
+FORGOTTEN_A_TURN: Final = 100
+"""Links that wait to be resumed and are forgotten in one turn."""
+
+
+class Memory:
+    """Of one node. `total` is the bound of all; each other account is for one purpose."""
+
+    def __init__(self, limits: Limits) -> None:
+        most = limits.memory_bytes_max
+        self.total = total = Account("total", most)
+        self.connections = Account("connections", most, total)
+        """What is measured of each connection: Peer.held_bytes."""
+        self.unstored = Account("unstored", limits.unstored_bytes_max, total)
+        """What was read and no commit has stored yet (pressure.py)."""
+        self.parked = Account("parked", limits.parked_bytes_max, total)
+        """Deliveries that wait for room in their queue (ingress.py)."""
+        self.requests = Account("requests", most, total)
+        """Requests to `$management` until they are answered, and the answers until they are sent (requests.py)."""
+        self.queues = Account("queues", limits.memory_queue_bytes_max, total)
+        """Entries of queues that are not durable."""
+        self.dynamic = Account("dynamic", limits.dynamic_bytes_max, total)
+        """The same of dynamic nodes (temporaries.py)."""
+        self.cached = Account("cached", limits.cache_bytes, total, spared=most // 4)
+        """Entries kept for consumers that keep up."""
+        self.read_ahead = ReadAhead(Account("read_ahead", limits.cache_bytes, total, spared=most // 4))
+        self.resumable = Account("resumable", most, total)
+        """What is known of links that may be resumed (resume.py)."""
+        self.ranges = Account("ranges", most // 4, total)
+        """Numbers that producers have stored and subscriptions have finished, as ranges; they outlive connections."""
+        self.changed: dict[Peer, None] = {}
+        """Connections to be measured anew."""
+        self.waiting: dict[ProducerLink, None] = {}
+        """Links to queues in memory that have no credit until there is room."""
+        self._waits_below = 0
+        self.stalled: dict[Peer, None] = {}
+        """Connections whose requests wait until there is room for answers."""
+        self.dropped = 0
+        self.refused = 0
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        """All but the total: their sum is the total's."""
+        return (
+            self.connections, self.unstored, self.parked, self.requests, self.queues, self.dynamic, self.cached,
+            self.read_ahead.account, self.resumable, self.ranges,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------ asked
+
+    def admits(self, core: "NodeCore", peer: Peer, size: int) -> bool:
+        """Whether what a peer asks for may take `size` bytes. Short of memory, those may that hold less than their
+        share: half of the bound, divided by the connections."""
+        if peer.neighbour is not None or self.total.fits(size):
+            return True
+        if self.weight(peer) + size <= self.share(core):
+            return True
+        self.refused += 1
+        return False
+
+    def share(self, core: "NodeCore") -> int:
+        """What each connection may hold however short memory is."""
+        return self.total.held_max // (2 * max(1, len(core.connections)))
+
+    def weight(self, peer: Peer) -> int:
+        """What is held for that connection alone."""
+        return peer.held_bytes + peer.parked_bytes + peer.request_bytes + peer.reply_bytes + peer.ahead_bytes
+
+    def wait(self, link: "ProducerLink") -> None:
+        """The link is told, by a refill, when queues in memory hold less than now."""
+        self.waiting[link] = None
+        self._waits_below = max(self._waits_below, self.queues.held)
+
+    # ------------------------------------------------------------------------------------------------ measured
+
+    def measure(self, peer: Peer) -> None:
+        """Brings the account of that connection up to date."""
+        held = CONNECTION_BYTES + peer.amqp.held_bytes + peer.amqp.links * LINK_BYTES + len(peer.sends) * SEND_BYTES
+        held += max(peer.unread_bytes, peer.unsent_bytes)
+        self.connections.hold(self.connections.held + held - peer.held_bytes)
+        peer.held_bytes = held
+
+    def unsent(self, core: "NodeCore", told: Iterable[tuple[int, int]]) -> None:
+        """What the driver holds for the sockets of these connections."""
+        for number, size in told:
+            peer = core.connections.get(number)
+            if peer is not None:
+                peer.unsent_bytes = size
+                self.changed[peer] = None
+
+    def count_ranges(self, holder: Producer | Cursor, ranges: RangeSet) -> None:
+        """Brings the account of ranges up to date."""
+        size = len(ranges) * RANGE_BYTES
+        if size != holder.counted_bytes:
+            self.ranges.hold(self.ranges.held + size - holder.counted_bytes)
+            holder.counted_bytes = size
+
+    def left(self, peer: Peer) -> None:
+        """The connection is gone."""
+        self.connections.refund(peer.held_bytes)
+        peer.held_bytes = 0
+        self.changed.pop(peer, None)
+        self.stalled.pop(peer, None)
+
+    def end_turn(self, core: "NodeCore") -> None:
+        """Once a turn: measures what changed, and makes room, or gives what there is to those who wait for it."""
+        looks = LOOKS_A_TURN
+        while self.changed and looks > 0:
+            peer = next(iter(self.changed))
+            del self.changed[peer]
+            if core.connections.get(peer.number) is peer:
+                self.measure(peer)
+                looks -= 1 + len(peer.amqp.sessions)
+        total = self.total
+        if total.held > total.held_max - total.held_max // 4:
+            self.read_ahead.let_all_go()
+            if total.held > total.held_max:
+                self._make_room(core)
+        elif self.stalled:
+            for peer in self.stalled:
+                core.requests.update(peer.stalled)
+                peer.stalled.clear()
+            self.stalled.clear()
+        if self.waiting and self.queues.held < self._waits_below and self.queues.room > self.queues.held_max // 8:
+            waiting, self.waiting = self.waiting, {}
+            self._waits_below = 0
+            core.refills.update(dict.fromkeys(waiting))
+            for link in waiting:
+                link.queue.touch()
+
+    def _make_room(self, core: "NodeCore") -> None:
+        """Past the bound: what waits to be resumed is forgotten, then the heaviest connections go."""
+        for _ in range(FORGOTTEN_A_TURN):
+            if self.total.held <= self.total.held_max or not core.resume.forget_oldest():
+                break
+        share = self.share(core)
+        held_by = {peer: self.weight(peer) for peer in core.connections.values()}
+        for record in core.resume.incoming.values():
+            if record.holder is not None:
+                held_by[record.holder.peer] = held_by.get(record.holder.peer, 0) + record.counted_bytes
+        for peer, held in sorted(held_by.items(), key=itemgetter(1), reverse=True):
+            if peer.neighbour is not None or peer.dialled:
+                continue
+            if self.total.held <= self.total.held_max or held <= share:
+                break
+            self.dropped += 1
+            core.drop(peer, f"it holds {held} bytes of the node's memory, more than any other, and memory is used up")
+
+    def status(self) -> dict[str, Any]:
+        """As `status` tells it."""
+        return {
+            "bytes_max": Ulong(self.total.held_max),
+            "bytes": Ulong(self.total.held),
+            "bytes_most": Ulong(self.total.most),
+            "connections_dropped": Ulong(self.dropped),
+            "refused": Ulong(self.refused + self.parked.refused),
+            "held": {account.name: Ulong(account.held) for account in self.accounts},
+        }

@@ -1,0 +1,413 @@
+"""What is held in memory for peers is counted in one account and bounded, whoever asks for it (core/memory.py)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Accepted, Flow, Properties, Rejected, Source, Target
+from holdfast.amqp.types import Symbol
+from holdfast.broker.queue import ENTRY_BYTES
+from holdfast.core import events
+from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.memory import PARKED_BYTES, REQUEST_BYTES
+from holdfast.core.node import NodeCore
+from holdfast.core.requests import ReplyLink, RequestLink
+from holdfast.core.temporaries import TemporaryQueue
+from holdfast.units import KIB, MIB
+from support.raw import opened, receives, sends, transfer
+from support.rig import Client, Node, Rig
+
+STATUS = Message(
+    properties=Properties(reply_to="here"),
+    application_properties={"operation": "STATUS", "type": "holdfast:node", "name": ""},
+    value={},
+).encode()
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def payload(size: int) -> bytes:
+    """A message that is `size` bytes long."""
+    return b"\x00\x53\x75\xb0" + (size - 8).to_bytes(4, "big") + bytes(size - 8)
+
+
+def core_of(node: Node) -> NodeCore:
+    assert node.core is not None
+    return node.core
+
+
+def links_of(core: NodeCore) -> Iterable[Any]:
+    for peer in core.connections.values():
+        for session in peer.amqp.sessions:
+            for link in session.remote_links.values():
+                if link.context is not None:
+                    yield link.context
+
+
+def check(core: NodeCore) -> None:
+    """Each account is what a walk through its holders finds, and the total is their sum."""
+    memory = core.memory
+    queues = list(core.catalog.queues.values())
+    links = list(links_of(core))
+    found: dict[str, int] = {}
+    found["parked"] = sum(
+        PARKED_BYTES + len(item.payload)
+        for link in links
+        for item in getattr(link, "parked", ())
+        if not hasattr(item, "ahead")
+    )
+    waiting = [item for link in links if isinstance(link, RequestLink) for item in link.waiting]
+    answers = [item for link in links if isinstance(link, ReplyLink) for item in link.waiting]
+    found["requests"] = sum(REQUEST_BYTES + len(item.payload) for item in waiting) + sum(map(len, answers))
+    held = [queue for queue in queues if not queue.config.durable]
+    for name, mine in (
+        ("queues", [queue for queue in held if not isinstance(queue, TemporaryQueue)]),
+        ("dynamic", [queue for queue in held if isinstance(queue, TemporaryQueue)]),
+    ):
+        found[name] = sum(queue.bytes_held + ENTRY_BYTES * len(queue.ephemeral) for queue in mine)
+        bodies = sum(len(value) for queue in mine for value in queue.ephemeral.values())
+        assert found[name] >= bodies
+    found["cached"] = sum(len(value) for queue in queues for value in queue.cache.values())
+    found["resumable"] = sum(
+        record.held_bytes for record in (*core.resume.incoming.values(), *core.resume.outgoing.values())
+    )
+    found["connections"] = sum(peer.held_bytes for peer in core.connections.values())
+    accounts = {account.name: account.held for account in memory.accounts}
+    for name, size in found.items():
+        assert accounts[name] == size, name
+    ahead = [
+        (cursor, sum(len(value) for _, value in cursor.prefetched))
+        for queue in queues
+        for cursor in (queue.shared, *queue.named.values())
+    ]
+    assert accounts["read_ahead"] == sum(cursor.read_ahead_bytes for cursor, _ in ahead)
+    for cursor, size in ahead:
+        assert size <= cursor.read_ahead_bytes
+    for peer in core.connections.values():
+        if peer not in memory.changed:
+            engine = peer.amqp
+            least = len(engine._rest) + engine.terms_bytes + engine.partial_bytes + peer.unread_bytes
+            least += sum(len(item.payload) for session in engine.sessions for item in session.backlog)
+            assert peer.held_bytes >= least
+    assert memory.total.held == sum(accounts.values())
+
+
+def say_all(client: Client, link: Any, payloads: Iterable[bytes]) -> None:
+    for number, item in enumerate(payloads):
+        if link.credit <= 0:
+            return
+        link.send(item, context=number)
+    client.flush()
+
+
+# ------------------------------------------------------------------------------------------------ all holders
+
+
+def test_the_accounts_are_what_the_holders_hold_whatever_peers_do(rig: Rig) -> None:
+    """Every kind of holder at once, by its worst user; then all of it is let go."""
+    queues = (
+        QueueConfig(name="full", messages_max=1),
+        QueueConfig(name="volatile", durable=False),
+        QueueConfig(name="backlog"),
+    )
+    limits = Limits(memory_bytes_max=64 * MIB, memory_queue_bytes_max=4 * MIB, dynamic_bytes_max=MIB)
+    node = rig.node("hub", limits=limits, queues=queues)
+    node.unwatched |= {"volatile", "None"}
+    core = core_of(node)
+    seen: dict[str, int] = {}
+
+    def settle() -> None:
+        rig.settle()
+        check(core)
+        assert core.memory.total.held <= limits.memory_bytes_max
+        for account in core.memory.accounts:
+            seen[account.name] = max(seen.get(account.name, 0), account.most)
+
+    parking = rig.client(node)
+    links = [parking.sender("full") for _ in range(20)]
+    settle()
+    for link in links:
+        say_all(parking, link, [payload(10 * KIB)])
+    settle()
+    caching = rig.client(node)
+    caching.receiver("cached", credit=0)
+    link = caching.sender("cached")
+    settle()
+    say_all(caching, link, [payload(10 * KIB)] * 20)
+    settle()
+    storing = rig.client(node)
+    links = [storing.sender("volatile"), storing.sender("backlog")]
+    settle()
+    for link in links:
+        say_all(storing, link, [payload(10 * KIB)] * 300)
+        settle()
+    asking = rig.client(node)
+    asking.receiver("$management", name="here", credit=0)
+    link = asking.sender("$management")
+    settle()
+    say_all(asking, link, [STATUS] * 90)
+    settle()
+    assert core.memory.requests.held > 0
+    reading = rig.client(node)
+    for number in range(20):
+        manage = reading.manage("OPEN", "subscription", f"s{number}", queue="backlog", mode="copy")
+        assert manage[0] == 201
+    durable = {"durable": 1, "expiry_policy": Symbol("never")}
+    for number in range(20):
+        reading.receiver("backlog", name=f"r{number}", credit=1, source=durable)
+        settle()
+    say_all(storing, links[1], [payload(10 * KIB)] * 300)
+    settle()
+    resuming = rig.client(node)
+    resuming.receiver("backlog", name="mine", credit=50, source={"timeout": 60})
+    settle()
+    resuming.close_transport()
+    settle()
+    assert core.memory.resumable.held > 0
+    dynamic = rig.client(node)
+    made = dynamic.session.attach_sender("d", Source(), Target(dynamic=True))
+    settle()
+    say_all(dynamic, made, [payload(10 * KIB)] * 50)
+    settle()
+    half = opened(rig, node)
+    half.say(sends(properties={Symbol("x"): bytes(20_000)}), transfer(0, payload(30 * KIB), more=True), b"\0\0\xff\xff")
+    settle()
+    unread = opened(rig, node, address="10.0.0.2")
+    unread.say(receives("backlog"), Flow(0, 0, 0, 5_000, 0, 0, 1_000))
+    settle()
+    node.handle(events.WritingPaused(connection=unread.number))
+    unread.say(*[Flow(0, 5_000, 0, 5_000, echo=True)] * 100)
+    settle()
+    rig.run(5)
+    check(core)
+    assert set(seen) == {account.name for account in core.memory.accounts}
+    unused = {name for name, most in seen.items() if not most}
+    assert unused <= {"ranges"}, unused
+    for number in list(node.ends):
+        node.ends[number].wire.cut()
+    rig.run(1)
+    check(core)
+    left = {account.name: account.held for account in core.memory.accounts if account.held}
+    assert set(left) <= {"queues", "cached", "resumable"}, left
+    rig.run(400)
+    assert core.memory.resumable.held == 0 and core.memory.connections.held == 0
+
+
+# ------------------------------------------------------------------------------------------------ past the bound
+
+
+def hog(rig: Rig, node: Node, address: str, size: int) -> Any:
+    """A peer of which the node holds about `size` bytes: unfinished deliveries."""
+    peer = opened(rig, node, address=address)
+    peer.say(sends(properties={Symbol("x"): bytes(size)}) if size <= 60_000 else sends())
+    for number in range(1, size // 60_000 + 1):
+        peer.say(sends(handle=number, properties={Symbol("x"): bytes(60_000)}))
+    return peer
+
+
+def test_past_memory_bytes_max_the_heaviest_goes_and_nobody_else(rig: Rig) -> None:
+    node = rig.node("hub", limits=Limits(memory_bytes_max=4 * MIB, attaches_burst=100_000, handshakes_max=100))
+    core = core_of(node)
+    light = [rig.client(node) for _ in range(5)]
+    links = [client.sender("work") for client in light]
+    rig.settle()
+    first = hog(rig, node, "10.0.0.1", 1_500_000)
+    second = hog(rig, node, "10.0.0.2", 1_200_000)
+    assert first.alive and second.alive and not core.memory.dropped
+    third = hog(rig, node, "10.0.0.3", 1_800_000)
+    assert not third.alive or not first.alive
+    assert second.alive and core.memory.total.held <= 4 * MIB
+    for client, link in zip(light, links, strict=True):
+        client.send(link, "still here")
+    rig.settle()
+    assert [len(client.outcomes) for client in light] == [1] * 5
+    assert all(type(state) is Accepted for client in light for _, state in client.outcomes)
+    assert core.memory.dropped == 1 and any("memory is used up" in line for line in node.logs)
+    status = light[0].manage("STATUS", "node")[1]
+    told = {str(key): value for key, value in status["memory"].items()}
+    assert told["connections_dropped"] == 1 and told["bytes"] <= told["bytes_max"] == 4 * MIB
+
+
+def test_a_neighbour_is_never_dropped_for_memory_and_goes_on_at_the_bound(rig: Rig) -> None:
+    jfk, hub = rig.pair(limits=Limits(memory_bytes_max=2 * MIB, attaches_burst=100_000))
+    rig.run(3)
+    for number in range(4):
+        hog(rig, hub, f"10.0.0.{number}", 700_000)
+    rig.run(5)
+    core = core_of(hub)
+    assert core.memory.dropped >= 1 and core.memory.total.held <= 2 * MIB
+    assert core.neighbours["jfk"].established and not core.neighbours["jfk"].flaps
+    client = rig.client(jfk)
+    link = client.sender("work@hub")
+    rig.settle()
+    client.send(link, "through")
+    rig.run(3)
+    assert hub.bodies("work") == ["through"]
+
+
+def test_who_holds_little_is_served_when_memory_is_used_up_and_who_holds_much_is_not(rig: Rig) -> None:
+    node = rig.node("hub", limits=Limits(memory_bytes_max=2 * MIB, attaches_burst=100_000))
+    core = core_of(node)
+    heavy = hog(rig, node, "10.0.0.1", 1_500_000)
+    core.memory.queues.add(core.memory.total.room - 3_000)
+    assert heavy.alive
+    said = heavy.say(sends(handle=200, name="more"))
+    assert not [item for item in said if isinstance(item, Flow)] and core.memory.refused == 1
+    core.memory.queues.refund(core.memory.queues.held)
+    core.memory.queues.add(core.memory.total.room - 3_000)
+    light = opened(rig, node, address="10.0.0.2")
+    assert not [item for item in light.say(sends()) if getattr(item, "error", None)]
+
+
+# ------------------------------------------------------------------------------------------------ queues in memory
+
+
+def test_memory_queue_bytes_max_withholds_credit_until_another_queue_is_read(rig: Rig) -> None:
+    size = 10 * KIB
+    one = size + ENTRY_BYTES
+    queues = (QueueConfig(name="a", durable=False), QueueConfig(name="b", durable=False))
+    node = rig.node("hub", limits=Limits(memory_queue_bytes_max=20 * one), queues=queues)
+    node.unwatched |= {"a", "b"}
+    core = core_of(node)
+    client = rig.client(node)
+    a, b = client.sender("a"), client.sender("b")
+    rig.settle()
+    assert a.credit and b.credit
+    say_all(client, a, [payload(size)] * 23)
+    rig.settle()
+    say_all(client, b, [payload(size)] * 2)
+    rig.settle()
+    assert len(client.outcomes) == 20 and core.memory.parked.held == 5 * (size + PARKED_BYTES)
+    late = client.sender("b")
+    rig.settle()
+    assert late.credit == 0
+    assert core.memory.queues.held == sum(q.bytes_held + q.messages * ENTRY_BYTES for q in map(node.queue, "ab"))
+    assert core.memory.queues.room < one
+    consumer = rig.client(node)
+    receiver = consumer.receiver("a")
+    rig.settle()
+    for item in consumer.deliveries:
+        receiver.settle(item.delivery_id, item.delivery_id, Accepted())
+    consumer.deliveries.clear()
+    rig.run(1)
+    assert len(client.outcomes) == 25 and core.memory.parked.held == 0 and late.credit > 0
+    for item in consumer.deliveries:
+        receiver.settle(item.delivery_id, item.delivery_id, Accepted())
+    rig.run(1)
+    assert core.memory.queues.held == 2 * one
+
+
+@pytest.mark.parametrize(("count", "outcome"), [(4, Accepted), (5, Rejected)])
+def test_memory_queue_bytes_max_refuses_one_more_where_the_queue_does(rig: Rig, count: int, outcome: type) -> None:
+    size = 10 * KIB
+    queues = (QueueConfig(name="a", durable=False, when_full="refuse"),)
+    node = rig.node("hub", limits=Limits(memory_queue_bytes_max=4 * (size + ENTRY_BYTES)), queues=queues)
+    node.unwatched |= {"a"}
+    client = rig.client(node)
+    link = client.sender("a")
+    rig.settle()
+    say_all(client, link, [payload(size)] * count)
+    rig.settle()
+    states = [type(state) for _, state in sorted(client.outcomes, key=lambda item: int(item[0]))]
+    assert states == [Accepted] * (count - 1) + [outcome]
+
+
+# ------------------------------------------------------------------------------------------------ requests
+
+
+def status_request(size: int) -> bytes:
+    """A request that is `size` bytes long."""
+    empty = len(request({"x": bytes(300)})) - 300
+    return request({"x": bytes(size - empty)})
+
+
+def request(arguments: dict[Any, Any]) -> bytes:
+    return Message(
+        properties=Properties(reply_to="here"),
+        application_properties={"operation": "STATUS", "type": "holdfast:node", "name": ""},
+        value=arguments,
+    ).encode()
+
+
+@pytest.mark.parametrize(("count", "rejected"), [(8, 0), (9, 1)])
+def test_connection_request_bytes_max(rig: Rig, count: int, rejected: int) -> None:
+    """Requests of two links count together, for as long as they wait."""
+    node = rig.node("hub", limits=Limits(connection_request_bytes_max=65_536))
+    core = core_of(node)
+    client = rig.client(node)
+    links = [client.sender("$management"), client.sender("$management")]
+    rig.settle()
+    peer = next(iter(core.connections.values()))
+    peer.reply_bytes = core.config.limits.output_bytes_max  # it has not read its answers
+    for number in range(count):
+        links[number % 2].send(status_request(65_536 // 8 - REQUEST_BYTES), context=number)
+    rig.settle()
+    assert peer.request_bytes == 65_536
+    assert len([state for _, state in client.outcomes if isinstance(state, Rejected)]) == rejected
+    for link in links:
+        link.detach(closed=True)
+    rig.settle()
+    assert peer.request_bytes == 0 and core.memory.requests.held == 0
+
+
+# ------------------------------------------------------------------------------------------------ going out
+
+
+def test_what_is_read_ahead_is_bounded_however_many_subscriptions_there_are(rig: Rig) -> None:
+    node = rig.node("hub", limits=Limits(cache_bytes=2 * MIB))
+    core = core_of(node)
+    client = rig.client(node)
+    link = client.sender("work")
+    durable = {"durable": 1, "expiry_policy": Symbol("never")}
+    receivers = [client.receiver("work", name=f"s{number}", credit=1, source=durable) for number in range(30)]
+    rig.settle()
+    say_all(client, link, [payload(50 * KIB)] * 30)
+    rig.settle()
+    assert len(client.deliveries) == 30
+    queue = node.queue("work")
+    held = sum(len(value) for cursor in queue.named.values() for _, value in cursor.prefetched)
+    assert held <= core.memory.read_ahead.account.held <= 2 * MIB
+    for _ in range(29):
+        for item in client.deliveries:
+            item.link.settle(item.delivery_id, item.delivery_id, Accepted())
+        client.deliveries.clear()
+        for receiver in receivers:
+            receiver.grant(1)
+        rig.settle()
+        assert len(client.deliveries) == 30
+        assert core.memory.read_ahead.account.held <= 2 * MIB
+    rig.settle()
+    check(core)
+    assert core.memory.read_ahead.account.held == 0
+
+
+def test_a_turn_hands_out_a_bounded_number_of_bytes_to_browsers_and_consumers(rig: Rig) -> None:
+    node = rig.node("hub")
+    core = core_of(node)
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    for _ in range(10):
+        say_all(client, link, [payload(500 * KIB)] * 10)
+        rig.settle()
+    browser = rig.client(node)
+    browser.receiver("work", credit=100, source={"distribution_mode": Symbol("copy")}, snd_settle_mode=1)
+    most = 0
+    written = core_of(node).handle
+
+    def handle(event: events.Event, now: float) -> Any:
+        nonlocal most
+        commands = written(event, now)
+        sent = [sum(map(len, item.chunks)) for item in commands if isinstance(item, events.SendBytes)]
+        most = max(most, sum(sent))
+        return commands
+
+    core.handle = handle  # type: ignore[method-assign]
+    rig.settle()
+    assert len(browser.deliveries) == 100
+    assert most <= 6 * MIB
