@@ -25,6 +25,7 @@ from holdfast.core.events import (
     ConnectionOpened,
     Event,
     Log,
+    ReadPutOff,
     Record,
     SendBytes,
     Stopping,
@@ -109,6 +110,53 @@ async def test_turns_carry_wall_clock_and_memory_at_intervals(tmp_path: Path) ->
     assert abs(first.wall_ms - time.time() * 1000) < 60_000
     assert first.resident_bytes > 1_000_000
     assert second.resident_bytes is None
+
+
+async def test_a_turn_is_told_the_processor_time_and_the_events_of_the_one_before(tmp_path: Path) -> None:
+    def work(event: Event, now: float) -> Iterable[Command]:
+        if isinstance(event, BytesReceived):
+            until = time.thread_time() + 0.03
+            while time.thread_time() < until:
+                continue
+            yield SendBytes(connection=event.connection, chunks=[event.data])
+
+    core = FakeCore(work)
+    async with Running(core, settings(tmp_path)) as running:
+        reader, writer = await running.connect()
+        writer.write(b"x")
+        await read(reader, 1)
+        turns = len(core.of(TurnEnded))
+        writer.write(b"y")
+        await read(reader, 1)
+        await core.until(TurnEnded, turns + 1)
+        writer.close()
+        await core.until(ConnectionLost)
+    told = core.of(TurnEnded)
+    assert told[0].cpu_s is None and all(turn.cpu_s is not None for turn in told[1:])
+    long = [turn for turn in told[1:] if turn.cpu_s >= 0.03]
+    assert long and all(turn.kinds[0] == "BytesReceived" for turn in long)
+
+
+async def test_the_core_is_told_what_waits_for_the_socket_and_what_was_put_off(tmp_path: Path) -> None:
+    def answer(event: Event, now: float) -> Iterable[Command]:
+        if isinstance(event, BytesReceived) and event.data == b"go":
+            yield SendBytes(connection=event.connection, chunks=[b"a" * 20_000_000])
+
+    core = FakeCore(answer)
+    async with Running(core, settings(tmp_path)) as running:
+        reader, writer = await running.connect()
+        writer.write(b"go")
+        await core.until(WritingPaused)
+        assert len(await read(reader, 20_000_000)) == 20_000_000
+        await core.until(WritingResumed)
+        writer.write(b"z" * 3_000_000)
+        assert (await core.until(ReadPutOff)).size > 0
+        writer.close()
+        await core.until(ConnectionLost)
+    turns = core.of(TurnEnded)
+    unsent = [size for turn in turns for _, size in turn.unsent]
+    assert max(unsent) > 1_000_000 and unsent[-1] < 256 * 1024
+    assert any(turn.put_off_bytes for turn in turns) and turns[-1].put_off_bytes == 0
 
 
 async def test_close_flushes_and_abort_does_not_wait(tmp_path: Path) -> None:

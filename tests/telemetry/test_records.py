@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import RemoteProtocolError
-from holdfast.telemetry.records import COMMON, KINDS, VERSION, Loss, parse, validate, wall_ms
+from holdfast.telemetry.records import COMMON, KINDS, VERSION, Loss, Turns, parse, validate, wall_ms
 from holdfast.units import iso8601
 
 UUID_TEXT = "6f1c5f1e-3a0b-4b7f-9f38-0d9c6a2b7e11"
@@ -59,6 +59,14 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "gaps": 0,
     },
     "loss": {"origin": UUID_TEXT, "first": 3, "last": 9, "reason": "skipped by hand"},
+    "turns": {
+        "turns": 3,
+        "cpu_s": 0.0215,
+        "longest_s": 0.0201,
+        "longest_kinds": "BytesReceived Commit",
+        **dict.fromkeys([field.name for field in dataclasses.fields(Turns)][4:], 0),
+        "to_25_6_ms": 3,
+    },
     "paths": {"paths_shortest": 7, "paths_other": 2, "paths_unknown": 1, "loops": 0},
 }
 

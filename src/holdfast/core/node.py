@@ -45,6 +45,7 @@ from holdfast.core.sending import due
 from holdfast.core.streams import Stream
 from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn import Turn
+from holdfast.core.turn_times import TurnTimes
 from holdfast.core.undo import refuse
 
 STEADY_EVERY_MS: Final = 1_000
@@ -117,6 +118,7 @@ class NodeCore:
         self.stopping = False
         self.stopped = False
         self.meter = Meter(self)
+        self.turn_times = TurnTimes()
         self.chores = Chores(self)
         self.dead_letters = DeadLetters(self)
         self.expiry = Expiry(self)
@@ -397,6 +399,8 @@ class NodeCore:
         if event.resident_bytes is not None:
             self.resident_bytes = event.resident_bytes
         self.pressure.put_off_bytes = event.put_off_bytes
+        if event.cpu_s is not None:
+            self.turn_times.note(event.cpu_s, event.kinds, self.now)
         if event.unsent:
             self.memory.unsent(self, event.unsent)
         if self.requests:

@@ -98,6 +98,7 @@ class Meter:
         self._next = start
         self._left = QUEUES_MAX
         _measure_senders(self.core)
+        self.core.turn_times.tell(self.core)
         if self.core.routing is not None:
             self.core.record("paths", self.core.destination.paths.status())
 
@@ -227,6 +228,7 @@ def status(core: "NodeCore") -> dict[str, Any]:
         "resident_bytes": Ulong(core.resident_bytes),
         "room_bytes": core.room_bytes,
         "memory": core.memory.status(),
+        "turns": core.turn_times.status(core.now),
         "connections": len(core.connections),
         "queues": queues,
         "queues_more": more,

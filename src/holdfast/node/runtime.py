@@ -133,6 +133,10 @@ class NodeRuntime:
         self._later: deque[tuple[Peer, bytes]] = deque()
         """Reads put off to a next turn; nothing more is read of their connections meanwhile."""
         self._later_bytes = 0
+        self._turn_cpu_s = time.thread_time()
+        self._turn_kinds: dict[str, None] = {}
+        self._last_turn: tuple[float | None, tuple[str, ...]] = None, ()
+        """The processor time of the turn before, and what was in it."""
         self._written: dict[int, Peer] = {}
         """Connections that were written to since their buffers were last measured, or that still held something."""
         self._committed = self._settled = False  # used for points alone
@@ -159,7 +163,7 @@ class NodeRuntime:
             if self._remotes:
                 self._network = NetworkWatch(self._network_changed)
             self._loop.call_soon(self._end_turn)
-            self._turn_due = True
+            self._begin_turn()
             on_ready(served)
             code = await self._ended
         finally:
@@ -185,13 +189,17 @@ class NodeRuntime:
 
     def _feed(self, event: Event) -> None:
         if not self._turn_due:
-            self._turn_due = True
-            self._turn_ends = time.monotonic() + TURN_S
+            self._begin_turn()
             self._loop.call_soon(self._end_turn)
         if self._busy:
             self._waiting.append(event)
         else:
             self._drive(event)
+
+    def _begin_turn(self) -> None:
+        self._turn_due = True
+        self._turn_ends = time.monotonic() + TURN_S
+        self._turn_cpu_s = time.thread_time()
 
     def _drive(self, event: Event) -> None:
         """Hands over `event`, then what its commands brought about."""
@@ -201,6 +209,7 @@ class NodeRuntime:
         waiting = self._waiting
         try:
             while True:
+                self._turn_kinds[type(event).__name__] = None
                 for command in self._core.handle(event, time.monotonic()):
                     if self._job is not None:  # More is to be done: the disk need not wait for it.
                         self._hand_over()
@@ -241,6 +250,8 @@ class NodeRuntime:
                 resident_bytes=resident,
                 put_off_bytes=self._later_bytes,
                 unsent=self._unsent() if self._written else (),
+                cpu_s=self._last_turn[0],
+                kinds=self._last_turn[1],
             )
         )
         if self._telemetry is not None:
@@ -260,6 +271,9 @@ class NodeRuntime:
                 self._hand_over()
             except Exception:
                 self._defect("the turn's commit")
+        self._turn_kinds.pop("TurnEnded", None)  # of every turn
+        self._last_turn = time.thread_time() - self._turn_cpu_s, tuple(self._turn_kinds)
+        self._turn_kinds.clear()
 
     def _unsent(self) -> tuple[tuple[int, int], ...]:
         """(connection, bytes that lie here for its socket) of those where that changed."""
@@ -327,6 +341,7 @@ class NodeRuntime:
         match command:
             case Commit():
                 self._job = command
+                self._turn_kinds["Commit"] = None
             case Record(kind=kind, fields=fields):
                 if self._telemetry is not None:
                     self._record(self._telemetry, kind, fields)
@@ -410,8 +425,7 @@ class NodeRuntime:
             if self._turn_due or self._busy:
                 self._feed(event)
             else:  # Nothing was read in this pass of the loop that could join: the turn is this event alone.
-                self._turn_due = True
-                self._turn_ends = time.monotonic() + TURN_S
+                self._begin_turn()
                 self._drive(event)
                 self._end_turn()
         elif isinstance(error, StorageFull):

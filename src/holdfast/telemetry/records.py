@@ -31,6 +31,7 @@ __all__ = [
     "Queue",
     "Session",
     "Telemetry",
+    "Turns",
     "parse",
     "validate",
     "wall_ms",
@@ -136,7 +137,30 @@ class Paths:
     loops: int = _declare("messages")
 
 
-Body = Node | Queue | Session | Message | Custody | Loss | Paths
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """Kind `turns`: the processor time of the node's turns, once an interval; how many took how long."""
+
+    turns: int = _declare("turns")
+    cpu_s: float = _declare("seconds")
+    longest_s: float = _declare("seconds")
+    longest_kinds: str = _declare("text")
+    to_0_1_ms: int = _declare("turns")
+    to_0_2_ms: int = _declare("turns")
+    to_0_4_ms: int = _declare("turns")
+    to_0_8_ms: int = _declare("turns")
+    to_1_6_ms: int = _declare("turns")
+    to_3_2_ms: int = _declare("turns")
+    to_6_4_ms: int = _declare("turns")
+    to_12_8_ms: int = _declare("turns")
+    to_25_6_ms: int = _declare("turns")
+    to_51_2_ms: int = _declare("turns")
+    to_102_4_ms: int = _declare("turns")
+    to_204_8_ms: int = _declare("turns")
+    longer: int = _declare("turns")
+
+
+Body = Node | Queue | Session | Message | Custody | Loss | Paths | Turns
 
 KINDS: Final[Mapping[str, type[Body]]] = {
     "node": Node,
@@ -146,6 +170,7 @@ KINDS: Final[Mapping[str, type[Body]]] = {
     "custody": Custody,
     "loss": Loss,
     "paths": Paths,
+    "turns": Turns,
 }
 
 
