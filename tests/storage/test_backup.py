@@ -74,6 +74,9 @@ class Marked(Idle):
         super().__init__(credit)
         self.counts: list[int | None] = []
 
+    def count_held(self, size: int) -> None:
+        """It counts nothing."""
+
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         super().take(sequence, value, delivery_count)
         self.counts.append(delivery_count)

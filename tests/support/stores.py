@@ -118,6 +118,9 @@ class Idle:
     def fits(self, sequence: int, value: bytes) -> bool:
         return True
 
+    def count_held(self, size: int) -> None:
+        """It counts nothing."""
+
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         self.taken.append(sequence)
 

@@ -68,6 +68,9 @@ class Taker(Protocol):
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         """An entry, now its own until finished or given back. `delivery_count` is None the first time."""
 
+    def count_held(self, size: int) -> None:
+        """What it takes is `size` bytes, as the queue counts them."""
+
     def take_all(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
         """Takes entries that were never shown, as `take` would, from the first on; returns how many.
 
@@ -90,6 +93,7 @@ class Cursor:
         "counts",
         "exclusions",
         "finished",
+        "finished_bytes",
         "floor",
         "lease_epoch",
         "lease_s",
@@ -119,6 +123,8 @@ class Cursor:
         self.floor = floor
         self.position = floor
         self.finished = RangeSet()
+        self.finished_bytes = 0
+        """Of what the last `finish` was told."""
         self.tracked = bool(name)
         """Whether what is finished is kept as ranges (named, or beside named ones) or leaves the disk at once."""
         self.returned: list[int] = []
@@ -199,7 +205,10 @@ class Cursor:
                 given += ran
                 room_bytes -= ran_bytes
                 if ran:
-                    if taker not in self.takers or not self.has_ahead:
+                    if taker not in self.takers:
+                        break
+                    taker.count_held(ran_bytes)
+                    if not self.has_ahead:
                         break
                     continue
             item = self._next()
@@ -211,7 +220,9 @@ class Cursor:
                 aside.append(sequence)
                 continue
             taker = found
-            self.shown[sequence] = Shown(taker, entry.size_of(value))
+            size = entry.size_of(value)
+            self.shown[sequence] = Shown(taker, size)
+            taker.count_held(size)
             room_bytes -= len(value)
             taker.take(sequence, value, self.failures(sequence))
             given += 1
@@ -447,6 +458,7 @@ class Cursor:
                 counts.pop(sequence, None)
             if tracked:
                 self.finished.add(sequence)
+        self.finished_bytes = size
         if self.exclusions.live:
             self.exclusions.done(done)
         if self.links_ended:

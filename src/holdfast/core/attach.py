@@ -77,8 +77,7 @@ def answer(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
             _check_terms(link.remote_attach)
         if link.role or link.remote_attach is None or link.remote_attach.source is not None:
             core.resume.reattached(peer, link)  # an attach without a source asks, and takes nobody's place
-        if not core.memory.admits(core, peer, LINK_BYTES):
-            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, "the node's memory is used up; try again later")
+        _check_room(core, peer, link)
         if isinstance(link, Receiver):
             _receive(core, peer, link)
         else:
@@ -111,6 +110,18 @@ def _check_terms(attach: Attach) -> None:
         if terminus.expiry_policy not in EXPIRY_POLICIES:
             text = f"{what} expiry-policy: found {terminus.expiry_policy!r}, accepted is {', '.join(EXPIRY_POLICIES)}"
             raise Refusal(conditions.INVALID_FIELD, text)
+
+
+def _check_room(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
+    """Refusal where the peer's user has too many links, or the node no memory; a neighbour's control link passes."""
+    target = link.remote_attach.target if link.remote_attach is not None else None
+    if peer.neighbour is not None and isinstance(target, Target) and target.address == CONTROL_ADDRESS:
+        return
+    text = core.users.too_many_links(peer)
+    if text is None and not core.memory.admits(core, peer, LINK_BYTES):
+        text = "the node's memory is used up; try again later"
+    if text is not None:
+        raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
 
 
 def _queue_of(core: "NodeCore", peer: Peer, terminus: Source | Target, address: Any) -> tuple[Any, Place]:

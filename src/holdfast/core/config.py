@@ -131,10 +131,14 @@ class DeadLettersConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserConfig:
-    """Who may log in by SASL PLAIN."""
+    """Who may log in by SASL PLAIN. The bounds are those of all its connections together; None: as `[limits]` says."""
 
     name: str
     password: str
+    connections_max: int | None = None
+    links_max: int | None = None
+    unsettled_bytes_max: int | None = None
+    requests_per_s: int | None = None
 
     def __repr__(self) -> str:
         return f"UserConfig(name={self.name!r})"
@@ -196,6 +200,14 @@ class Limits:
     message_bytes_max: int = 8 * 1024 * MIB
     annotation_bytes_max: int = 65_536
     """A message's annotations, which the node reads and keeps."""
+    user_connections_max: int = 1_500
+    """Connections of one user, or neighbour; those without a name count as one user. So are those down to
+    `user_requests_per_s`."""
+    user_links_max: int = 65_536
+    user_unsettled_bytes_max: int = 16 * 1024 * MIB
+    """Bytes of messages that its consumers hold unsettled; beyond, they get no more."""
+    user_requests_per_s: int = 2_000
+    """Requests to `$management`; what is more waits."""
     memory_bytes_max: int = 512 * MIB
     """Memory that may be held for all peers together: what each other limit bounds, for one purpose or connection."""
     memory_queue_bytes_max: int = 128 * MIB

@@ -127,6 +127,12 @@ def _authenticator(core: "NodeCore", *, loopback: bool) -> Callable[[str, str | 
 
 def welcome(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:
     """The peer said who it is: a neighbour whose session begins, or else a client."""
+    _meet(core, peer, event)
+    if core.connections.get(peer.number) is peer and peer.amqp.usable:
+        core.users.enter(peer)
+
+
+def _meet(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:
     core.guard.opened(peer)
     if not peer.amqp.usable:  # closed before it was open: the node is stopping
         return

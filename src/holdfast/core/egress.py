@@ -81,6 +81,9 @@ class ConsumerLink(Egress):
         self.presettled = presettled
         self.excluded: set[int] = set()
         self.held = 0
+        self.held_bytes = 0
+        """Of what it holds unsettled, as the queue counts it."""
+        self.use = peer.use
         self.batch: list[int] = []
         """Presettled entries handed out in this turn: finished when it ends."""
         self.large: LargeSend | None = None
@@ -95,6 +98,8 @@ class ConsumerLink(Egress):
         link = self.link
         if not self.peer.writable or not link.sendable:
             return 0
+        if self.user_is_full:
+            return 0
         credit = link.credit
         left = self.core.config.limits.unsettled_max - self.held
         return credit if credit < left else left
@@ -105,6 +110,32 @@ class ConsumerLink(Egress):
             return True
         parts = annotate.for_consumer(value, sequence, self.cursor.failures(sequence), self.core.clock.steady_ms)
         return size_of(parts, value) <= limit
+
+    @property
+    def user_is_full(self) -> bool:
+        """Whether its user holds all the unsettled messages that it may; it waits until some are settled."""
+        use = self.use
+        if use is None or self.presettled or use.unsettled_bytes < use.unsettled_bytes_max:
+            return False
+        use.full[self] = None
+        return True
+
+    def count_held(self, size: int) -> None:
+        if not self.presettled:
+            self.held_bytes += size
+            if self.use is not None:
+                self.use.given(size)
+
+    def _settled(self, size: int) -> None:
+        """So much of it is settled or given back; what it does not hold counts for nothing."""
+        size = self.held_bytes if not self.held else min(size, self.held_bytes)
+        self.held_bytes -= size
+        if self.use is not None:
+            self.use.settled(size)
+
+    def _size_of(self, sequences: list[int]) -> int:
+        shown = self.cursor.shown
+        return sum([shown[sequence].size for sequence in sequences if sequence in shown])
 
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         core = self.core
@@ -192,7 +223,7 @@ class ConsumerLink(Egress):
         queue = cursor.queue
         more = cursor.returned or cursor.exclusions.aside or (cursor.position < queue.visible and not cursor.halted)
         # Who holds all that it may gets nothing before it settles, and may be waiting for this answer to do so.
-        full = self.held >= self.core.config.limits.unsettled_max
+        full = self.held >= self.core.config.limits.unsettled_max or self.user_is_full
         if link.credit and more and not full and not cursor.only_held_back(self):
             return False
         link.drained()
@@ -215,7 +246,13 @@ class ConsumerLink(Egress):
             self.large.stop()  # it has heard enough
         if isinstance(state, Accepted):
             cursor.finish(contexts)
-        elif isinstance(state, Rejected):
+            self._settled(cursor.finished_bytes)
+            cursor.queue.touch()
+            if not settled:
+                self.core.turn.answers.append((self.link, first, last, state))
+            return
+        self._settled(self._size_of(contexts))
+        if isinstance(state, Rejected):
             reject(self.core, cursor, contexts, state)
         elif isinstance(state, Modified):
             if state.undeliverable_here:
@@ -234,11 +271,18 @@ class ConsumerLink(Egress):
             self.core.steal(self, text, RESOURCE_LIMIT_EXCEEDED)
 
     def gone(self, unsettled: list[Any]) -> None:
-        self.held = 0
+        self.let_go()
         self.end_large()
         self.finish_presettled()
         self.cursor.detach(self)
         self.core.temporaries.left(self, self.cursor.queue)
+
+    def let_go(self) -> None:
+        """The link holds nothing any more."""
+        self.held = 0
+        self._settled(self.held_bytes)
+        if self.use is not None:
+            self.use.full.pop(self, None)
 
 
 class ReaderLink(Egress):

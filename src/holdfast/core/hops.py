@@ -238,6 +238,9 @@ class CustodySender:
     def run_bytes_max(self) -> int:
         return self.sure_bytes
 
+    def count_held(self, size: int) -> None:
+        """`hop_in_doubt_max` bounds what it holds."""
+
     def take_all(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
         if self.core.forwarding.returned or self.blocked:
             return 0

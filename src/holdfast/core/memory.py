@@ -120,6 +120,9 @@ class Memory:
         held += max(peer.unread_bytes, peer.unsent_bytes)
         self.connections.hold(self.connections.held + held - peer.held_bytes)
         peer.held_bytes = held
+        if peer.use is not None and peer.counted_links != peer.amqp.links:
+            peer.use.links += peer.amqp.links - peer.counted_links
+            peer.counted_links = peer.amqp.links
 
     def unsent(self, core: "NodeCore", told: Iterable[tuple[int, int]]) -> None:
         """What the driver holds for the sockets of these connections."""

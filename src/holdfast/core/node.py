@@ -47,6 +47,7 @@ from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn import Turn
 from holdfast.core.turn_times import TurnTimes
 from holdfast.core.undo import refuse
+from holdfast.core.users import Users
 
 STEADY_EVERY_MS: Final = 1_000
 """How far the stored steady time may lie behind, where anything is stored at all."""
@@ -95,6 +96,7 @@ class NodeCore:
         self.connections: dict[int, Peer] = {}
         self.deadlines = Deadlines(self.connections)
         self.guard = Guard(self)
+        self.users = Users(self)
         self.touched: dict[Peer, None] = {}
         self.refills: dict[Intake, None] = {}
         self.retire_at: float | None = None
@@ -135,6 +137,7 @@ class NodeCore:
         self.timed: list[Timed] = [*self.neighbours.values(), self.destination, self.forwarding, self.resume]
         self.timed += [
             self.guard,
+            self.users,
             self.asks,
             self.clocks,
             self.dead_letters,
@@ -243,6 +246,7 @@ class NodeCore:
     def _peer_gone(self, peer: Peer, reason: str) -> None:
         self.guard.left(peer)
         self.memory.left(peer)
+        self.users.left(peer)
         if peer.neighbour is not None:
             peer.neighbour.lost(peer, reason)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.core.requests import RequestLink
     from holdfast.core.sending import LargeSend
     from holdfast.core.sessions import Neighbour
+    from holdfast.core.users import Use
 
 NEVER: Final = inf
 
@@ -34,9 +35,11 @@ class Peer:
     it is not read from. `ahead_bytes`: of large messages from it, what no batch holds yet."""
 
     __slots__ = (
-        "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "dialled", "egress", "heard_bytes",
+        "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "counted_links", "dialled",
+        "egress", "heard_bytes",
         "held_bytes", "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes", "request_bytes",
-        "sends", "stalled", "takes_aliases", "touched", "unread_bytes", "unsent_bytes", "wake_at", "writable",
+        "sends", "stalled", "takes_aliases", "touched", "unread_bytes", "unsent_bytes", "use",
+        "wake_at", "writable",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +51,10 @@ class Peer:
         self.loopback = loopback
         self.dialled = dialled
         self.neighbour: Neighbour | None = None
+        self.use: Use | None = None
+        """For whom it counts, from when that is known (users.py)."""
+        self.counted_links = 0
+        """Its links, as they count for that one."""
         self.writable = True
         self.unread_bytes = 0
         """Bytes written since `writable` ended."""

@@ -228,6 +228,7 @@ def status(core: "NodeCore") -> dict[str, Any]:
         "resident_bytes": Ulong(core.resident_bytes),
         "room_bytes": core.room_bytes,
         "memory": core.memory.status(),
+        "users": core.users.status(),
         "turns": core.turn_times.status(core.now),
         "connections": len(core.connections),
         "queues": queues,

@@ -106,7 +106,8 @@ class RequestLink(Ingress):
             return
         self.waiting.append(delivery)
         self._count(size)
-        self.core.requests[self] = None
+        if self not in self.core.users.waiting and self not in self.peer.stalled:
+            self.core.requests[self] = None
 
     def _count(self, size: int) -> None:
         self.peer.request_bytes += size
@@ -117,6 +118,7 @@ class RequestLink(Ingress):
         self._count(-sum([REQUEST_BYTES + len(delivery.payload) for delivery in self.waiting]))
         self.waiting.clear()
         self.core.requests.pop(self, None)
+        self.core.users.waiting.pop(self, None)
         self.peer.stalled.pop(self, None)
 
     def serve_one(self) -> int:
@@ -204,6 +206,8 @@ def serve(core: "NodeCore") -> None:
         if not core.memory.admits(core, peer, REPLY_BYTES):
             peer.stalled[link] = None
             core.memory.stalled[peer] = None
+            continue
+        if not core.users.may_ask(link):
             continue
         left -= link.serve_one()
         if link.waiting:

@@ -216,10 +216,12 @@ class ResumableConsumer(ConsumerLink):
                 self.waiting[step.tag] = sequence
             elif step.act is Act.SETTLE:
                 self.held += 1
+                self.count_held(item.size)
                 self.outcomes([sequence], step.state, True, 0, 0)
                 self.steps.append((step, sequence))
             else:
                 self.held += 1
+                self.count_held(item.size)
                 self.steps.append((step, sequence))
 
     def wants(self) -> int:
@@ -250,10 +252,12 @@ class ResumableConsumer(ConsumerLink):
         if value is None:
             self.held -= 1
             cursor.finish([sequence])
+            self._settled(cursor.finished_bytes)
             link.resume(step.tag, context=sequence, state=None, aborted=True)
             return
         if value[1] & entry.BLOB:  # a large message begins anew, as a delivery of its own
             self.held -= 1
+            self._settled(self._size_of([sequence]))
             cursor.give_back([sequence], failed=False)
             link.resume(step.tag, context=sequence, state=None, aborted=True)
             return
@@ -277,7 +281,7 @@ class ResumableConsumer(ConsumerLink):
             return
         self.end_large()
         self.finish_presettled()
-        self.held = 0
+        self.let_go()
         self.cursor.release(self)
         sent = self.link.suspended if self.link.over else self.link.unsettled_tags()
         record.held = {step.tag: sequence for step, sequence in self.steps if step.act is not Act.SETTLE}

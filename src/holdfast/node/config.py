@@ -175,7 +175,14 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "order_wait_s": NUMBER,
         "durable": FLAG,
     },
-    "user": {"name": TEXT, "password_file": TEXT},
+    "user": {
+        "name": TEXT,
+        "password_file": TEXT,
+        "connections_max": COUNT,
+        "links_max": COUNT,
+        "unsettled_bytes_max": COUNT,
+        "requests_per_s": COUNT,
+    },
     "route": {"destination": TEXT, "via": TEXT},
 }
 _NAMED_BY: Final[Mapping[str, str]] = {"route": "destination"}
@@ -232,7 +239,8 @@ def _user(table: Mapping[str, Any]) -> UserConfig:
         raise ConfigError(f"{where}: accepted is a name of printable characters, not empty")
     if "password_file" not in table:
         raise ConfigError(f"{where} password_file: missing, accepted is a readable file")
-    return UserConfig(name=name, password=_password(where, table["password_file"]))
+    bounds = {key: value for key, value in table.items() if key not in ("name", "password_file")}
+    return UserConfig(name=name, password=_password(where, table["password_file"]), **bounds)
 
 
 def _dead_letters(table: Mapping[str, Any], store_bytes_max: int) -> DeadLettersConfig:

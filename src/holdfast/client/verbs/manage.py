@@ -64,7 +64,7 @@ async def _status(connection: Connection, args: argparse.Namespace) -> None:
     for line in storage_lines(told):
         print(line)
     _print_measures(told)
-    for name in ("queues", "sessions", "links", "routes"):
+    for name in ("queues", "users", "sessions", "links", "routes"):
         rows = told.get(name)
         if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
             columns = [key for key, value in rows[0].items() if not isinstance(value, dict | list)]

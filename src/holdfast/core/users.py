@@ -1,0 +1,194 @@
+"""What each user and each neighbour has of the node, and how much of it they may have.
+
+Rules of this file: a peer counts for the neighbour that it speaks as, else for the user that it logged in as; all who
+came without a name count together. Who asks for one thing too many is refused that one, or waits; a neighbour's control
+link never is. The names are those of the configuration, so that their number is bounded.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.types import Symbol, Ulong
+from holdfast.core.config import Limits, UserConfig
+from holdfast.core.peer import Peer
+
+if TYPE_CHECKING:
+    from holdfast.core.egress import ConsumerLink
+    from holdfast.core.node import NodeCore
+    from holdfast.core.requests import RequestLink
+
+ANONYMOUS: Final = "anonymous"
+"""How those without a name are called in status."""
+
+ROUNDING: Final = 1e-6
+"""Of a request: times are floats, and who comes at its time is not sent away for a rounding error."""
+
+LINKS_WOKEN: Final = 1_000
+"""Consumers that are offered messages again in one turn when their user has settled some."""
+
+
+class Use:
+    """Of one user or neighbour. `kind`: user, neighbour or anonymous."""
+
+    __slots__ = (
+        "_at", "_tokens", "connections", "connections_max", "full", "kind", "links", "links_max",
+        "logins_failed", "name", "refused", "requests", "requests_delayed", "requests_per_s",
+        "unsettled_bytes", "unsettled_bytes_max",
+    )  # fmt: skip
+
+    def __init__(self, kind: str, name: str, limits: Limits, config: UserConfig | None, now: float) -> None:
+        own = config or UserConfig(name=name, password="")
+        self.kind = kind
+        self.name = name
+        self.connections_max = own.connections_max or limits.user_connections_max
+        self.links_max = own.links_max or limits.user_links_max
+        self.unsettled_bytes_max = own.unsettled_bytes_max or limits.user_unsettled_bytes_max
+        self.requests_per_s = own.requests_per_s or limits.user_requests_per_s
+        self.connections = 0
+        self.links = 0
+        self.unsettled_bytes = 0
+        """Of messages that its consumers have and have not settled."""
+        self.requests = 0
+        """To `$management`, since the node's start."""
+        self.requests_delayed = 0
+        self.refused = 0
+        """Connections and links that were one too many."""
+        self.logins_failed = 0
+        self.full: dict[ConsumerLink, None] = {}
+        """Consumers that get nothing until some of the user's messages are settled."""
+        self._tokens = float(self.requests_per_s)
+        self._at = now
+
+    def may_ask(self, now: float) -> bool:
+        """Counts one request, if its time has come."""
+        most = float(self.requests_per_s)
+        self._tokens = min(most, self._tokens + (now - self._at) * most)
+        self._at = now
+        if self._tokens < 1 - ROUNDING:
+            return False
+        self._tokens -= 1
+        self.requests += 1
+        return True
+
+    @property
+    def asks_at(self) -> float:
+        """When the next request's time comes."""
+        return self._at + max(0.0, 1 - self._tokens) / self.requests_per_s
+
+    def given(self, size: int) -> None:
+        """Messages of `size` bytes went to one of its consumers."""
+        self.unsettled_bytes += size
+
+    def settled(self, size: int) -> None:
+        """Messages of `size` bytes are settled, or were taken back."""
+        self.unsettled_bytes -= size
+        if self.full and self.unsettled_bytes < self.unsettled_bytes_max:
+            for link in list(self.full)[:LINKS_WOKEN]:
+                del self.full[link]
+                link.cursor.queue.touch()
+
+    def status(self) -> dict[str, Any]:
+        return {
+            "user": self.name,
+            "kind": self.kind,
+            "connections": self.connections,
+            "connections_max": self.connections_max,
+            "links": self.links,
+            "links_max": self.links_max,
+            "unsettled_bytes": Ulong(max(0, self.unsettled_bytes)),
+            "unsettled_bytes_max": Ulong(self.unsettled_bytes_max),
+            "requests": Ulong(self.requests),
+            "requests_per_s": self.requests_per_s,
+            "requests_delayed": Ulong(self.requests_delayed),
+            "refused": Ulong(self.refused),
+            "logins_failed": Ulong(self.logins_failed),
+        }
+
+
+class Users:
+    """Of one node."""
+
+    def __init__(self, core: "NodeCore") -> None:
+        self.core = core
+        config, now = core.config, core.now
+        self.anonymous = Use(ANONYMOUS, ANONYMOUS, config.limits, None, now)
+        self.by_name = {user.name: Use("user", user.name, config.limits, user, now) for user in config.users}
+        self.neighbours = {
+            neighbour.name: Use("neighbour", neighbour.name, config.limits, None, now)
+            for neighbour in config.neighbours
+        }
+        self.waiting: dict[RequestLink, None] = {}
+        """Links with requests whose user's time has not come."""
+
+    # ------------------------------------------------------------------------------------------------ connections
+
+    def enter(self, peer: Peer) -> None:
+        """The connection is open, and whose it is is known. One too many is closed, with the reason."""
+        user = peer.amqp.authenticated_user
+        if peer.neighbour is not None:
+            use = self.neighbours.get(peer.neighbour.config.name, self.anonymous)
+        else:
+            use = self.by_name.get(user or "", self.anonymous)
+        peer.use = use
+        use.connections += 1
+        if use.connections > use.connections_max:
+            use.refused += 1
+            text = f"{use.kind} {use.name!r} has {use.connections_max} connections, the most it may have"
+            self.core.guard.log(peer, "WARNING", text)
+            peer.amqp.close(Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), text))
+            peer.touch()
+
+    def left(self, peer: Peer) -> None:
+        """The connection is gone."""
+        if peer.use is not None:
+            peer.use.connections -= 1
+            peer.use.links -= peer.counted_links
+            peer.use, peer.counted_links = None, 0
+
+    # ------------------------------------------------------------------------------------------------ links
+
+    def count_links(self, peer: Peer) -> None:
+        """Brings the count of its user's links up to date."""
+        if peer.use is not None:
+            peer.use.links += peer.amqp.links - peer.counted_links
+            peer.counted_links = peer.amqp.links
+
+    def too_many_links(self, peer: Peer) -> str | None:
+        """Why the link that was just attached is one too many; None where it is not."""
+        self.count_links(peer)
+        use = peer.use
+        if use is None or use.links <= use.links_max:
+            return None
+        use.refused += 1
+        return f"{use.kind} {use.name!r} has {use.links_max} links, the most it may have"
+
+    # ------------------------------------------------------------------------------------------------ requests
+
+    def may_ask(self, link: "RequestLink") -> bool:
+        """Whether a request of that link is carried out now; else it waits for its user's time."""
+        use = link.peer.use
+        if use is None or use.may_ask(self.core.now):
+            return True
+        use.requests_delayed += 1
+        self.waiting[link] = None
+        return False
+
+    def next_deadline(self) -> float | None:
+        """When one of the requests that wait is carried out."""
+        return min((link.peer.use.asks_at for link in self.waiting if link.peer.use is not None), default=None)
+
+    def tick(self, now: float) -> None:
+        """Those whose time has come ask again; who finds others before it waits anew."""
+        for link in list(self.waiting):
+            use = link.peer.use
+            if use is None or use.asks_at <= now:
+                del self.waiting[link]
+                self.core.requests[link] = None
+
+    # ------------------------------------------------------------------------------------------------ reports
+
+    def status(self) -> list[dict[str, Any]]:
+        """As `status` tells it: of who is here, or was refused something."""
+        everyone = [self.anonymous, *self.by_name.values(), *self.neighbours.values()]
+        return [use.status() for use in everyone if use.connections or use.requests or use.refused or use.logins_failed]

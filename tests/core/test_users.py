@@ -1,0 +1,216 @@
+"""What each user and neighbour may have, at the bound and one past it (core/users.py)."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Accepted, Properties, Released, Source, Target
+from holdfast.core.config import Limits, UserConfig
+from holdfast.units import KIB
+from support.limits import RESOURCE
+from support.rig import Client, Node, Rig
+
+USERS = (
+    UserConfig(
+        name="ann", password="a", connections_max=2, links_max=3, unsettled_bytes_max=50 * KIB, requests_per_s=5
+    ),
+    UserConfig(name="bob", password="b"),
+)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def login(rig: Rig, node: Node, name: str = "ann") -> Client:
+    return rig.client(node, mechanism="PLAIN", user=name, password=name[0])
+
+
+def use(node: Node, name: str) -> dict[str, Any]:
+    assert node.core is not None
+    (found,) = [row for row in node.core.users.status() if row["user"] == name]
+    return found
+
+
+def payload(size: int) -> bytes:
+    return b"\x00\x53\x75\xb0" + (size - 8).to_bytes(4, "big") + bytes(size - 8)
+
+
+def test_connections_of_a_user_and_one_more(rig: Rig) -> None:
+    node = rig.node("hub", users=USERS)
+    first, second = login(rig, node), login(rig, node)
+    rig.settle()
+    assert not first.over and not second.over and use(node, "ann")["connections"] == 2
+    third, other = login(rig, node), login(rig, node, "bob")
+    rig.run(1)
+    assert third.over and not other.over and not first.over
+    assert any("user 'ann' has 2 connections, the most it may have" in line for line in node.logs)
+    first.close_transport()
+    rig.settle()
+    again = login(rig, node)
+    rig.run(1)
+    assert not again.over and use(node, "ann") | {"connections": 2, "refused": 1} == use(node, "ann")
+
+
+def test_user_connections_max_bounds_those_without_a_name_together(rig: Rig) -> None:
+    node = rig.node("hub", limits=Limits(user_connections_max=2))
+    kept = [rig.client(node), rig.client(node)]
+    rig.settle()
+    more = rig.client(node)
+    rig.run(1)
+    assert more.over and not any(client.over for client in kept)
+    assert use(node, "anonymous")["connections"] == 2
+
+
+def test_user_connections_max_holds_for_clients_and_leaves_the_neighbour_its_own(rig: Rig) -> None:
+    jfk, hub = rig.pair(limits=Limits(user_connections_max=1))
+    rig.run(3)
+    assert rig.client(hub) is not None
+    rig.settle()
+    more = rig.client(hub)
+    rig.run(3)
+    assert more.over and hub.core is not None and hub.core.neighbours["jfk"].established
+    assert use(hub, "jfk")["kind"] == "neighbour" and use(hub, "jfk")["connections"] == 1
+    jfk.crash()
+    rig.run(5)
+    jfk.start()
+    rig.run(5)
+    assert hub.core.neighbours["jfk"].established
+
+
+def test_links_of_a_user_and_one_more(rig: Rig) -> None:
+    node = rig.node("hub", users=USERS, create_queues=True)
+    first, second = login(rig, node), login(rig, node)
+    links = [first.sender("a"), first.sender("b"), second.sender("c")]
+    rig.settle()
+    assert not first.detached and not second.detached and use(node, "ann")["links"] == 3
+    second.sender("d")
+    rig.settle()
+    assert [str(item.error.condition) for item in second.detached if item.error] == [RESOURCE]
+    links[0].detach(closed=True)
+    rig.settle()
+    second.detached.clear()
+    second.sender("e")
+    rig.settle()
+    assert not second.detached and use(node, "ann")["refused"] == 1
+
+
+@pytest.mark.parametrize(("count", "refused"), [(4, 0), (5, 1)])
+def test_user_links_max(rig: Rig, count: int, refused: int) -> None:
+    node = rig.node("hub", limits=Limits(user_links_max=4))
+    client = rig.client(node)
+    for number in range(count):
+        client.sender(f"q{number}")
+        rig.settle()
+    assert len([item for item in client.detached if item.error]) == refused
+
+
+def test_unsettled_bytes_of_a_user_are_bounded_over_its_links_and_others_go_on(rig: Rig) -> None:
+    node = rig.node("hub", users=USERS, create_queues=True)
+    producer = login(rig, node, "bob")
+    senders = [producer.sender("a"), producer.sender("b")]
+    rig.settle()
+    first, second = login(rig, node), login(rig, node)
+    first.receiver("a")
+    second.receiver("b")
+    rig.settle()
+    for number in range(10):
+        for link in senders:
+            link.send(payload(10 * KIB), context=number)
+            rig.settle()  # what is handed out in one run may go beyond
+    held = first.deliveries + second.deliveries
+    size = use(node, "ann")["unsettled_bytes"]
+    assert len(held) == 5 and 50 * KIB <= size < 51 * KIB
+    other = login(rig, node, "bob")
+    other.receiver("b")
+    rig.run(1)
+    assert len(other.deliveries) >= 5
+    for client in (first, second):
+        for item in client.deliveries:
+            item.link.settle(item.delivery_id, item.delivery_id, Accepted() if item.delivery_id % 2 else Released())
+        client.deliveries.clear()
+    rig.run(1)
+    assert first.deliveries
+    first.close_transport()
+    second.close_transport()
+    rig.run(1)
+    assert node.core is not None and node.core.users.by_name["ann"].unsettled_bytes == 0
+
+
+@pytest.mark.parametrize(("bound", "count"), [(30 * KIB, 3), (30 * KIB + 1, 4)])
+def test_user_unsettled_bytes_max(rig: Rig, bound: int, count: int) -> None:
+    """At the bound nothing more is given; the last message may go beyond it. A drain is answered meanwhile."""
+    node = rig.node("hub", limits=Limits(user_unsettled_bytes_max=bound))
+    client = rig.client(node)
+    link = client.sender("a")
+    rig.settle()
+    for number in range(6):
+        link.send(payload(10 * KIB), context=number)
+        rig.settle()
+    receiver = client.receiver("a", credit=0)
+    rig.settle()
+    for _ in range(6):
+        receiver.grant(1)
+        rig.settle()
+    assert len(client.deliveries) == count
+    receiver.grant(5, drain=True)
+    rig.settle()
+    assert receiver.credit == 0
+    item = client.deliveries.pop(0)
+    item.link.settle(item.delivery_id, item.delivery_id, Accepted())
+    receiver.grant(1)
+    rig.run(1)
+    assert len(client.deliveries) == count
+
+
+def ask(client: Client, link: Any, count: int) -> None:
+    request = Message(
+        properties=Properties(reply_to="replies"),
+        application_properties={"operation": "QUERY", "type": "holdfast:subscription", "name": ""},
+        value={},
+    ).encode()
+    for _ in range(count):
+        link.send(request, context=None, settled=True)
+    client.flush()
+
+
+@pytest.mark.parametrize(("count", "delayed"), [(5, 0), (6, 1)])
+def test_user_requests_per_s(rig: Rig, count: int, delayed: int) -> None:
+    node = rig.node("hub", limits=Limits(user_requests_per_s=5))
+    client = rig.client(node)
+    replies = client.session.attach_receiver("replies", *_management())
+    replies.grant(100)
+    link = client.sender("$management")
+    rig.settle()
+    ask(client, link, count)
+    rig.settle()
+    assert len(client.deliveries) == 5 and use(node, "anonymous")["requests_delayed"] == delayed
+    rig.run(0.25)
+    assert len(client.deliveries) == count
+
+
+def _management() -> tuple[Any, Any]:
+    return Source(address="$management"), Target(address="replies")
+
+
+def test_a_flood_of_requests_of_one_user_keeps_no_other_waiting(rig: Rig) -> None:
+    node = rig.node("hub", users=USERS)
+    client = login(rig, node)
+    client.session.attach_receiver("replies", *_management()).grant(1_000)
+    links = [client.sender("$management"), client.sender("$management")]
+    rig.settle()
+    for link in links:
+        ask(client, link, 20)
+    rig.settle()
+    assert len(client.deliveries) == 5
+    other = login(rig, node, "bob")
+    assert other.manage("STATUS", "node")[0] == 200
+    rig.run(1)
+    assert 9 <= len(client.deliveries) <= 11
+    links[0].detach(closed=True)
+    rig.run(10)
+    assert node.core is not None and not node.core.users.waiting and 20 <= len(client.deliveries) < 40
+    status = {row["user"]: row for row in other.manage("STATUS", "node")[1]["users"]}
+    assert status["ann"]["requests_per_s"] == 5 and status["ann"]["requests"] == len(client.deliveries)
