@@ -48,6 +48,8 @@ ELSEWHERE = {
     "memory_bytes_max": "test_memory.py",
     "memory_queue_bytes_max": "test_memory.py",
     "connection_request_bytes_max": "test_memory.py",
+    "login_failures_max": "test_logins.py",
+    "login_retry_s": "test_logins.py",
     "user_connections_max": "test_users.py",
     "user_links_max": "test_users.py",
     "user_unsettled_bytes_max": "test_users.py",

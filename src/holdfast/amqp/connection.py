@@ -196,8 +196,9 @@ class Connection(Bounds):
     def resume(self, now: float) -> list[ConnEvent]:
         """From `resumes_at` on: what lies unread goes on, perhaps only to wait again."""
         events: list[ConnEvent] = []
-        if not self.closed and self._effort is not None:
-            self._effort.renew(now)
+        if not self.closed:
+            if self._effort is not None:
+                self._effort.renew(now)
             self.resumes_at = None
             self._heard = now
             data, self._rest = bytes(self._rest), bytearray()
@@ -314,8 +315,9 @@ class Connection(Bounds):
                     if wanted > size - at:
                         self._wanted_bytes = wanted
                         break
+                    self._at = at
+                    on_sasl_frame(self, buf, at, at + wanted, events)
                     at += wanted
-                    on_sasl_frame(self, buf, at - wanted, at, events)
                 else:
                     at = self._consume_frames(buf, at, size, events)
                     if at < 0:
@@ -324,11 +326,10 @@ class Connection(Bounds):
             except Fault as fault:
                 at = self._at
                 fault.answer(events)
-            except Enough:
+            except Enough as enough:
                 at = self._at
-                assert self._effort is not None
                 self._wanted_bytes = 0
-                self.resumes_at = self._effort.resumes_at(self._heard)
+                self.resumes_at = enough.resumes_at(self._effort, self._heard)
                 break
         if at < size and not self.closed:
             self._rest += memoryview(buf)[at:]

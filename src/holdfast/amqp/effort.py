@@ -28,6 +28,11 @@ TURN: Final = 2_000
 class Enough(Exception):
     """Raised behind the frame that used up what there was; nothing of it is undone."""
 
+    def resumes_at(self, effort: "Effort | None", now: float) -> float:
+        """When what comes behind it goes on."""
+        assert effort is not None
+        return effort.resumes_at(now)
+
 
 class Effort:
     """`per_s` units come back each second, `burst` at most are there. What lacks is made up for by waiting."""

@@ -7,6 +7,7 @@ never read here. A login that fails is a value (`failed`), not an exception.
 from collections.abc import Callable
 
 from holdfast.amqp import codec, conditions
+from holdfast.amqp.effort import Effort, Enough
 from holdfast.amqp.frames import SASL_FRAME, SASL_HEADER, frame
 from holdfast.amqp.performatives import (
     SaslChallenge,
@@ -19,7 +20,19 @@ from holdfast.amqp.performatives import (
 from holdfast.errors import RemoteProtocolError
 
 Authenticate = Callable[[str, str | None, str | None], bool]
-"""(mechanism, user, password) → may enter. User and password are None for ANONYMOUS."""
+"""(mechanism, user, password) → may enter. User and password are None for ANONYMOUS. Raises LoginWaits."""
+
+
+class LoginWaits(Enough):
+    """The login is to be looked at later, on the scale of the connection's `now`: the same frame is read again then."""
+
+    def __init__(self, at: float) -> None:
+        super().__init__(at)
+        self.at = at
+
+    def resumes_at(self, effort: Effort | None, now: float) -> float:
+        return self.at
+
 
 ANONYMOUS = "ANONYMOUS"
 PLAIN = "PLAIN"

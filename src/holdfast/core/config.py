@@ -200,6 +200,10 @@ class Limits:
     message_bytes_max: int = 8 * 1024 * MIB
     annotation_bytes_max: int = 65_536
     """A message's annotations, which the node reads and keeps."""
+    login_failures_max: int = 10
+    """Failed logins from one address for one name that are answered at once; the next are looked at one by one."""
+    login_retry_s: float = 1.0
+    """Seconds between these; as often one failure is forgiven."""
     user_connections_max: int = 1_500
     """Connections of one user, or neighbour; those without a name count as one user. So are those down to
     `user_requests_per_s`."""
@@ -282,6 +286,7 @@ _LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
     "ranges_max": (1, 16_384),
     "resume_tags_max": (1, 100_000),
     "memory_bytes_max": (MIB, 2**50),
+    "login_retry_s": (0.01, 60),
     "connection_request_bytes_max": (65_536, 2**40),
 }
 """What Limits accept beyond "above 0": clients fail below; AMQP, the node's forms or a row of the store end above."""

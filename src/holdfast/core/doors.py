@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.effort import ATTACH
 from holdfast.amqp.performatives import Error, Open
+from holdfast.amqp.sasl import LoginWaits
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.core import events, sessions
 from holdfast.core.containers import answer_open
+from holdfast.core.guard import host_of
+from holdfast.core.logins import Login
 from holdfast.core.peer import Peer
 from holdfast.core.relay import ANONYMOUS_RELAY
 
@@ -78,7 +81,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
             settings,
             server=True,
             now=core.now,
-            authenticate=_authenticator(core, loopback=event.loopback),
+            authenticate=_authenticator(core, event),
             partials=core.pressure.partials,
         )
     peer = Peer(
@@ -110,17 +113,22 @@ def _answer_open(core: "NodeCore", theirs: Open, ours: Open) -> Error | None:
     return answer_open(core, theirs, ours)
 
 
-def _authenticator(core: "NodeCore", *, loopback: bool) -> Callable[[str, str | None, str | None], bool]:
+def _authenticator(core: "NodeCore", event: events.ConnectionOpened) -> Callable[[str, str | None, str | None], bool]:
     users = {user.name: user.password for user in core.config.users}
     theirs = {item.user: item.password for item in core.config.neighbours if item.user and item.password}
+    login = Login(core.logins, host_of(event.peer), theirs | users)
 
     def authenticate(mechanism: str, user: str | None, password: str | None) -> bool:
         """Without users anyone on loopback is let in, but nobody as a neighbour's user without its password."""
-        if mechanism == "PLAIN" and user in users:
-            return _same(users[user], password)
-        if mechanism == "PLAIN" and user in theirs:
-            return _same(theirs[user], password)
-        return not users and loopback
+        wanted = None if user is None else users.get(user, theirs.get(user))
+        if wanted is None and not users and event.loopback:
+            return True
+        if mechanism != "PLAIN":
+            return False
+        waits_until = login.waits_until(user) if not event.decoded else None
+        if waits_until is not None:
+            raise LoginWaits(waits_until)
+        return login.answered(user, wanted is not None and _same(wanted, password))
 
     return authenticate
 

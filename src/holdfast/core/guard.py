@@ -39,7 +39,7 @@ class Guard:
     def came(self, peer: Peer) -> str | None:
         """A connection came to us: why it is not taken, None where it is. The oldest stranger may go for it."""
         limits = self.core.config.limits
-        host = _host(peer)
+        host = host_of(peer.address)
         count = self.by_address.get(host, 0)
         self.by_address[host] = count + 1
         if count >= limits.address_connections_max:
@@ -59,7 +59,7 @@ class Guard:
         self.waiting.pop(peer, None)
         if peer.dialled:
             return
-        host = _host(peer)
+        host = host_of(peer.address)
         count = self.by_address.get(host, 0) - 1
         if count > 0:
             self.by_address[host] = count
@@ -146,5 +146,6 @@ class Guard:
         core.log(level, text)
 
 
-def _host(peer: Peer) -> str:
-    return peer.address.rpartition(":")[0]
+def host_of(address: str) -> str:
+    """HOST of HOST:PORT."""
+    return address.rpartition(":")[0]

@@ -33,6 +33,7 @@ from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
 from holdfast.core.hops import CustodyReceiver, CustodySender
 from holdfast.core.ingress import Ingress, Intake, ProducerLink
+from holdfast.core.logins import Logins
 from holdfast.core.memory import Memory
 from holdfast.core.offering import offer
 from holdfast.core.peer import Peer
@@ -97,6 +98,7 @@ class NodeCore:
         self.deadlines = Deadlines(self.connections)
         self.guard = Guard(self)
         self.users = Users(self)
+        self.logins = Logins(self)
         self.touched: dict[Peer, None] = {}
         self.refills: dict[Intake, None] = {}
         self.retire_at: float | None = None

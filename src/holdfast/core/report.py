@@ -229,6 +229,7 @@ def status(core: "NodeCore") -> dict[str, Any]:
         "room_bytes": core.room_bytes,
         "memory": core.memory.status(),
         "users": core.users.status(),
+        "logins": core.logins.status(),
         "turns": core.turn_times.status(core.now),
         "connections": len(core.connections),
         "queues": queues,
