@@ -4,7 +4,7 @@ Rules of this file: counts and refusals alone; the bounds are in Settings. Messa
 windows bound them.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.effort import Effort, Enough
@@ -13,6 +13,12 @@ from holdfast.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
     from holdfast.amqp.session import Session
+
+
+SESSION_BYTES: Final = 4 * 1024
+SENT_BYTES: Final = 256
+RECEIVED_BYTES: Final = 128
+"""What is held of a session, of a delivery that the peer has not settled, of one that we have not, about."""
 
 
 class Bounds:
@@ -36,7 +42,8 @@ class Bounds:
         """What is held of the peer's words and deliveries, and for it, in bytes, about; but for its output."""
         held = len(self._rest) + self.terms_bytes + self.partial_bytes
         for session in self._sessions.values():
-            held += session.held_bytes
+            held += len(session.unsettled_out) * SENT_BYTES + len(session.unsettled_in) * RECEIVED_BYTES
+            held += SESSION_BYTES + session.backlog_bytes
         return held
 
     def charge(self, units: int) -> None:

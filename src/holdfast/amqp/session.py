@@ -47,10 +47,6 @@ OUTGOING_WINDOW: Final = 2**31 - 1
 
 TRANSACTION_ID: Final = Symbol("txn-id")
 """A property of a flow: what is sent for its credit is acquired in a transaction (§4.4.3)."""
-SESSION_BYTES: Final = 4 * 1024
-SENT_BYTES: Final = 256
-RECEIVED_BYTES: Final = 128
-"""What is held of a session, of a delivery that the peer has not settled, of one that we have not, about."""
 
 Names = tuple[str, ...] | None
 
@@ -101,12 +97,6 @@ class Session:
     def usable(self) -> bool:
         """Links may be attached and may speak."""
         return not (self.end_sent or self.over) and self.connection.usable
-
-    @property
-    def held_bytes(self) -> int:
-        """What the session and its deliveries hold, in bytes, about; but for its links."""
-        rows = len(self.unsettled_out) * SENT_BYTES + len(self.unsettled_in) * RECEIVED_BYTES
-        return SESSION_BYTES + rows + self.backlog_bytes
 
     # ----------------------------------------------------------------------------------------- for the user
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.broker.cursor import Taker
+    from holdfast.broker.taker import Taker
 
 
 class Exclusions:

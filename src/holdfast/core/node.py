@@ -402,13 +402,7 @@ class NodeCore:
 
     def _end_turn(self, event: events.TurnEnded) -> None:
         self.clock.wall_ms = event.wall_ms
-        if event.resident_bytes is not None:
-            self.resident_bytes = event.resident_bytes
-        self.pressure.put_off_bytes = event.put_off_bytes
-        if event.cpu_s is not None:
-            self.turn_times.note(event.cpu_s, event.kinds, self.now)
-        if event.unsent:
-            self.memory.unsent(self, event.unsent)
+        self.pressure.measured(event)
         if self.requests:
             serve(self)
         self.temporaries.sweep()

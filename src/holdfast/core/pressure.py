@@ -44,6 +44,17 @@ class Pressure:
         self.core.memory.unstored.add(size)
         self._bound(peer)
 
+    def measured(self, event: events.TurnEnded) -> None:
+        """What the driver measured: of the process, of its own buffers, of the turn before."""
+        core = self.core
+        if event.resident_bytes is not None:
+            core.resident_bytes = event.resident_bytes
+        self.put_off_bytes = event.put_off_bytes
+        if event.unsent:
+            core.memory.unsent(core, event.unsent)
+        if event.cpu_s is not None:
+            core.turn_times.note(event.cpu_s, event.kinds, core.now)
+
     def _bound(self, peer: Peer) -> None:
         core = self.core
         limits = core.config.limits
