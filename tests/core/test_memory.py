@@ -11,7 +11,7 @@ from holdfast.amqp.types import Symbol
 from holdfast.broker.queue import ENTRY_BYTES
 from holdfast.core import events
 from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.memory import PARKED_BYTES, REQUEST_BYTES
+from holdfast.core.memory import LINK_BYTES, PARKED_BYTES, REQUEST_BYTES
 from holdfast.core.node import NodeCore
 from holdfast.core.requests import ReplyLink, RequestLink
 from holdfast.core.temporaries import TemporaryQueue
@@ -254,12 +254,12 @@ def test_who_holds_little_is_served_when_memory_is_used_up_and_who_holds_much_is
     node = rig.node("hub", limits=Limits(memory_bytes_max=2 * MIB, attaches_burst=100_000))
     core = core_of(node)
     heavy = hog(rig, node, "10.0.0.1", 1_500_000)
-    core.memory.queues.add(core.memory.total.room - 3_000)
+    core.memory.queues.add(core.memory.total.room - LINK_BYTES + 500)
     assert heavy.alive
     said = heavy.say(sends(handle=200, name="more"))
     assert not [item for item in said if isinstance(item, Flow)] and core.memory.refused == 1
     core.memory.queues.refund(core.memory.queues.held)
-    core.memory.queues.add(core.memory.total.room - 3_000)
+    core.memory.queues.add(core.memory.total.room - LINK_BYTES + 500)
     light = opened(rig, node, address="10.0.0.2")
     assert not [item for item in light.say(sends()) if getattr(item, "error", None)]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.amqp.session import Session
 
 
-SESSION_BYTES: Final = 4 * 1024
+SESSION_BYTES: Final = 2 * 1024
 SENT_BYTES: Final = 256
 RECEIVED_BYTES: Final = 128
 """What is held of a session, of a delivery that the peer has not settled, of one that we have not, about."""

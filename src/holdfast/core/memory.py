@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CONNECTION_BYTES: Final = 8 * 1024
 """An open connection's own objects, here and in the driver."""
-LINK_BYTES: Final = 4 * 1024
+LINK_BYTES: Final = 2 * 1024
 """A link's own objects, beside what its attach says."""
 SEND_BYTES: Final = PIECE_BYTES + 64 * 1024
 """A large message on its way out: a piece and a frame of it."""
