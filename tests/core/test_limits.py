@@ -55,6 +55,7 @@ ELSEWHERE = {
     "user_unsettled_bytes_max": "test_users.py",
     "user_requests_per_s": "test_users.py",
     "passed_max": "test_where.py",
+    "neighbour_links_max": "test_hop_links.py",
     "where_entries_max": "test_where.py",
     "requests_max": "test_limits_of_management.py",
     "request_bytes_max": "test_limits_of_management.py",
@@ -188,6 +189,15 @@ def test_links_max() -> None:
     assert conditions(said) == [f"Detach {RESOURCE}"] and said[0].target is None and peer.alive
     peer.say(Detach(0, True), Detach(2, True))
     assert conditions(peer.say(sends(handle=0, name="again"))) == []
+
+
+def test_session_links_max() -> None:
+    rig, node = world(session_links_max=2)
+    peer = Raw(rig, node)
+    begun = [item for item in peer.say(HELLO) if isinstance(item, Begin)]
+    assert begun[0].handle_max == 1
+    assert conditions(peer.say(sends(handle=0), receives(handle=1))) == []
+    assert conditions(peer.say(sends(handle=2))) == ["Close amqp:connection:framing-error"]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(2, []), (3, [f"End {RESOURCE}"])])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.effort import Effort, Enough
+from holdfast.amqp.performatives import Open
 from holdfast.amqp.settings import Settings
 from holdfast.errors import RemoteProtocolError
 
@@ -23,10 +24,12 @@ RECEIVED_BYTES: Final = 128
 
 class Bounds:
     """`terms_bytes`: what is kept of the peer's open and attaches, as weight.py reckons. `partial_bytes`: payload of
-    deliveries of which the last frame is still to come, all links together."""
+    deliveries of which the last frame is still to come, all links together. `remote_open`: what the peer said
+    of itself, its limits among it."""
 
     def __init__(self, settings: Settings, *, server: bool, now: float) -> None:
         self.settings = settings
+        self.remote_open: Open | None = None
         self.terms_bytes = 0
         self.partial_bytes = 0
         self._rest = bytearray()
@@ -45,6 +48,12 @@ class Bounds:
             held += len(session.unsettled_out) * SENT_BYTES + len(session.unsettled_in) * RECEIVED_BYTES
             held += SESSION_BYTES + session.backlog_bytes
         return held
+
+    @property
+    def channels(self) -> int:
+        """How many there are, as both sides' channel-max say; before the peer's open, as ours does."""
+        remote_max = 65535 if self.remote_open is None else self.remote_open.channel_max
+        return min(self.settings.channel_max, remote_max) + 1
 
     def charge(self, units: int) -> None:
         """Count work that the peer makes for us (effort.py)."""

@@ -102,7 +102,6 @@ class Connection(Bounds):
         self.output: list[Any] = []
         self.tail = self.form.tail(self.output)
         """Where senders write a transfer: its head, then the pieces of its payload."""
-        self.remote_open: Open | None = None
         self.authenticated_user: str | None = None
         self.closed = False
         """Both closes are done, or it failed: write the output, then the transport may go."""
@@ -251,8 +250,7 @@ class Connection(Bounds):
         channel = 0
         while channel in self._sessions:
             channel += 1
-        remote_max = 65535 if self.remote_open is None else self.remote_open.channel_max
-        if channel > min(self.settings.channel_max, remote_max):
+        if channel >= self.channels:
             raise LocalProtocolError(f"all {channel} channels are in use")
         session = Session(self, channel, incoming_window)
         self._sessions[channel] = session

@@ -28,6 +28,7 @@ class Link:
         "context",
         "detach_received",
         "detach_sent",
+        "error",
         "handle",
         "local_attach",
         "name",
@@ -57,6 +58,8 @@ class Link:
         """LinkDetached was emitted."""
         self.closed = False
         """It told that the link is gone for good; else it may be resumed (§2.6.4, §2.6.5)."""
+        self.error: Error | None = None
+        """Why it is over, where that was said."""
         self.closed_by_peer = False
         """The peer was first to close it: not lost, not ended by us, not by a fault of either."""
         self.refused = False
@@ -253,6 +256,7 @@ class Link:
         if not self.over:
             self.over = True
             self.closed = closed
+            self.error = error
             self.session.forget(self)
             events.append(LinkDetached(self, closed, error, self._take_unsettled()))
 

@@ -243,6 +243,9 @@ def _produce(
     def stored() -> None:
         """What the older link had brought is on disk or refused: now the numbers are the truth."""
         if link.detached or producer.holder is not named:
+            if not link.attach_sent:
+                link.refuse(conditions.DETACH_FORCED, "detached before it was attached")
+                peer.touch()
             return
         told = {
             LAST_NUMBER: Ulong(producer.stored.last),

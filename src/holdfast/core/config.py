@@ -176,6 +176,8 @@ class Limits:
     sessions_max: int = 256
     """Of one connection; so are those down to `name_bytes_max`."""
     links_max: int = 4_096
+    session_links_max: int = 1_024
+    """Links of one session, as its begin says (AMQP's handle-max, which is one less)."""
     incoming_unsettled_max: int = 262_144
     """Deliveries of one session that wait for our outcome."""
     partial_bytes_max: int = 128 * MIB
@@ -234,6 +236,9 @@ class Limits:
     """Producer names kept; at the bound the one that was longest idle is forgotten."""
     origins_max: int = 100_000
     """Stores whose messages came here in custody; at the bound those of one more go back."""
+    neighbour_links_max: int = 2_000
+    """Custody links to one neighbour, one for each destination behind it; further destinations take turns. Of
+    `links_max` the neighbour's own need as many."""
     hop_in_doubt_max: int = 2_000
     """Transfers on one custody link that await their answer."""
     dynamic_nodes_max: int = 256
@@ -273,6 +278,7 @@ _LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
     "nesting_max": (8, 32),
     "sessions_max": (1, 65_536),
     "links_max": (1, 2**24),
+    "session_links_max": (1, 2**24),
     "incoming_unsettled_max": (1, 2**30),
     "terms_bytes_max": (65_536, 2**40),
     "attaches_per_s": (1, 1_000_000),

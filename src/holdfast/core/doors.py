@@ -33,6 +33,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
         "nesting_max": limits.nesting_max,
         "max_message_size": limits.message_bytes_max,
         "channel_max": limits.sessions_max - 1,
+        "handle_max": limits.session_links_max - 1,
         "sessions_max": limits.sessions_max,
         "links_max": limits.links_max,
         "unsettled_max": limits.incoming_unsettled_max,

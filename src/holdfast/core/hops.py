@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from holdfast.amqp import conditions
-from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
+from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender, Session
 from holdfast.amqp.performatives import Accepted, Error, Released, Source, Target
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.broker import entry
@@ -24,6 +24,7 @@ from holdfast.core.aliases import Given, Taken
 from holdfast.core.egress import too_large
 from holdfast.core.endings import dead_letter, stone_of, tombstone
 from holdfast.core.forwarding import HELD_MAX, PASSED_BYTES
+from holdfast.core.hop_links import TakesTurns, name_and_source
 from holdfast.core.ingress import Intake
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend
@@ -68,7 +69,7 @@ class Blocked:
     """How many are tried next, the lowest numbers: one, then twice as many each time that all were taken."""
 
 
-class CustodySender:
+class CustodySender(TakesTurns):
     """Our end towards `neighbour` for `destination`; a taker on the transmission queue's cursor.
 
     It outlives its links: what is in doubt stays its own until the next answer says how far the neighbour stored.
@@ -81,6 +82,7 @@ class CustodySender:
     """
 
     def __init__(self, core: "NodeCore", neighbour: "Neighbour", destination: str, queue: Queue) -> None:
+        super().__init__()
         self.core = core
         self.neighbour = neighbour
         self.destination = destination
@@ -114,7 +116,7 @@ class CustodySender:
             self.active = True
             self.queue.touch()
         if self.link is None and peer is not None and peer.amqp.usable:
-            self.attach(peer)
+            self.neighbour.links.ask(self)
 
     def stop(self) -> None:
         """The way is another one now. The map of what is in doubt is kept: it may be answered yet."""
@@ -139,7 +141,7 @@ class CustodySender:
 
     # ------------------------------------------------------------------------------------------------ link
 
-    def attach(self, peer: Peer) -> None:
+    def attach(self, peer: Peer, session: Session) -> None:
         """Begins a fresh epoch on that connection, continuing the last one if memory still has it."""
         assert self.link is None
         self.peer = peer
@@ -151,9 +153,10 @@ class CustodySender:
             CONTINUES: self.continued,
             DESTINATION: self.destination,
         }
-        self.link = self.core.session_of(peer).attach_sender(
-            f"custody:{self.destination}:{epoch.hex}",
-            Source(address=self.queue.name),
+        name, address = name_and_source(self.destination, epoch)
+        self.link = session.attach_sender(
+            name,
+            Source(address=address),
             Target(address=CUSTODY_ADDRESS),
             snd_settle_mode=0,
             properties=properties,
@@ -201,6 +204,7 @@ class CustodySender:
             self.given = None
         self.open = False
         self.neighbour.unanswered.pop(self, None)
+        self.yields_at = None
         self.link = None
         self.peer = None
 
@@ -208,7 +212,10 @@ class CustodySender:
 
     def wants(self) -> int:
         link = self.link
-        if not self.open or link is None or self.peer is None or not self.peer.writable or not link.sendable:
+        if link is None:
+            self.neighbour.links.has_work(self)
+            return 0
+        if not self.open or self.peer is None or not self.peer.writable or not link.sendable:
             return 0
         forwarding = self.core.forwarding
         if not self.active or (forwarding.returned and forwarding.held(self.destination) >= HELD_MAX):
@@ -411,6 +418,8 @@ class CustodySender:
             self.queue.shared.finish_wherever(stored)
             self._unblock(stored)
             self.queue.touch()
+            if self.yields_at is not None and not self.in_doubt:
+                self.give_up_link()
         elif state is not None and self.link is not None and not self.link.detached:
             if self.open:
                 self._block(self.in_doubt.get(min(contexts)))
@@ -422,13 +431,18 @@ class CustodySender:
             self.link.settle(first, last, state)
 
     def gone(self, unsettled: list[Any]) -> None:
-        link, peer = self.link, self.peer
+        link, peer, yielded = self.link, self.peer, self.yields_at is not None
         self.lost()
+        refused = link is not None and link.refused
+        self.neighbour.links.gone(self, link.error if link is not None and refused else None)
         if self.active and peer is not None and self.neighbour.peer is peer and not peer.amqp.closed:
+            if yielded and not refused:
+                self.neighbour.links.ask(self)
+                return
             first, longest = RETRY_S
             self.retry_at = self.core.now + min(longest, first * 2.0**self.refusals)
             self.neighbour.timed[self] = None
-            if link is not None and link.refused:
+            if refused:
                 self.refusals = min(self.refusals + 1, 10)
 
     def tick(self, now: float) -> None:
@@ -466,6 +480,9 @@ class CustodyReceiver(Intake):
     def answer(self, continues: object) -> None:
         """Runs once all that the older link had brought is on disk or thrown away (CUSTODY, hop 2)."""
         if self.fenced or self.link.detached:
+            if not self.link.attach_sent:  # the neighbour waits for an answer all the same, and keeps its handle
+                self.link.refuse(conditions.DETACH_FORCED, "detached before it was attached")
+                self.peer.touch()
             return
         stored = self.core.hop_stored.get(self.key)
         properties: dict[Any, Any] = {EPOCH: self.epoch}

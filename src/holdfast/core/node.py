@@ -227,15 +227,6 @@ class NodeCore:
 
     # ------------------------------------------------------------------------------------------------ connections
 
-    def session_of(self, peer: Peer) -> amqp.Session:
-        """The session that the node's own links on that connection share."""
-        for session in peer.amqp.sessions:
-            if session.context is self and session.usable:
-                return session
-        session = peer.amqp.begin()
-        session.context = self
-        return session
-
     def drop(self, peer: Peer, reason: str) -> None:
         """Ends a connection at once; what was under way on it is lost, and goes again."""
         self.guard.log(peer, "INFO", f"connection ended: {reason}")
@@ -288,6 +279,9 @@ class NodeCore:
                 self._detached(peer, event)
             elif isinstance(event, amqp.Opened):
                 welcome(self, peer, event)
+            elif isinstance(event, amqp.SessionBegun):
+                if peer.neighbour is not None:
+                    peer.neighbour.session_begun(peer)
             elif isinstance(event, amqp.ProtocolFailed):
                 self.guard.log(peer, "WARNING", f"{event.error.condition}: {event.error.description}")
 

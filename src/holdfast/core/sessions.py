@@ -14,6 +14,7 @@ from holdfast.amqp.types import Symbol, Ulong
 from holdfast.core import control, events
 from holdfast.core.config import NeighbourConfig
 from holdfast.core.control import CONTROL_ADDRESS, CONTROL_RESERVE, ControlSender
+from holdfast.core.hop_links import HopLinks, control_session
 from holdfast.core.hops import CustodySender
 from holdfast.core.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
 from holdfast.core.peer import Peer
@@ -106,6 +107,7 @@ class Neighbour:
         """Those that sent something, and since when nothing of it was answered."""
         self.timed: dict[CustodySender, None] = {}
         """Those that may have something to do at a moment of their own: all are many, and few of them do."""
+        self.links = HopLinks(self)
         self.told: dict[tuple[str, UUID], int] = {}
         """(destination, origin) -> the last mark told in this session."""
         self.brings: dict[tuple[UUID, str], None] = {}
@@ -202,6 +204,8 @@ class Neighbour:
             sender.tick(now)
             if not sender.timed:
                 del self.timed[sender]
+        if self.established:
+            self.links.tick(now)
 
     def next_deadline(self) -> float | None:
         if self.peer is None:
@@ -212,6 +216,7 @@ class Neighbour:
             moments.append(self.say_at)
         if self.established:
             moments += [sender.next_deadline() for sender in self.timed]
+            moments.append(self.links.due_at)
             if not self.offered:
                 moments.append(self.damping.reuse_at())
         return min([at for at in moments if at is not None])
@@ -348,7 +353,18 @@ class Neighbour:
         self.written_bytes = 0
         self.told.clear()
         self.liveness.reset(self.config.hold_time_s)
-        session = self.core.session_of(peer)
+        self._attach_control(peer)
+
+    def session_begun(self, peer: Peer) -> None:
+        """One of the two sides' sessions on that connection."""
+        if peer is self.peer and self.control is None:
+            self._attach_control(peer)
+
+    def _attach_control(self, peer: Peer) -> None:
+        session = control_session(peer) if peer.amqp.usable else None
+        if session is None:
+            return
+        self.links.begin(peer, session)
         link = session.attach_sender(
             f"control:{self.core.config.name}",
             Source(address=CONTROL_ADDRESS),
@@ -413,6 +429,7 @@ class Neighbour:
         self.bytes_in += peer.heard_bytes
         self.bytes_out += self.written_bytes
         self.written_bytes = 0
+        self.links.end()
         for sender in self.senders.values():
             sender.lost()
             sender.retry_at = None
