@@ -16,7 +16,7 @@ VERBS = [
     ["queue", "purge"], ["queue", "skip"], ["subscription"], ["subscription", "list"], ["subscription", "delete"],
     ["store"], ["store", "check"], ["store", "compact"], ["store", "backup"], ["store", "restore"],
     ["pipeline"], ["pipeline", "ingest"], ["demo"],
-    ["topology"], ["topology", "check"], ["topology", "routes"],
+    ["topology"], ["topology", "check"], ["topology", "routes"], ["topology", "forget"],
     ["fleet"], ["fleet", "up"], ["fleet", "down"], ["fleet", "status"], ["fleet", "cut"], ["fleet", "heal"],
     ["fleet", "stop"], ["fleet", "start"],
     ["sim"], ["sim", "run"], ["sim", "swarm"], ["sim", "list"], ["sim", "replay"],
@@ -62,7 +62,8 @@ def test_the_examples_are_grammatical(capsys: pytest.CaptureFixture[str]) -> Non
         "sim run x --depth packets", "sim swarm --seeds 0", "sim swarm --jobs 0", "sim swarm --depth bytes",
         "store", "store check", "store compact", "store backup d", "store restore d", "store backup d e f",
         "fleet", "fleet up", "fleet cut a", "fleet heal a b c", "fleet stop", "fleet start", "fleet down x",
-        "topology", "topology check", "topology routes x", "topology check x", "route list", "perf", "console",
+        "topology", "topology check", "topology routes x", "topology check x", "topology forget", "route list",
+        "perf", "console",
     ],
 )  # fmt: skip
 def test_a_mistake_is_exit_2_and_said_in_a_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:

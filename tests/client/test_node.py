@@ -217,6 +217,8 @@ async def test_queues_and_subscriptions(node: NodeProcess) -> None:
     assert gone.code == 1 and "404 no such subscription" in gone.stderr
     assert "3 messages dropped" in (await run_holdfast("queue", "purge", "a", *at)).stdout
     assert (await run_holdfast("queue", "skip", "a", *at)).code == 0
+    forgotten = await run_holdfast("topology", "forget", "x", *at)
+    assert forgotten.code == 1 and "409 this node has no topology" in forgotten.stderr
     assert (await run_holdfast("queue", "delete", "a", *at)).code == 0
     gone = await run_holdfast("queue", "delete", "a", *at)
     assert gone.code == 1 and len(gone.stderr.splitlines()) == 1

@@ -268,7 +268,7 @@ def test_who_is_called_lost_compares_tables() -> None:
     nodes = *_, d = network(rig, "a-b", "b-c", "c-d", supers=("a",))
     rig.run(3)
     core_routes(d).states._put(Known(Record("b", 1, ())))
-    core_routes(d)._wake()
+    core_routes(d).wake()
     rig.settle()
     assert path(d, "a") == ""
     rig.run(6)

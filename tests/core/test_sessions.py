@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from holdfast.amqp.types import Ulong
 from holdfast.core import events, sessions
-from holdfast.core.config import NeighbourConfig, UserConfig
+from holdfast.core.config import NeighbourConfig, NodeConfig, UserConfig
 from holdfast.core.control import CONTROL_ADDRESS
 from holdfast.core.session_states import IMPOSSIBLE, TRANSITIONS, Happened, State, diagram
+from holdfast.errors import ConfigError
 from support.rig import Node, Rig
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -481,3 +482,14 @@ def _with_users(rig: Rig) -> tuple[Node, Node]:
             users=(UserConfig(name="from-jfk", password="right"), UserConfig(name="ann", password="other")),
         ),
     )
+
+
+def test_a_local_user_cannot_be_the_one_that_a_dialled_neighbour_logs_in_as() -> None:
+    """Who logs in as it could speak as that neighbour, whichever of the two passwords it has."""
+    hub = NeighbourConfig(name="hub", remote="127.0.0.1:1", user="ewr", password="at the hub")
+    users = (UserConfig(name="ewr", password="here"),)
+    with pytest.raises(ConfigError, match=r"^neighbour 'hub' user: found 'ewr', which is also a \[\[user\]\]"):
+        NodeConfig(name="ewr", neighbours=(hub,), users=users).validate()
+    listening = NeighbourConfig(name="hub", user="ewr")
+    NodeConfig(name="ewr", neighbours=(listening,), users=users).validate()
+    NodeConfig(name="ewr", neighbours=(hub,), users=(UserConfig(name="hub", password="x"),)).validate()

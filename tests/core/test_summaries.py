@@ -48,7 +48,7 @@ def test_a_summary_longer_than_the_credit_goes_on_where_it_stopped() -> None:
     neighbour.send = send  # type: ignore[method-assign]
     routes._untold["b"] = True
     for credit in (100, 200, 300):
-        routes._wake()
+        routes.wake()
         routes.tick(rig.now)
         assert len(said) == credit
     assert [place for place, fields in enumerate(said) if fields["first"]] == [0]
@@ -61,10 +61,10 @@ def test_who_asks_for_everything_in_many_names_is_answered_as_often_as_anybody()
     a, _ = network(rig, "a-b", supers=("a",), routing={"records_max": 10})
     rig.run(3)
     routes = core_routes(a)
-    assert routes._may_answer("all", "b")
+    assert routes.may_answer("all", "b")
     for number in range(1_000):
-        routes._may_answer("resync", f"n{number}")
-        assert not routes._may_answer("all", "b")
+        routes.may_answer("resync", f"n{number}")
+        assert not routes.may_answer("all", "b")
     assert len(routes._answered) == ANSWERS * 10
     rig.run(ASK_S)
-    assert routes._may_answer("all", "b") and len(routes._answered) == 1
+    assert routes.may_answer("all", "b") and len(routes._answered) == 1

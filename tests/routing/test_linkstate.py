@@ -260,7 +260,7 @@ def test_a_row_is_read_as_it_was_written() -> None:
         row(version=0),
         row(version=VERSION_END),
         row(version=True),
-        row(bits=16),
+        row(bits=VERSION_END),
         row(store="b"),
         row(links=["a"]),
         row(links=["a", 0]),

@@ -6,7 +6,7 @@ Rules of this file: as those of the package.
 import argparse
 from pathlib import Path
 
-from holdfast.cli.arguments import Verbs, add_json_option, add_verb
+from holdfast.cli.arguments import Verbs, add_client_options, add_json_option, add_verb
 
 
 def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -42,6 +42,16 @@ def _add_topology(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument("--from", dest="node", required=True, metavar="NODE", help="the node whose table it is")
     add_json_option(parser)
     parser.set_defaults(run=_run_topology_routes)
+    parser = add_verb(
+        actions,
+        "forget",
+        "takes a node that left for good out of the routing of all nodes that can be reached",
+        "holdfast topology forget ewr --url amqp://127.0.0.1:5672",
+    )
+    parser.add_argument("node", metavar="NAME", help="a node that is gone, and that no topology file names any more")
+    add_json_option(parser)
+    add_client_options(parser, retry_s=0.0)
+    parser.set_defaults(run=_run_topology_forget)
 
 
 def _add_fleet(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -133,6 +143,12 @@ def _run_topology_routes(args: argparse.Namespace) -> int:
     from holdfast.node.topology_commands import routes
 
     return routes(args)
+
+
+def _run_topology_forget(args: argparse.Namespace) -> int:
+    from holdfast.client.verbs.manage import forget
+
+    return forget(args)
 
 
 def _run_fleet_up(args: argparse.Namespace) -> int:

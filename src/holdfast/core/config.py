@@ -316,6 +316,10 @@ class RoutingConfig:
     """Nodes that are known; the topology file's always have their place, others come by what they say themselves."""
     neighbours_max: int = 256
     """Links of one node's record."""
+    refresh_s: float = 30.0
+    """How often a node compares its table with its neighbours': whatever went wrong in one is right again then."""
+    forget_s: float = 86_400.0
+    """How long a node that the topology file does not name may be gone before it is forgotten."""
 
     def validate(self) -> None:
         """Raises ConfigError that names the key."""
@@ -331,6 +335,8 @@ _ROUTING_WITHIN: Final[dict[str, tuple[float, float]]] = {
     "heartbeat_s": (0.05, 3_600),
     "registration_s": (0, 3_600),
     "records_max": (1, 100_000),
+    "refresh_s": (0.1, 3_600),
+    "forget_s": (1, 86_400 * 3_650),
     "neighbours_max": (1, 4_096),
 }
 
@@ -385,8 +391,14 @@ class NodeConfig:
                 if name in seen:
                     raise ConfigError(f"{what} {name!r}: found twice, accepted is once")
                 seen.add(name)
+        users = {user.name for user in self.users}
         for neighbour in self.neighbours:
             neighbour.validate()
+            if neighbour.password is not None and neighbour.user in users:
+                raise ConfigError(
+                    f"neighbour {neighbour.name!r} user: found {neighbour.user!r}, which is also a [[user]] of this "
+                    "node and could speak as that neighbour; accepted is a name of its own"
+                )
             if neighbour.name == self.name:
                 raise ConfigError(f"neighbour {neighbour.name!r}: found the node's own name, accepted is another's")
         neighbours = [neighbour.name for neighbour in self.neighbours]

@@ -103,6 +103,19 @@ def node_where(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Later:
     return later
 
 
+def node_forget(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+    """Takes a node that left for good out of the routing, here and at all nodes that can be reached."""
+    if core.routing is None:
+        raise Refused(409, "this node has no topology: it knows its neighbours alone")
+    if name not in core.routing.states.known:
+        raise Refused(404, f"no node {name!r}")
+    kept = core.routing.upkeep.why_kept(name)
+    if kept is not None:
+        raise Refused(409, f"node {name!r}: {kept}")
+    core.routing.upkeep.forget(name, "by hand")
+    return Answer(200, "OK", {"node": name})
+
+
 def queue_query(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
     queues, more = page_of_queues(core, _text(arguments, "after", ""))
     return Answer(200, "OK", {"queues": queues, "more": more})
@@ -332,6 +345,7 @@ def subscription_query(core: "NodeCore", name: str, arguments: dict[str, Any]) -
 OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("holdfast:node", "STATUS"): node_status,
     ("holdfast:node", "WHERE"): node_where,
+    ("holdfast:node", "FORGET"): node_forget,
     ("holdfast:queue", "QUERY"): queue_query,
     ("holdfast:queue", "READ"): queue_read,
     ("holdfast:queue", "CREATE"): queue_create,

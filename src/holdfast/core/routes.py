@@ -13,11 +13,12 @@ from uuid import UUID
 
 from holdfast.amqp.types import Ulong
 from holdfast.broker.entry import TRACE_MAX
+from holdfast.core.route_upkeep import Upkeep
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.routing import supers
 from holdfast.routing.cost import MeasuredCost
-from holdfast.routing.linkstate import SUMMARY_ROWS_MAX, VERSION_END, Known, LinkStates
+from holdfast.routing.linkstate import SUMMARY_ROWS_MAX, VERSION_END, VERSION_HIGH, Known, LinkStates
 from holdfast.routing.paths import Graph, Path
 from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, MICRO, Topology
 from holdfast.schema import is_whole_within
@@ -28,19 +29,17 @@ if TYPE_CHECKING:
 
 RETRY_S: Final = 0.1
 """When what a control link had no credit for is tried again."""
-
 ASK_S: Final = 1.0
 """Synchronisation is asked for, and answered, at most so often."""
 
-ANSWERS: Final = 4
-"""Things that `_may_answer` tells apart."""
+ANSWERS: Final = 6
+"""Things that `may_answer` tells apart."""
 
 LOG_S: Final = 10.0
 """How often a line says what a neighbour's rows had wrong."""
 
 EARLY_ROWS_MAX: Final = 64 * SUMMARY_ROWS_MAX
 """Rows of a summary that are kept when they come before the session is up on our side."""
-
 NUMBER_UNKNOWN: Final = 2**32
 """A super node that is not in our topology file comes after all that are."""
 
@@ -70,7 +69,7 @@ class Routes:
             records_max=config.records_max,
             neighbours_max=config.neighbours_max,
         )
-        self.states.malformed = self._malformed
+        self.states.malformed = self.malformed
         self.supers = supers.Supers(config.heartbeat_s)
         self.up: dict[str, None] = {}
         """Neighbours whose link is up."""
@@ -117,6 +116,8 @@ class Routes:
             "heartbeat": self._hear_heartbeat,
             "resync": self._hear_resync,
         }
+        self.upkeep = Upkeep(self)
+        self._hears |= self.upkeep.hears
         core.control_kinds |= self._hears
         self._compute()
 
@@ -126,7 +127,7 @@ class Routes:
         return self._due_at
 
     def _next(self) -> float | None:
-        moments = [self._wake_at, self.closed_until]
+        moments = [self._wake_at, self.closed_until, None if self.leaving else self.upkeep.refresh_at]
         if not self.leaving:
             moments.append(self.heartbeat_at if self.registered else self.register_at)
             if self.acting == self.name:
@@ -158,10 +159,14 @@ class Routes:
         if self.registered and now >= self.heartbeat_at and not self.leaving:
             self.heartbeat_at = now + self.config.heartbeat_s
             self._send_heartbeat()
+        if not self.leaving and not self.upkeep.tick(now):
+            self._wake_at = now + RETRY_S
+        if self.states.changed:
+            self._compute()
         self._tell_all()
         self._due_at = self._next()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         self._wake_at = self._due_at = self.core.now
 
     # ------------------------------------------------------------------------------------------------ sessions
@@ -176,7 +181,7 @@ class Routes:
         self.unsure.pop(name, None)
         if name in self.costs:
             self.up[name] = None
-        self._wake()
+        self.wake()
 
     def link_down(self, neighbour: "Neighbour") -> None:
         """The session is gone, or was not to be had at all."""
@@ -187,7 +192,7 @@ class Routes:
         self._early.pop(name, None)
         self.unsure.pop(name, None)
         self.up.pop(name, None)
-        self._wake()
+        self.wake()
 
     def cost_measured(self, neighbour: "Neighbour", round_trip_s: float, loss_share: float, backlog_bytes: int) -> None:
         """Each keepalive while the link may be used; `loss_share` of the probes since the last time, 0 to 1."""
@@ -206,7 +211,7 @@ class Routes:
         """The link to that neighbour costs so much from now on, in millionths."""
         if neighbour in self.costs and self.costs[neighbour] != cost_micro:
             self.costs[neighbour] = cost_micro
-            self._wake()
+            self.wake()
 
     def leave(self) -> None:
         """The node is stopping, orderly: its neighbours hear so before their connections close."""
@@ -226,9 +231,10 @@ class Routes:
 
     def _have_news(self) -> bool:
         own = self.states.own
-        if own is None or self.states.challenged or own.record.store != self.core.store_uuid:
+        if own is None or own.gone or self.states.challenged or own.record.version >= VERSION_HIGH:
             return True
-        return dict(own.record.links) != self._links()
+        said = own.record.store, own.record.is_super, dict(own.record.links)
+        return said != (self.core.store_uuid, self.is_super, self._links())
 
     def _say(self, *, left: bool = False) -> None:
         self.states.say(
@@ -344,7 +350,7 @@ class Routes:
             or not isinstance(target, str)
             or not is_whole_within(digest, 0, VERSION_END)
         ):
-            self._malformed(neighbour.name, "a heartbeat: accepted are from, to, a trace of names, and a digest")
+            self.malformed(neighbour.name, "a heartbeat: accepted are from, to, a trace of names, and a digest")
             return
         if self.name in trace:
             return  # it went round while tables changed; the next one goes another way
@@ -358,7 +364,7 @@ class Routes:
         shortest = self.shortest_from(trace[0]) == (*trace, self.name)
         same = digest == self.states.digest
         stays = self.supers.heard(trace[0], trace, shortest=shortest, same=same, now=self.core.now)
-        if stays or (fields.get("sync") is True and not same and self._may_answer("sync", trace[0])):
+        if stays or (fields.get("sync") is True and not same and self.may_answer("sync", trace[0])):
             self._resync(trace[0], [])
 
     # ------------------------------------------------------------------------------------------------ synchronisation
@@ -375,13 +381,19 @@ class Routes:
             self._send_heartbeat(sync=True)
         else:
             self._ask_neighbours()
-            self._wake()
+            self.wake()
 
     def _ask_neighbours(self) -> None:
         """They are told what we have, and tell what they have."""
         self._untold.update(dict.fromkeys(self.states.told, True))
 
-    def _may_answer(self, what: str, name: str) -> bool:
+    def compare_with(self, neighbour: str) -> None:
+        """Our tables differ: it is told what we have, and tells what it has."""
+        if neighbour in self.states.told and self.may_answer("summary", neighbour):
+            self._untold[neighbour] = True
+            self.wake()
+
+    def may_answer(self, what: str, name: str) -> bool:
         """At most once in ASK_S for each thing and node, and for so many as all nodes there may be can ask."""
         now = self.core.now
         answered = self._answered
@@ -402,17 +414,17 @@ class Routes:
 
     def _tell_anew(self, neighbour: str) -> None:
         """All that we have is told to it again; once in ASK_S does for all nodes that lie behind it."""
-        if self._may_answer("all", neighbour):
+        if self.may_answer("all", neighbour):
             self.states.forget(neighbour)
-            self._wake()
+            self.wake()
 
     def _hear_resync(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
         trace = self._names(fields.get("trace"))
         name = fields.get("node")
         if not trace or not isinstance(name, str):
-            self._malformed(neighbour.name, "a resync: accepted are a node and a trace of names")
+            self.malformed(neighbour.name, "a resync: accepted are a node and a trace of names")
             return
-        if self.name in trace or not self._may_answer("resync", trace[0]):
+        if self.name in trace or not self.may_answer("resync", trace[0]):
             return
         self._tell_anew(neighbour.name)  # it may be that they lack what we have
         if name != self.name:
@@ -421,15 +433,15 @@ class Routes:
     def _hear_links(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
         rows = fields.get("rows")
         if not isinstance(rows, list):
-            self._malformed(neighbour.name, "link states: accepted is a list of rows")
+            self.malformed(neighbour.name, "link states: accepted is a list of rows")
             return
         self.states.hear(neighbour.name, rows)
-        self._wake()
+        self.wake()
 
     def _hear_known(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
         rows = fields.get("rows")
         if not isinstance(rows, list):
-            self._malformed(neighbour.name, "a summary: accepted is a list of rows")
+            self.malformed(neighbour.name, "a summary: accepted is a list of rows")
             return
         name = neighbour.name
         if name not in self.states.told:
@@ -442,9 +454,9 @@ class Routes:
         last = fields.get("last") is True
         self.states.hear_summary(name, rows, first=fields.get("first") is True, last=last)
         telling = name in self._untold or name in self._telling
-        if last and fields.get("ask") is True and not telling and self._may_answer("summary", name):
+        if last and fields.get("ask") is True and not telling and self.may_answer("summary", name):
             self._untold[name] = False
-        self._wake()
+        self.wake()
 
     # ------------------------------------------------------------------------------------------------ telling
 
@@ -526,7 +538,7 @@ class Routes:
         except ConfigError:
             return []
 
-    def _malformed(self, neighbour: str, text: str) -> None:
+    def malformed(self, neighbour: str, text: str) -> None:
         now = self.core.now
         if now >= self._logged_at.get(neighbour, -LOG_S) + LOG_S:
             self._logged_at[neighbour] = now

@@ -31,6 +31,11 @@ UP_S: Final = (2.0, 10.0, 30.0)
 DOWN_S: Final = (0.2, 2.0, 8.0)
 GONE_MAX: Final = 2
 """Links that are taken out for good."""
+SPOILT_SHARE: Final = 0.2
+"""Of the seeds: plans in which nodes' tables are made wrong."""
+SPOILT_REFRESH_S: Final = 4.0
+"""How often tables are compared there: often enough for runs of half a minute."""
+REFRESH_S: Final = RoutingConfig().refresh_s
 HOPS_MAX: Final = 8
 """The longest way that the windows are made for; a longer one takes its messages longer."""
 
@@ -51,6 +56,10 @@ def plan_of(seed: int, *, large_share: float = 0.0) -> Plan:
     if timing.random() < 0.3:
         joins = tuple(name for name in timing.sample(nodes, timing.choice((1, 2))) if name not in supers)
     faults = _faults(seeds.stream("faults"), nodes, links, supers, spare, safety_s)
+    spoiling = seeds.stream("wrong-tables")
+    spoils = spoiling.random() < SPOILT_SHARE
+    if spoils:
+        faults += _wrong_tables(spoiling, nodes, safety_s)
     hops = min(HOPS_MAX, len(nodes) // 2)
     queues, workloads, limits, slowest_s = draw_load(seeds, nodes, links, faults, safety_s, hops)
     keepalive_s = max(timing.choice((1.0, 3.0) if large else (0.2, 0.5, 1.0)), round(slowest_s, 3))
@@ -65,6 +74,7 @@ def plan_of(seed: int, *, large_share: float = 0.0) -> Plan:
             on_unreachable_super="silence" if timing.random() < 0.15 else "flood",
             heartbeat_s=timing.choice((2.0, 5.0) if large else (0.5, 1.0, 2.0)),
             registration_s=timing.choice((0.2, 1.0)),
+            refresh_s=SPOILT_REFRESH_S if spoils else REFRESH_S,
         ),
         supers=supers,
         joins=joins,
@@ -249,6 +259,16 @@ def _lost_super(random: Random, supers: tuple[str, ...], before: list[Fault], sp
         kind = random.choice(("crash", "power", "stop"))
         found.append(Fault(kind=kind, at=round(at, 6), node=name, seconds=round(seconds, 6)))
     return found
+
+
+def _wrong_tables(random: Random, nodes: tuple[str, ...], span_s: float) -> list[Fault]:
+    """One to all nodes' tables hold what nobody said, at one moment or at several."""
+    at = [random.uniform(0.0, span_s) for _ in range(random.choice((1, 1, 2)))]
+    return [
+        Fault(kind="wrong-tables", at=round(when, 6), node=name, amount=random.choice((0.1, 0.5, 1.0)))
+        for when in at
+        for name in random.sample(nodes, random.choice((1, 2, len(nodes))))
+    ]
 
 
 def _restarts(random: Random, nodes: tuple[str, ...], span_s: float) -> list[Fault]:

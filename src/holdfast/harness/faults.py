@@ -15,6 +15,7 @@ from holdfast.harness.sim.bed import SimBed
 from holdfast.harness.sim.liar import LIES, SHARE, Liar
 from holdfast.harness.sim.node import SimNode
 from holdfast.harness.sim.store import Fate, Snapshot
+from holdfast.harness.wrong_tables import spoil
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +23,8 @@ class Fault:
     """`at` and `seconds` in virtual time since the run's start; `node` or `link` says where, `kind` what.
 
     `amount`: a factor for slow links and disks, seconds for clocks, bytes of room for a full disk, the share of bytes
-    under way that still arrives for a cut, the share of frames in which a lying peer lies. `lie`: which of
-    `sim/liar.py`, all of them where it is empty.
+    under way that still arrives for a cut, of records that are wrong for wrong tables, of frames in which a lying peer
+    lies. `lie`: which of `sim/liar.py`, all of them where it is empty.
     """
 
     kind: str
@@ -50,6 +51,7 @@ KINDS: Final = {
     "failed-sync": "node",
     "clock-step": "node",
     "lying-peer": "node",
+    "wrong-tables": "node",
     "cut": "link",
     "silent-cut": "link",
     "partition": "link",
@@ -129,6 +131,7 @@ class Faults:
             "failed-sync": self._failed_sync,
             "clock-step": self._clock_step,
             "lying-peer": self._lie,
+            "wrong-tables": self._spoil_tables,
             "cut": self._cut,
             "silent-cut": self._cut,
             "partition": self._partition,
@@ -218,6 +221,12 @@ class Faults:
         liar = self.liars[fault.node]
         liar.begin([fault.lie] if fault.lie else list(LIES), fault.amount or SHARE)
         self._later(fault.seconds, liar.end)
+
+    def _spoil_tables(self, fault: Fault) -> None:
+        core = self.bed.sim_nodes[fault.node].core
+        if core is not None and core.routing is not None and self.bed.routes is not None:
+            spoil(core.routing.states, self.random, share=fault.amount or 0.5)
+            self.bed.routes.spoilt()
 
     # ------------------------------------------------------------------------------------------------ links
 

@@ -152,6 +152,8 @@ _TABLES: Final[Mapping[str, Keys]] = {
         "cost": TEXT,
         "records_max": COUNT,
         "neighbours_max": COUNT,
+        "refresh_s": SECONDS,
+        "forget_s": SECONDS,
     },
     "limits": {field.name: SECONDS if field.type is float else COUNT for field in fields(Limits)},
 }

@@ -7,7 +7,7 @@ Source: esb-dynamic-routing §3.2, §4.2, §4.3; docs/adr/0015-routing.md.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -19,6 +19,9 @@ from holdfast.routing.topology import COST_MICRO_MAX
 from holdfast.schema import is_whole_within
 
 VERSION_END: Final = 2**63
+
+VERSION_HIGH: Final = VERSION_END - 2**20
+"""From here on a version is nobody's honest one, which begins at a wall clock in milliseconds: it is reset."""
 
 ROWS_MAX: Final = 100
 """Rows of one control message."""
@@ -32,9 +35,14 @@ LEFT: Final = 1
 STAMPED: Final = 2
 LOST: Final = 4
 SUPER: Final = 8
-BITS_END: Final = 16
+BITS_KNOWN: Final = LEFT | STAMPED | LOST | SUPER
 """Bits of a row: the node said goodbye; a super node has passed it on; a super node's verdict that it is gone; the node
-is a super node itself."""
+is a super node itself. Others are a newer node's, and left out."""
+
+ROW_FIELDS: Final = 8
+SUMMARY_FIELDS: Final = 4
+FIELDS_MAX: Final = 32
+"""A row may have more fields than are known here, up to so many: a newer node's, and left out."""
 
 _DIGEST_END: Final = 2**63
 
@@ -134,12 +142,12 @@ def _name(what: str, value: object) -> str:
 
 def read_row(row: object, neighbours_max: int) -> Known:
     """A row of a control message. Raises Malformed."""
-    if not isinstance(row, list) or len(row) != 8:
-        raise Malformed("a row: accepted is a list of 8")
+    if not isinstance(row, list) or not ROW_FIELDS <= len(row) <= FIELDS_MAX:
+        raise Malformed(f"a row: accepted is a list of {ROW_FIELDS} to {FIELDS_MAX}")
     name = _name("a row's node", row[0])
     where = f"the row of {name!r}"
     version = _whole(f"{where}, version", row[1], 1, VERSION_END)
-    bits = _whole(f"{where}, bits", row[2], 0, BITS_END)
+    bits = _whole(f"{where}, bits", row[2], 0, VERSION_END) & BITS_KNOWN
     store, told = row[3], row[4]
     if store is not None and not isinstance(store, UUID):
         raise Malformed(f"{where}, store: accepted is a UUID or none")
@@ -211,6 +219,14 @@ class LinkStates:
         self.words = 0
         """Counts what was taken of records, our own among them: who keeps something that is made of them compares."""
         self.unstamped: dict[str, None] = {}
+        self.resets = False
+        """Our own version would have come to its end: it begins anew once all others' copies are void (`void`)."""
+        self.quarantined: dict[str, None] = {}
+        """Nodes whose versions began anew of late: a high one is what was, and not taken. The caller clears it."""
+        self.stale: dict[tuple[str, str], None] = {}
+        """(neighbour, node) of such that came all the same: the neighbour has not heard of it. The caller clears it."""
+        self.dropped: dict[str, tuple[int, int]] = {}
+        """Nodes that were forgotten, and the version and fingerprint that are not taken any more."""
         self.malformed: Callable[[str, str], None] = lambda neighbour, text: None
 
     # ------------------------------------------------------------------------------------------------ own words
@@ -231,7 +247,11 @@ class LinkStates:
         """Our record, anew. `version` is where it begins; it is past all that was ever heard of us."""
         own = self.own
         before = own.record.version if own is not None else 0
-        version = min(max(version, before + 1, self.floor + 1), VERSION_END - 1)
+        first, version = version, max(version, before + 1, self.floor + 1)
+        if version >= VERSION_HIGH:
+            version, self.floor, self.resets = min(first, VERSION_HIGH - 1), 0, True
+            self.quarantined[self.name] = None
+            self._forget_marks(self.name)
         self._put(Known(Record(self.name, version, tuple(sorted(links.items())), store, left, is_super)))
         self.challenged = False
 
@@ -265,7 +285,7 @@ class LinkStates:
             name = heard.record.name
             self._take(neighbour, heard)
             told = self.told.get(neighbour)
-            if told is not None and name in self.known:
+            if told is not None and name in self.known and (neighbour, name) not in self.stale:
                 theirs = told.marks.get(name)
                 if theirs is None or not theirs.covers(heard.mark):  # else what we told is on its way to them
                     told.marks[name] = heard.mark
@@ -273,6 +293,14 @@ class LinkStates:
 
     def _take(self, neighbour: str, heard: Known) -> None:
         name = heard.record.name
+        if name in self.quarantined and heard.record.version >= VERSION_HIGH:
+            self.stale[neighbour, name] = None
+            self.told_again(neighbour, name)
+            return
+        if name in self.dropped and name != neighbour:
+            if heard.mark[:2] <= self.dropped[name]:
+                return
+            del self.dropped[name]
         mine = self.known.get(name)
         if mine is None and len(self.known) >= self.records_max:
             self.malformed(neighbour, f"the row of {name!r}: {self.records_max} nodes are known, the most there may be")
@@ -337,11 +365,12 @@ class LinkStates:
             told.summary = {}
         for row in rows:
             try:
-                if not isinstance(row, list) or len(row) != 4:
-                    raise Malformed("a row of a summary: accepted is a list of 4")
+                if not isinstance(row, list) or not SUMMARY_FIELDS <= len(row) <= FIELDS_MAX:
+                    raise Malformed(f"a row of a summary: accepted is a list of {SUMMARY_FIELDS} to {FIELDS_MAX}")
                 name = _name("a row's node", row[0])
-                numbers = zip(row[1:], (VERSION_END, _DIGEST_END, BITS_END), strict=True)
-                mark = Mark(*(_whole(f"the summary of {name!r}", value, 0, end) for value, end in numbers))
+                numbers = zip(row[1:SUMMARY_FIELDS], (VERSION_END, _DIGEST_END, VERSION_END), strict=True)
+                version, fingerprint, bits = (_whole(f"the summary of {name!r}", item, 0, end) for item, end in numbers)
+                mark = Mark(version, fingerprint, bits & BITS_KNOWN)
             except Malformed as error:
                 self.malformed(neighbour, str(error))
                 continue
@@ -393,6 +422,53 @@ class LinkStates:
         """Whether it may not have been told all."""
         told = self.told.get(neighbour)
         return told is not None and (not told.summarised or bool(told.pending))
+
+    # ------------------------------------------------------------------------------------------------ upkeep
+
+    def void(self, name: str) -> bool:
+        """Its node begins its versions anew: what is known of it stays in use until its next word, whatever version
+        that has. False where the version here is not near the end, and so none that is reset."""
+        known = self.known.get(name)
+        self.quarantined[name] = None
+        if name == self.name or known is None or known.record.version < VERSION_HIGH:
+            return False
+        self._forget_marks(name)
+        self._put(Known(replace(known.record, version=0), known.stamp, known.lost_by))
+        return True
+
+    def told_again(self, neighbour: str, name: str) -> None:
+        """That neighbour is told the record of `name`, whatever it is thought to have."""
+        told = self.told.get(neighbour)
+        if told is not None:
+            told.marks.pop(name, None)
+            told.pending[name] = None
+
+    def drop(self, name: str) -> Mark | None:
+        """Forgets a node that is gone; None where it is not known. Its last word is not taken again while it stands in
+        `dropped`, which is the caller's to clear."""
+        known = self.known.pop(name, None)
+        if known is None:
+            return None
+        self.digest ^= known.digest
+        self._forget_marks(name)
+        self.unstamped.pop(name, None)
+        self.dropped[name] = known.mark[:2]
+        self.changed = True
+        self.words += 1
+        return known.mark
+
+    def recount(self) -> None:
+        """Makes anew what is kept beside the records: a fault in memory does no lasting harm there."""
+        before, self.digest = self.digest, 0
+        for name, known in self.known.items():
+            self.digest ^= known.digest
+            if known.stamp is None and known.record.version:
+                self.unstamped[name] = None
+        self.changed = self.changed or self.digest != before
+
+    def _forget_marks(self, name: str) -> None:
+        for told in self.told.values():
+            told.marks.pop(name, None)
 
     # ------------------------------------------------------------------------------------------------ the graph
 

@@ -1,4 +1,4 @@
-"""`holdfast status`, `queue` and `subscription`: requests to the node's `$management`.
+"""`holdfast status`, `queue`, `subscription` and `topology forget`: requests to the node's `$management`.
 
 Rules of this file: a table for a person, one line of JSON for a program; what comes in pages is asked for to its end.
 """
@@ -31,6 +31,19 @@ def queue(args: argparse.Namespace) -> int:
 def subscription(args: argparse.Namespace) -> int:
     """`holdfast subscription ACTION`."""
     return run(partial(_asked, args, _subscription))
+
+
+def forget(args: argparse.Namespace) -> int:
+    """`holdfast topology forget`."""
+    return run(partial(_asked, args, _forget))
+
+
+async def _forget(connection: Connection, args: argparse.Namespace) -> None:
+    answer = await connection.manage("FORGET", "holdfast:node", args.node)
+    if args.json:
+        _print_json(answer)
+    else:
+        print(f"{args.node} forgotten")
 
 
 async def _asked(
