@@ -56,6 +56,8 @@ ELSEWHERE = {
     "user_requests_per_s": "test_users.py",
     "passed_max": "test_where.py",
     "neighbour_links_max": "test_hop_links.py",
+    "neighbours_unstored_bytes_max": "test_pressure.py",
+    "reserved_connections_max": "test_places.py",
     "where_entries_max": "test_where.py",
     "requests_max": "test_limits_of_management.py",
     "request_bytes_max": "test_limits_of_management.py",

@@ -133,7 +133,7 @@ class Node(RuleBasedStateMachine):
     def bounds_hold(self) -> None:
         core = self.node.core
         assert core is not None
-        assert len(core.connections) <= LIMITS.connections_max
+        assert len(core.connections) <= LIMITS.connections_max + LIMITS.reserved_connections_max
         assert len(core.guard.half_open) <= LIMITS.handshakes_max
         assert sum(core.guard.by_address.values()) == len(core.connections)
         assert len(core.catalog.queues) <= LIMITS.queues_max

@@ -74,9 +74,13 @@ def neighbour(port: int) -> NeighbourConfig:
 
 
 def settings(
-    tmp_path: Path, *, neighbours: tuple[NeighbourConfig, ...] = (), connections_max: int = 100
+    tmp_path: Path, *, neighbours: tuple[NeighbourConfig, ...] = (), connections_max: int = 100, reserved: int = 64
 ) -> NodeSettings:
-    core = NodeConfig(name="ewr", neighbours=neighbours, limits=Limits(connections_max=connections_max))
+    core = NodeConfig(
+        name="ewr",
+        neighbours=neighbours,
+        limits=Limits(connections_max=connections_max, reserved_connections_max=reserved),
+    )
     return NodeSettings(core=core, listen=(HostPort("127.0.0.1", 0),), data=tmp_path / "ewr.holdfast")
 
 

@@ -218,7 +218,7 @@ async def test_a_full_socket_is_told_and_order_holds(tmp_path: Path) -> None:
 
 async def test_one_past_connections_max_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     core = FakeCore(echo)
-    async with Running(core, settings(tmp_path, connections_max=2)) as running:
+    async with Running(core, settings(tmp_path, connections_max=1, reserved=1)) as running:
         held = [await running.connect() for _ in range(2)]
         await core.until(ConnectionOpened, 2)
         for _ in range(2):
@@ -234,7 +234,7 @@ async def test_one_past_connections_max_is_dropped(tmp_path: Path, caplog: pytes
         writer.close()
         held.pop()[1].close()
     assert len(core.of(ConnectionOpened)) == 3
-    assert [r.getMessage() for r in caplog.records if "connections_max 2 reached" in r.getMessage()]
+    assert [r.getMessage() for r in caplog.records if "connections_max 1 and its reserve reached" in r.getMessage()]
 
 
 async def read_until_end(reader: asyncio.StreamReader) -> None:

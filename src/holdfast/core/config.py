@@ -151,6 +151,9 @@ class Limits:
     connections_max: int = 2_000
     address_connections_max: int = 1_500
     """Connections from one remote address."""
+    reserved_connections_max: int = 64
+    """Connections past those two bounds that may still open, for neighbours; who is none is refused then. For one more
+    the oldest of them that has not opened goes."""
     handshakes_max: int = 500
     """Connections that have not opened yet; for one more the oldest of them goes."""
     handshake_time_out_s: float = 10.0
@@ -163,6 +166,8 @@ class Limits:
     """Bytes read from one connection that no commit has stored yet; beyond it is not read from for a while."""
     unstored_bytes_max: int = 32 * MIB
     """The same of all connections together."""
+    neighbours_unstored_bytes_max: int = 32 * MIB
+    """Beyond that, of neighbours' alone: their control traffic is read while clients are not."""
     unfinished_bytes_max: int = 16 * MIB
     """Bytes held of deliveries that have not come whole; beyond, each is written as it comes, however small."""
     parked_bytes_max: int = 32 * MIB

@@ -1,7 +1,8 @@
 """One connection for a container that asks for it (AMQP Sole Connection Enforcement; CLIENTS 36).
 
 Rules of this file: a container-id is a claim, so nothing is taken from a connection that is open: the later one is
-refused. Containers that do not ask may share an id, as the connections of one program do.
+refused. Containers that do not ask may share an id, as the connections of one program do. A neighbour's name belongs to
+its session's connection, whoever else says it.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -24,11 +25,13 @@ def answer_open(core: "NodeCore", theirs: Open, ours: Open) -> Error | None:
         other = peer.amqp.remote_open
         if other is None or other is theirs or other.container_id != theirs.container_id or not peer.amqp.usable:
             continue
+        if theirs.container_id in core.neighbours and peer.neighbour is None:
+            continue  # it merely has a neighbour's name, and must not keep that out
         if asks or _asks(other):
             ours.properties = {**(ours.properties or {}), ESTABLISHMENT_FAILED: True}
             text = f"container-id {theirs.container_id[:60]!r}: found a connection of that container, accepted is one"
             return Error(Symbol(conditions.INVALID_FIELD), text, {Symbol("invalid-field"): Symbol("container-id")})
-    if asks:
+    if asks and theirs.container_id not in core.neighbours:
         ours.offered_capabilities = (*(ours.offered_capabilities or ()), SOLE)
     return None
 

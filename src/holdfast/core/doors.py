@@ -98,13 +98,10 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
     if event.neighbour is not None:
         core.neighbours[event.neighbour].connected(peer)
     peer.touch()
-    refused = core.guard.came(peer) if not peer.dialled else None
+    if not peer.dialled:
+        core.guard.came(peer)
     if core.stopping:
-        refused = "the node is stopping"
-    elif len(core.connections) > limits.connections_max and not peer.dialled:
-        refused = f"{limits.connections_max} connections, the most there may be"
-    if refused is not None:
-        core.drop(peer, refused)
+        core.drop(peer, "the node is stopping")
 
 
 def _answer_open(core: "NodeCore", theirs: Open, ours: Open) -> Error | None:
@@ -142,7 +139,7 @@ def welcome(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:
 
 
 def _meet(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:
-    core.guard.opened(peer)
+    refused = core.guard.opened(peer)
     if not peer.amqp.usable:  # closed before it was open: the node is stopping
         return
     name = str(event.open.container_id)
@@ -160,6 +157,8 @@ def _meet(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:
             neighbour.opened(peer, properties)
     elif sessions.CAPABILITY in offered and name in core.neighbours and _is_neighbour(core, peer, name):
         core.neighbours[name].opened(peer, properties)
+    elif refused is not None:
+        core.drop(peer, refused)
 
 
 def _is_neighbour(core: "NodeCore", peer: Peer, name: str) -> bool:

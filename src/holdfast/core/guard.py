@@ -26,6 +26,8 @@ class Guard:
         self.core = core
         self.half_open: dict[Peer, None] = {}
         """Strangers that have not opened yet, the oldest first."""
+        self.reserved: dict[Peer, str] = {}
+        """Those of them that found no place as clients, and why; a neighbour needs none."""
         self.waiting: dict[Peer, None] = {}
         """Those whose engines wait for their share of work, the one that has waited longest first."""
         self.by_address: dict[str, int] = {}
@@ -36,26 +38,42 @@ class Guard:
 
     # ------------------------------------------------------------------------------------------------ who is there
 
-    def came(self, peer: Peer) -> str | None:
-        """A connection came to us: why it is not taken, None where it is. The oldest stranger may go for it."""
+    def came(self, peer: Peer) -> None:
+        """A connection came to us, and is among the node's. The oldest stranger may go for it."""
         limits = self.core.config.limits
         host = host_of(peer.address)
         count = self.by_address.get(host, 0)
         self.by_address[host] = count + 1
         if count >= limits.address_connections_max:
-            return f"{count} connections from {host}, the most that one address may have"
+            self._reserve(peer, f"{count} connections from {host}, the most that one address may have")
+        elif self._clients() >= limits.connections_max:
+            self._reserve(peer, f"{limits.connections_max} connections, the most there may be")
         if len(self.half_open) >= limits.handshakes_max:
             oldest = next(iter(self.half_open))
             self.core.drop(oldest, f"{len(self.half_open)} connections have not opened, the most there may be")
         self.half_open[peer] = None
-        return None
 
-    def opened(self, peer: Peer) -> None:
+    def _reserve(self, peer: Peer, reason: str) -> None:
+        """It may yet turn out to be a neighbour's; of those that wait to say so the oldest makes room."""
+        while len(self.reserved) >= self.core.config.limits.reserved_connections_max:
+            oldest = next(iter(self.reserved))
+            self.core.drop(oldest, self.reserved.pop(oldest))
+        self.reserved[peer] = reason
+
+    def _clients(self) -> int:
+        """Connections that are no neighbour's and have a place."""
+        held = sum(1 for neighbour in self.core.neighbours.values() if neighbour.peer is not None)
+        return len(self.core.connections) - 1 - held - len(self.reserved)
+
+    def opened(self, peer: Peer) -> str | None:
+        """It said who it is, and that is no neighbour: why it cannot stay, None where it can."""
         self.half_open.pop(peer, None)
+        return self.reserved.pop(peer, None)
 
     def left(self, peer: Peer) -> None:
         """Once for each connection."""
         self.half_open.pop(peer, None)
+        self.reserved.pop(peer, None)
         self.waiting.pop(peer, None)
         if peer.dialled:
             return

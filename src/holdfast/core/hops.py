@@ -7,7 +7,6 @@ epoch. traffic-control §3.2: the copy stays until the neighbour has stored its 
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +20,7 @@ from holdfast.broker import entry
 from holdfast.broker.queue import Queue
 from holdfast.core import carried
 from holdfast.core.aliases import Given, Taken
+from holdfast.core.blocked import Blocked
 from holdfast.core.egress import too_large
 from holdfast.core.endings import dead_letter, stone_of, tombstone
 from holdfast.core.forwarding import HELD_MAX, PASSED_BYTES
@@ -52,21 +52,6 @@ ASIDE_MAX: Final = 20_000
 
 KEY_BYTES_MAX: Final = 390
 """A hop's key, made of two names: what a key of the store's small tables holds (broker/port.py), with its kind."""
-
-
-@dataclass(slots=True)
-class Blocked:
-    """An origin whose number the destination had no place for; its messages are put aside, by sequence: number."""
-
-    due: float
-    lowest: int
-    """The lowest number that was tried."""
-    aside: dict[int, int] = field(default_factory=dict)
-    attempts: int = 0
-    probe: int | None = None
-    """The last sequence that is tried now."""
-    window: int = 1
-    """How many are tried next, the lowest numbers: one, then twice as many each time that all were taken."""
 
 
 class CustodySender(TakesTurns):

@@ -2,18 +2,29 @@
 
 Rules of this file: bytes are counted as they are read, a connection's by turn, until the turn's commit is done: only
 what a commit resolves stops the reading, which therefore always goes on. What waits for something else (room in a
-queue) is bounded where it waits (ingress.py).
+queue) is bounded where it waits (ingress.py). Neighbours have a reserve of their own, so that clients' uploads leave
+their control traffic read; one that is paused for what it brought itself is told that this node lives (sessions.py).
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp.connection import Partials
 from holdfast.broker.port import PIECE_BYTES
 from holdfast.core import events
 from holdfast.core.peer import UNSTORED, Peer
+from holdfast.units import KIB
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
+
+
+CONTROL_BYTES: Final = 64 * KIB
+"""A neighbour of which so little is unstored is read on whatever all others brought: it is control, not messages."""
+
+
+def _is_neighbour(peer: Peer) -> bool:
+    """Whether a session has it as its neighbour's connection, which nobody is by a name alone."""
+    return peer.neighbour is not None
 
 
 class Pressure:
@@ -58,10 +69,13 @@ class Pressure:
     def _bound(self, peer: Peer) -> None:
         core = self.core
         limits = core.config.limits
-        if self._total() > limits.unstored_bytes_max:
+        total = self._total()
+        if total > limits.unstored_bytes_max:
+            beyond = total > limits.unstored_bytes_max + limits.neighbours_unstored_bytes_max
             for other in core.connections.values():
-                self._pause(other)
-        elif self._of(peer) > limits.connection_unstored_bytes_max:
+                if not _is_neighbour(other) or (beyond and self._of(other) > CONTROL_BYTES):
+                    self._pause(other)
+        if self._of(peer) > limits.connection_unstored_bytes_max:
             self._pause(peer)
 
     def _total(self) -> int:
@@ -84,12 +98,16 @@ class Pressure:
     def relieve(self) -> None:
         """Once a turn: reads on where what waits is down to half of both bounds."""
         self.core.memory.unstored.hold(self._total() + len(self.core.streams) * PIECE_BYTES)
-        limits = self.core.config.limits
-        if not self.paused or self._total() > limits.unstored_bytes_max // 2:
+        if not self.paused:
             return
+        limits = self.core.config.limits
+        total = self._total()
         for peer in list(self.paused):
+            reserve = limits.neighbours_unstored_bytes_max if _is_neighbour(peer) else 0
             if self.core.connections.get(peer.number) is not peer:
                 del self.paused[peer]
+            elif total > limits.unstored_bytes_max // 2 + reserve:
+                continue
             elif self._of(peer) <= limits.connection_unstored_bytes_max // 2:
                 del self.paused[peer]
                 if peer.go_on(UNSTORED):

@@ -39,6 +39,9 @@ REDIAL_S: Final = (0.05, 5.0)
 """Between two dials that changes of the network bring about, longer each time up to the second while none of them
 ends: changes come in bursts, and a far neighbour needs its time to answer."""
 
+SIGNS: Final = 2
+"""So often in a `probe_s` a neighbour that is not read from hears an empty frame, lest it gives the link up."""
+
 RECEIPTS_MAX: Final = 1_000
 """Marks told in one control message."""
 
@@ -85,6 +88,8 @@ class Neighbour:
         """Its last dial when it took that connection, as its hello said: a later one tells that it has lost it."""
         self.heard_at = core.now
         self.say_at = 0.0
+        self.sign_at = 0.0
+        """When it is next told that we live, while nothing is read of it."""
         topology = core.config.topology
         kind = None if topology is None else topology.kind_between(core.config.name, config.name)
         self.liveness = Liveness(probe_s=config.probe_every_s(kind), keepalive_s=config.keepalive_s)
@@ -186,8 +191,13 @@ class Neighbour:
         peer = self.peer
         if peer is None:
             return
-        if peer.pauses:  # what it said meanwhile lies unread
+        if peer.pauses:  # what it said meanwhile lies unread, and has no answer: it is told that we live
             self.heard_at = now
+            if now >= self.sign_at and self._control_is_up:
+                self.sign_at = now + self.liveness.probe_s / SIGNS
+                if not peer.amqp.output:
+                    peer.amqp.output.append(peer.amqp.form.empty)
+                peer.touch()
         if now - self.heard_at >= self.liveness.hold_time_s:
             self.core.drop(peer, f"nothing heard for {self.liveness.hold_time_s:g} s")
             return
@@ -214,6 +224,8 @@ class Neighbour:
         moments = [self.heard_at + liveness.hold_time_s, liveness.next_deadline(self.heard_at, self._unanswered_at())]
         if self._control_is_up:
             moments.append(self.say_at)
+            if self.peer.pauses:
+                moments.append(self.sign_at)
         if self.established:
             moments += [sender.next_deadline() for sender in self.timed]
             moments.append(self.links.due_at)

@@ -93,7 +93,8 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
     from holdfast.telemetry.writer import line
 
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    _raise_files_max(settings.core.limits.connections_max + FILES_SPARE)
+    limits = settings.core.limits
+    _raise_files_max(limits.connections_max + limits.reserved_connections_max + FILES_SPARE)
     memory = ResidentMemory()
     telemetry = None if settings.telemetry_file is None else TelemetryFile(settings.telemetry_file)
     store = LmdbStore(

@@ -118,7 +118,11 @@ class NodeRuntime:
             for neighbour in settings.core.neighbours
             if neighbour.source is not None
         }
-        self._connections_max = settings.core.limits.connections_max
+        limits = settings.core.limits
+        self._connections_max = limits.connections_max
+        neighbours = len(settings.core.neighbours)
+        self._accepted_max = limits.connections_max + limits.reserved_connections_max + 2 * neighbours
+        """The core refuses those past `connections_max`, once it knows that they are no neighbours."""
         self._peers: dict[int, Peer] = {}
         self._last_connection = 0
         self._refusing = False
@@ -510,11 +514,11 @@ class NodeRuntime:
             self._finish_when_flushed()
 
     def _full(self) -> bool:
-        if len(self._peers) < self._connections_max:
+        if len(self._peers) < self._accepted_max:
             return False
         if not self._refusing:  # One line for each time the bound is reached, not for each connection.
             self._refusing = True
-            _log.warning("connections_max %d reached; further connections are dropped", self._connections_max)
+            _log.warning("connections_max %d and its reserve reached; further ones are dropped", self._connections_max)
         return True
 
     # ---------------------------------------------------------------------------------------- start and end
