@@ -278,7 +278,7 @@ class Cursor:
                 found.pop()
             sequences = [sequence for sequence, _ in found]
             values = [value for _, value in found]
-        lasting = _lasting(values)
+        lasting = entry.lasting_count(values)
         if lasting < len(values):
             sequences, values = sequences[:lasting], values[:lasting]
         taken = taker.take_all(sequences, values) if values else 0
@@ -596,12 +596,3 @@ def _in_memory(cache: dict[int, bytes], first: int, end: int, bytes_max: int) ->
         room_bytes -= len(value)
         values.append(value)
     return values
-
-
-def _lasting(values: Sequence[bytes]) -> int:
-    """How many of `values`, from the first on, have no time to live."""
-    never = entry.NEVER
-    for index, value in enumerate(values):
-        if value[12:20] != never:
-            return index
-    return len(values)

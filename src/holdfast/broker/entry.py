@@ -14,6 +14,7 @@ holds the blob's id and length, u64 each. It is the node's own and never sent.
 `expires_ms` counts on the node's own steady clock, `enqueued_ms` is wall time.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
@@ -285,3 +286,11 @@ def plain_parts(value: bytes) -> tuple[bytes, bytes, bytes, int]:
     named = passed + 16 * value[3]
     end = named + (value[28] << 8) + value[29]
     return value[FIXED_BYTES:passed], value[passed:named], value[named:end], end
+
+
+def lasting_count(values: Sequence[bytes]) -> int:
+    """How many of `values`, from the first on, have no time to live."""
+    for index, value in enumerate(values):
+        if value[12:20] != NEVER:
+            return index
+    return len(values)
