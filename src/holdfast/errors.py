@@ -30,5 +30,9 @@ class StorageFull(StorageError):
     """Nothing of the batch was written, for want of space; its retirements may be run again alone."""
 
 
+class BrokenInvariant(HoldfastError):
+    """What the node holds in memory or in its store contradicts itself: it ends before it can store the damage."""
+
+
 class ConfigError(HoldfastError):
     """A mistake of the user's: file, key or address, what was found, what is accepted. Exit code 2."""

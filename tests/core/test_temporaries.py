@@ -261,7 +261,7 @@ def test_the_bound_on_nodes_of_a_connection(refused: bool) -> None:
     dynamic_source(client)
     client.close_transport()
     rig.settle()
-    assert len(hub.core.temporaries._of_peer) == 1
+    assert len(hub.core.temporaries.of_peer) == 1
 
 
 def test_the_bound_on_queues_counts_them() -> None:
@@ -339,7 +339,7 @@ def test_a_refused_attach_leaves_no_node() -> None:
     client.session.attach_sender("p", Source(), Target(dynamic=True), properties={Symbol("holdfast:producer"): "p"})
     rig.settle()
     assert conditions(client) == ["amqp:invalid-field"] * 2
-    assert not hub.core.catalog.queues and not hub.core.temporaries._of_peer
+    assert not hub.core.catalog.queues and not hub.core.temporaries.of_peer
 
 
 def test_other_nodes_cannot_name_it() -> None:
@@ -399,7 +399,7 @@ def test_no_terminus_harms_the_node(termini: list[tuple[Any, ...]]) -> None:
     client.amqp.close()
     rig.settle()
     assert not [name for name in hub.core.catalog.queues if name.startswith("$temporary/")]
-    assert not hub.core.temporaries._of_peer
+    assert not hub.core.temporaries.of_peer
 
 
 def check(hub: Node) -> None:
@@ -416,7 +416,7 @@ def check(hub: Node) -> None:
         assert queue.creator is not None or queue.policy != Ulong(CODES["close"])
         assert queue.links(hub.core) or queue.messages
         assert len(queue.ephemeral) == queue.messages
-    assert held._of_peer == counted
+    assert held.of_peer == counted
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -468,6 +468,6 @@ def test_whatever_clients_do_nothing_is_left_that_should_not_be(seed: int) -> No
         client.amqp.close()
     rig.run(1)
     check(hub)
-    assert not hub.core.temporaries._of_peer and not hub.core.refills
+    assert not hub.core.temporaries.of_peer and not hub.core.refills
     for queue in hub.core.temporaries._orphans:
         assert queue.messages and queue.policy in (0x2D, 0x2E)

@@ -263,7 +263,7 @@ def test_the_destination_takes_what_it_finds_itself_in_the_trace_of() -> None:
     b.store._queues[queue.queue_id].values[sequence] = entry.repack(
         item._replace(trace=a.store.uuid.bytes + d.store.uuid.bytes)
     )
-    queue.cache.clear()
+    queue.uncache(sequence)
     d.start()
     rig.run(5)
     assert d.bodies("work") == ["1"]
@@ -279,7 +279,7 @@ def test_a_full_trace_ends_as_a_dead_letter_and_a_tombstone() -> None:
     (sequence, value) = queue.read(0, count_max=1, bytes_max=1)[0]
     trace = b"".join(UUID(int=number).bytes for number in range(1, entry.TRACE_MAX))
     a.store._queues[queue.queue_id].values[sequence] = entry.repack(entry.unpack(value)._replace(trace=trace))
-    queue.cache.clear()
+    queue.uncache(sequence)
     b.start()
     rig.run(5)
     assert d.bodies("work") == ["2"] and b.bodies("$dead-letters") == ["1"] and is_empty(*nodes)

@@ -67,7 +67,9 @@ class Node:
         self.unwatched = {"$management", "$holdfast/control"}
         self.stopped = False
         self.due = False
-        self.lives = 0
+        self.lives = self.turns = 0
+        self.checks = True
+        """Whether its invariants are checked; not where a test meddles with what it holds."""
         self.clock_error_ms = 0
         """How much later its wall clock is than the world's."""
 
@@ -132,6 +134,15 @@ class Node:
     def end_turn(self) -> None:
         self.due = False
         self.handle(events.TurnEnded(wall_ms=self.wall_ms))
+        self._check()
+
+    def _check(self) -> None:
+        """Invariants after each turn, of a deep node after one of many."""
+        self.turns += 1
+        if self.core is not None and self.checks:
+            depth = sum(queue.messages for queue in self.core.catalog.queues.values())
+            if self.turns % (1 + depth // 100) == 0:
+                self.core.validate()
 
     def finish_commit(self) -> None:
         """The disk answers the commit under way."""

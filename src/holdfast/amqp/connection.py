@@ -268,6 +268,13 @@ class Connection(Bounds):
             self.closed = True
             self.usable = False
 
+    def fail(self, error: Error) -> list[ConnEvent]:
+        """Close because of a failure of ours: the peer is told, and all is over at once, as for a fault of its own."""
+        events: list[ConnEvent] = []
+        if not self.closed:
+            self._fail(error, events)
+        return events
+
     def transport_lost(self) -> list[ConnEvent]:
         """The transport is gone: what close would have brought, at once."""
         events: list[ConnEvent] = []

@@ -158,9 +158,31 @@ class Cursor:
         if self.exclusions.aside and takers:
             for sequence in self.exclusions.offer_to(takers, limit):
                 heappush(self.returned, sequence)
+        aside: list[int] = []
+        try:
+            given, room_bytes = self._hand_out(takers, limit, aside)
+            if aside:
+                self.exclusions.set_aside(aside)
+        except Exception:
+            for sequence in aside:  # in nobody's hands: it is offered anew
+                heappush(self.returned, sequence)
+            raise
+        if aside and len(aside) + given >= limit:
+            self.queue.touch()
+        if given:
+            self.queue.out_total += given
+            self.queue.work.offered_bytes += PUMP_BYTES - room_bytes
+        if self.prefetched:
+            read_bytes, self.read_bytes = self.read_bytes, 0
+            self.queue.read_ahead.keep(self, read_bytes)
+        elif self.read_ahead_bytes:
+            self.queue.read_ahead.forget(self)
+        return given
+
+    def _hand_out(self, takers: list[Taker], limit: int, aside: list[int]) -> tuple[int, int]:
+        """What `pump` hands out, and what is left of PUMP_BYTES; `aside` gets what none of the takers can have."""
         given = 0
         room_bytes = PUMP_BYTES
-        aside: list[int] = []
         while takers and given + len(aside) < limit:
             taker = takers[0]
             if given and taker.wants() <= 0:  # links of one session share its window: asked before each entry
@@ -183,17 +205,20 @@ class Cursor:
             item = self._next()
             if item is None:
                 break
-            sequence, value = item
-            found = self._taker_of(takers, sequence, value)
+            sequence, value, size, failures = item
+            try:
+                found = self._taker_of(takers, sequence, value)
+            except Exception:
+                heappush(self.returned, sequence)
+                raise
             if found is None:
                 aside.append(sequence)
                 continue
             taker = found
-            size = entry.size_of(value)
             self.shown[sequence] = Shown(taker, size)
             taker.count_held(size)
             room_bytes -= len(value)
-            taker.take(sequence, value, self.failures(sequence))
+            taker.take(sequence, value, failures)
             given += 1
             if taker not in self.takers:  # it could not have this one, and was sent away
                 takers.remove(taker)
@@ -202,19 +227,7 @@ class Cursor:
                 self.takers.append(taker)
                 takers.remove(taker)
                 takers.append(taker)
-        if aside:
-            self.exclusions.set_aside(aside)
-            if len(aside) + given >= limit:
-                self.queue.touch()
-        if given:
-            self.queue.out_total += given
-            self.queue.work.offered_bytes += PUMP_BYTES - room_bytes
-        if self.prefetched:
-            read_bytes, self.read_bytes = self.read_bytes, 0
-            self.queue.read_ahead.keep(self, read_bytes)
-        elif self.read_ahead_bytes:
-            self.queue.read_ahead.forget(self)
-        return given
+        return given, room_bytes
 
     def _taker_of(self, takers: list[Taker], sequence: int, value: bytes) -> Taker | None:
         """Who of `takers`, of which the first wants something, is to have the entry; None where none of them can."""
@@ -294,11 +307,11 @@ class Cursor:
             self.shown.update(dict.fromkeys(sequences, Shown(taker, sizes[0])))
         else:
             self.shown.update(zip(sequences, [Shown(taker, size) for size in sizes], strict=True))
+        self.position = sequences[-1] + 1
         if cached:
+            queue.cached.refund(sum(map(len, values)))
             for sequence in sequences:
                 del queue.cache[sequence]
-            queue.cached.refund(sum(map(len, values)))
-        self.position = sequences[-1] + 1
         return taken, sum(sizes)
 
     def failures(self, sequence: int) -> int | None:
@@ -307,13 +320,15 @@ class Cursor:
             return max(1, self.counts.get(sequence, 0))
         return self.counts.get(sequence)
 
-    def _next(self) -> tuple[int, bytes] | None:
+    def _next(self) -> tuple[int, bytes, int, int | None] | None:
+        """The next entry to hand out: its sequence, its value, its size as the queue counts it, failed deliveries."""
         queue = self.queue
         dropped = 0
         while True:
             if self.returned:
-                sequence = heappop(self.returned)
+                sequence = self.returned[0]
                 value = queue.value(sequence)
+                heappop(self.returned)
                 if value is None:  # purged or expired meanwhile
                     self.counts.pop(sequence, None)
                     continue
@@ -322,14 +337,17 @@ class Cursor:
                 if found is None:
                     return None
                 sequence, value = found
-            if queue.expired(value) and not queue.name.startswith("@"):  # in transit its end goes in its place
+            try:
+                if not queue.expired(value) or queue.name.startswith("@"):  # in transit its end goes in its place
+                    return sequence, value, entry.size_of(value), self.failures(sequence)
                 queue.drop_expired(self, sequence, value)
-                dropped += 1
-                if dropped >= RETIRES_MAX or len(queue.work.batch.retires) >= RETIRES_MAX:
-                    queue.touch()  # a backlog of what has expired is not one turn's work
-                    return None
-                continue
-            return sequence, value
+            except Exception:
+                heappush(self.returned, sequence)  # nobody has it: it keeps its place
+                raise
+            dropped += 1
+            if dropped >= RETIRES_MAX or len(queue.work.batch.retires) >= RETIRES_MAX:
+                queue.touch()  # a backlog of what has expired is not one turn's work
+                return None
 
     def _ahead(self) -> tuple[int, bytes] | None:
         """The first entry at or after `position` that is visible, below the mark and not finished."""
@@ -338,10 +356,10 @@ class Cursor:
             return None
         limit = min(queue.visible, self.mark_stored) if queue.config.durable else queue.visible
         while self.position < limit:
-            value = queue.cache.pop(self.position, None) if not self.prefetched else None
+            value = queue.cache.get(self.position) if not self.prefetched else None
             if value is not None:
-                queue.cached.refund(len(value))
                 sequence = self.position
+                queue.uncache(sequence)
             else:
                 while self.prefetched and self.prefetched[-1][0] < self.position:
                     self.prefetched.pop()
@@ -353,12 +371,14 @@ class Cursor:
                 if self.prefetched[-1][0] >= limit:
                     self._skip_to(self.prefetched[-1][0])  # the numbers up to it were never stored, or left
                     break
-                sequence, value = self.prefetched.pop()
+                sequence, value = self.prefetched[-1]
             self._skip_to(sequence)
-            self.position = sequence + 1
             if sequence in self.finished or (self.tracked and sequence < self.floor):
-                self.position = max(self.position, self.floor, self.finished.end_of_run(sequence) + 1)
+                self.position = max(sequence + 1, self.floor, self.finished.end_of_run(sequence) + 1)
                 continue
+            self.position = sequence + 1
+            if self.prefetched:
+                self.prefetched.pop()
             return sequence, value
         if self.position < queue.visible:
             self.want_mark()
@@ -394,12 +414,12 @@ class Cursor:
         """Asks for a stored mark far enough for what the takers want now; the queue writes it with its counters."""
         ahead = self.position + max(MARK_AHEAD, self.wanted())
         if ahead > self.mark and self.takers:
-            self.mark = min(ahead, max(self.queue.next_sequence, self.mark))
-            self.queue.work.urgent = True
             if self.name:
                 self.queue.dirty(self)
             else:
                 self.queue.touch_counters()
+            self.mark = min(ahead, max(self.queue.next_sequence, self.mark))
+            self.queue.work.urgent = True
 
     def only_held_back(self, taker: Taker) -> bool:
         """Whether all that is left is what `taker` has said it cannot use."""
@@ -499,8 +519,9 @@ class Cursor:
         self._raise_floor()
 
     def _raise_floor(self) -> None:
-        self.floor = max(self.floor, self.finished.end_of_run(self.floor) + 1)
-        self.finished.drop_below(self.floor)
+        floor = max(self.floor, self.finished.end_of_run(self.floor) + 1)
+        self.finished.drop_below(floor)
+        self.floor = floor
 
     # ------------------------------------------------------------------------------------------------ tracking
 

@@ -53,25 +53,27 @@ class Exclusions:
 
     def set_aside(self, sequences: list[int]) -> None:
         """No taker that wants something now can have these."""
+        looked = {taker for taker in self._looked if taker.excluded.issuperset(sequences)}
         self.aside.update(dict.fromkeys(sequences))
-        self._looked = {taker for taker in self._looked if taker.excluded.issuperset(sequences)}
+        self._looked = looked
 
     def offer_to(self, takers: list["Taker"], limit: int) -> list[int]:
         """Takes back what one of `takers` can have, for each at most what it wants, and `limit` in all."""
-        back: list[int] = []
+        back: dict[int, None] = {}
         for taker in takers:
             if taker in self._looked or len(back) >= limit:
                 continue
-            found = [sequence for sequence in self.aside if sequence not in taker.excluded]
+            found = [sequence for sequence in self.aside if sequence not in taker.excluded and sequence not in back]
             if not found:
-                self._looked.add(taker)
+                if not back:
+                    self._looked.add(taker)
                 continue
             found.sort()
             del found[min(limit - len(back), taker.wants()) :]
-            for sequence in found:
-                del self.aside[sequence]
-            back += found
-        return back
+            back.update(dict.fromkeys(found))
+        for sequence in back:
+            del self.aside[sequence]
+        return list(back)
 
     def left(self, taker: "Taker") -> list[int]:
         """`taker` is gone; returns what is to be offered anew, because it was the one that could take it."""

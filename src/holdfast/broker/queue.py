@@ -191,24 +191,25 @@ class Queue:
     def append(self, value: bytes, size: int) -> int:
         """Takes an entry into the turn's batch; returns its sequence. The caller has asked `fits`."""
         sequence = self.next_sequence
-        self.next_sequence = sequence + 1
+        large = value[1] & entry.BLOB
+        durable = self.config.durable
+        if large:
+            self.work.referred.append((self, sequence, entry.blob_of(value).blob))
+        if durable and self.shared.takers and not large and self.cached.charge(len(value)):
+            self.cache[sequence] = value  # a cursor's run sends what is cached
+        if value[12:20] != entry.NEVER and not self.keeps_expired:
+            self._expires(sequence, int.from_bytes(value[12:20], "big"))
+        self.next_sequence = sequence + 1  # from here on nothing is called that could fail
         self.messages += 1
         self.bytes_held += size
         self.in_total += 1
-        large = value[1] & entry.BLOB
-        if large:
-            self.work.referred.append((self, sequence, entry.blob_of(value).blob))
-        if self.config.durable:
+        if durable:
             batch = self.work.batch
             batch.appends.append((self.queue_id, sequence, value))
             batch.bytes_appended += len(value)
-            if self.shared.takers and not large and self.cached.charge(len(value)):  # a cursor's run sends it
-                self.cache[sequence] = value
         else:
             self.ephemeral[sequence] = value
             self.count_memory()
-        if value[12:20] != entry.NEVER and not self.keeps_expired:
-            self._expires(sequence, int.from_bytes(value[12:20], "big"))
         self.work.counted[self] = None
         return sequence
 
@@ -218,17 +219,18 @@ class Queue:
         first = self.next_sequence
         count = len(values)
         sequences = range(first, first + count)
-        self.next_sequence = first + count
+        durable = self.config.durable
+        stored_bytes = sum([len(value) for value in values])
+        if durable and self.shared.takers and self.cached.charge(stored_bytes):
+            self.cache.update(zip(sequences, values, strict=True))
+        self.next_sequence = first + count  # from here on nothing is called that could fail
         self.messages += count
         self.bytes_held += size
         self.in_total += count
-        if self.config.durable:
+        if durable:
             batch = self.work.batch
             batch.appends += zip(repeat(self.queue_id), sequences, values)
-            stored_bytes = sum([len(value) for value in values])
             batch.bytes_appended += stored_bytes
-            if self.shared.takers and self.cached.charge(stored_bytes):
-                self.cache.update(zip(sequences, values, strict=True))
         else:
             self.ephemeral.update(zip(sequences, values, strict=True))
             self.count_memory()
@@ -236,10 +238,10 @@ class Queue:
 
     def undo(self, sequence: int, size: int) -> None:
         """The batch that held this append found no space: it never was; its number stays unused."""
+        self.uncache(sequence)
         self.messages -= 1
         self.bytes_held -= size
         self.in_total -= 1
-        self.uncache(sequence)
 
     def show_up_to(self, sequence: int) -> None:
         """All below `sequence` is on disk now and may be offered."""
@@ -305,14 +307,13 @@ class Queue:
 
     def retire_all(self, sequences: list[int], size: int) -> None:
         """The entries, of `size` bytes together, leave with this turn's batch."""
+        if self.cache:
+            for sequence in sequences:
+                self.uncache(sequence)
         self.messages -= len(sequences)
         self.bytes_held -= size
         if self.config.durable:
-            queue_id = self.queue_id
-            self.work.batch.retires += zip(repeat(queue_id), sequences)
-            if self.cache:
-                for sequence in sequences:
-                    self.uncache(sequence)
+            self.work.batch.retires += zip(repeat(self.queue_id), sequences)
         else:
             for sequence in sequences:
                 value = self.ephemeral.pop(sequence, None)
@@ -343,9 +344,10 @@ class Queue:
             cursor.counted_bytes = 0
 
     def uncache(self, sequence: int) -> None:
-        value = self.cache.pop(sequence, None)
+        value = self.cache.get(sequence)
         if value is not None:
             self.cached.refund(len(value))
+            del self.cache[sequence]
 
     def expired(self, value: bytes) -> bool:
         if value[12:20] == entry.NEVER:

@@ -343,9 +343,10 @@ class Catalog:
     def put_origin(self, origin: Origin) -> None:
         self.work.batch.puts["origins", origin.origin.bytes] = records.pack_origin(origin.record())
 
-    def put_identity(self, destination: str) -> None:
-        value = self.identities[destination].to_bytes(8, "big")
-        self.work.batch.puts["custody", b"i" + destination.encode()] = value
+    def put_identity(self, destination: str, following: int) -> None:
+        """`following` is the next number that is given for that destination."""
+        self.work.batch.puts["custody", b"i" + destination.encode()] = following.to_bytes(8, "big")
+        self.identities[destination] = following
 
     def put_receipt(self, destination: str) -> None:
         self.work.batch.puts["custody", b"r" + destination.encode()] = self.receipts[destination].to_bytes(8, "big")

@@ -75,15 +75,16 @@ class Chores:
             if queue.name.startswith("@"):
                 end_in_transit(self.core, [(queue, sequence, value) for sequence, value in gone])
             if purge.place >= purge.end:
-                del self.purges[queue]
                 self._over(purge)
+                del self.purges[queue]
         for queue_id in list(self.core.catalog.leaving):
             if not self._leave(queue_id):
                 break
 
     def _over(self, purge: Purge) -> None:
-        for told in purge.told:
-            told(purge.gone)
+        while purge.told:
+            purge.told[0](purge.gone)
+            del purge.told[0]
 
     def _leave(self, queue_id: int) -> bool:
         """A share of what a deleted queue left on disk; True once that is all."""

@@ -57,8 +57,8 @@ def _move_to_dead_letters(core: "NodeCore", cursor: Cursor, sequence: int, value
     if cursor.tracked or not queue.config.durable:
         cursor.finish([sequence])
     else:
-        cursor.moved(sequence)
         core.move_out(queue, sequence, value)
+        cursor.moved(sequence)
 
 
 def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> int:
@@ -101,12 +101,13 @@ def annotate_entries(core: "NodeCore", queue: Queue, sequences: list[int], added
             break
         if merged is value:
             continue
-        queue.bytes_held += entry.size_of(merged) - entry.size_of(value)
+        grown = entry.size_of(merged) - entry.size_of(value)
         queue.uncache(sequence)
+        queue.touch_counters()
+        queue.bytes_held += grown
         if queue.config.durable:
             core.work.batch.appends.append((queue.queue_id, sequence, merged))
             core.work.batch.bytes_appended += len(merged)
-            queue.touch_counters()
             core.turn.rewritten.add((queue, sequence))
             if not merged[1] & entry.BLOB and core.memory.cached.charge(len(merged)):
                 queue.cache[sequence] = merged

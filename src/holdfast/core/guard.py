@@ -32,6 +32,8 @@ class Guard:
         """Those whose engines wait for their share of work, the one that has waited longest first."""
         self.by_address: dict[str, int] = {}
         """Connections by the remote host, of those that came to us."""
+        self._counted: dict[Peer, None] = {}
+        """Those that `by_address` counts."""
         self._lines_left = float(core.config.limits.peer_log_lines_per_s)
         self._lines_at = core.now
         self._lines_kept_back = 0
@@ -44,6 +46,7 @@ class Guard:
         host = host_of(peer.address)
         count = self.by_address.get(host, 0)
         self.by_address[host] = count + 1
+        self._counted[peer] = None
         if count >= limits.address_connections_max:
             self._reserve(peer, f"{count} connections from {host}, the most that one address may have")
         elif self._clients() >= limits.connections_max:
@@ -75,9 +78,10 @@ class Guard:
         self.half_open.pop(peer, None)
         self.reserved.pop(peer, None)
         self.waiting.pop(peer, None)
-        if peer.dialled:
+        if peer not in self._counted:  # dialled by us
             return
         host = host_of(peer.address)
+        del self._counted[peer]
         count = self.by_address.get(host, 0) - 1
         if count > 0:
             self.by_address[host] = count

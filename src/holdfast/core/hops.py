@@ -193,6 +193,15 @@ class CustodySender(TakesTurns):
         self.link = None
         self.peer = None
 
+    def recover(self) -> None:
+        """After a failure was contained: entries in its hands of which it knows nothing go back to their places."""
+        held = self.core.forwarding.returned.get(self.destination)
+        known = {*self.in_doubt.values(), *(() if held is None else held.sequences)}
+        for blocked in self.blocked.values():
+            known.update(blocked.aside)
+        shown = self.queue.shared.shown
+        self._give_back([number for number, item in shown.items() if item.taker is self and number not in known])
+
     # ------------------------------------------------------------------------------------------------ taker
 
     def wants(self) -> int:
@@ -276,10 +285,15 @@ class CustodySender(TakesTurns):
         if (large or len(value) > self.sure_bytes) and too_large(link, parts, said):
             self.number -= 1
             dead_letter(core, value, f"larger than {self.neighbour.name!r} takes", str(self.destination))
-            queue.shared.shown.pop(sequence)
             core.move_out(queue, sequence, value)
+            queue.shared.shown.pop(sequence)
             tombstone(core, queue, value)
             return
+        if origin == ours:  # first: what nobody remembers to have sent would look like a restored store's
+            sent = core.forwarding.sent
+            sent[self.destination] = max(entry.identity_of(value).number, sent.get(self.destination, 0))
+        self.in_doubt[number] = sequence
+        self.neighbour.unanswered.setdefault(self, core.now)
         if large:
             self.large = LargeSend(
                 core, peer, link, value, parts,
@@ -289,14 +303,9 @@ class CustodySender(TakesTurns):
             link.send(parts, context=number, message_format=message_format)
             if told is not None and given is not None:
                 given.told(trace, *told)
-        self.neighbour.unanswered.setdefault(self, core.now)
-        self.in_doubt[number] = sequence
         if said is value:
             head = value[: PASSED_BYTES + 16 * value[3]]
             core.forwarding.passed.append((head, self.destination, self.neighbour.name, core.clock.wall_ms))
-        if origin == ours:
-            sent = core.forwarding.sent
-            sent[self.destination] = max(entry.identity_of(value).number, sent.get(self.destination, 0))
         peer.touch()
         if core.config.telemetry_messages:
             core.record_message("sent", self.queue, sequence, value, destination=self.destination)
@@ -498,7 +507,7 @@ class CustodyReceiver(Intake):
         if self.core.custody_receivers.get(self.key) is self:
             del self.core.custody_receivers[self.key]
 
-    def refused(self, deliveries: list[int]) -> None:
+    def refused(self, deliveries: list[int], outcome: object = None) -> None:
         self.settle(deliveries, Released())  # first: the lowest that was not taken is told first
         self.fail()
 

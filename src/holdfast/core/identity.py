@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 def next_identity(core: "NodeCore", destination: str) -> entry.Identity:
     """The next number given here for that destination; it goes with this turn's batch, or is given back with it."""
     number = core.catalog.identities.get(destination, 1)
+    identity = entry.Identity(core.store_uuid, number)
     core.turn.identities.setdefault(destination, number)
-    core.catalog.identities[destination] = number + 1
-    core.catalog.put_identity(destination)
-    return entry.Identity(core.store_uuid, number)
+    core.turn.changes += 1
+    core.catalog.put_identity(destination, number + 1)
+    return identity
 
 
 def renew(core: "NodeCore", destination: str, mark: int) -> None:
@@ -37,7 +38,7 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
     core.record("loss", {"origin": str(old), "first": first, "last": mark, "reason": "this store was restored"})
     core.forwarding.sent.clear()
     for name, queue in core.catalog.transmissions():
-        core.catalog.identities[name] = 1
+        core.catalog.put_identity(name, 1)
         core.catalog.receipts[name] = 0
         core.catalog.put_receipt(name)
         first = core.sequences_at_start.get(name, 1)  # what this life numbered it also appended
@@ -47,7 +48,6 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
             first = found[-1][0] + 1
         _rename_unseen(core, queue, name, old, lives.get(name, 1))
         queue.shared.forget_read_ahead()
-        core.catalog.put_identity(name)
     core.identities_at_start = {}
     for neighbour in core.neighbours.values():
         if neighbour.control is not None and neighbour.control.link.attached:

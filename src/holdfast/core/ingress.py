@@ -45,6 +45,9 @@ def rejection(condition: str, description: str) -> Rejected:
     return Rejected(Error(Symbol(condition), description))
 
 
+FULL: Final = rejection(conditions.RESOURCE_LIMIT_EXCEEDED, "the node's disk is full")
+
+
 class Ingress:
     """What all links that bring messages share: answers in ranges, credit topped up at half."""
 
@@ -65,8 +68,8 @@ class Ingress:
     def stored(self, deliveries: list[int]) -> None:
         self.settle(deliveries, ACCEPTED)
 
-    def refused(self, deliveries: list[int]) -> None:
-        self.settle(deliveries, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, "the node's disk is full"))
+    def refused(self, deliveries: list[int], outcome: object = FULL) -> None:
+        self.settle(deliveries, outcome)
 
     def top_up(self, window: int) -> None:
         """Grants `window` where half of it is used up (CLIENTS 16); takes credit back where the window shrank."""
@@ -416,7 +419,7 @@ class ProducerLink(Intake):
             if not core.room_is_known:
                 core.wait_for_room(self)
                 return False
-            return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, "the node's disk is full"))
+            return self._answer(delivery, FULL)
         ranges_max = core.config.limits.ranges_max if core.memory.ranges.room else 1
         if producer is not None and not producer.admits(number, ranges_max):
             text = f"producer {producer.name!r}: more than {ranges_max} gaps in its numbers"

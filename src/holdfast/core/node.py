@@ -6,6 +6,7 @@ set where the order could show.
 """
 
 from collections.abc import Callable
+from math import inf
 from random import Random
 from typing import Any, Final
 from uuid import UUID
@@ -16,13 +17,14 @@ from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
 from holdfast.broker.port import Batch
 from holdfast.broker.queue import Clock, Queue, Work
-from holdfast.core import attach, events, sessions
+from holdfast.core import attach, events, invariants, sessions
 from holdfast.core.asks import Asks
 from holdfast.core.blobs import Blobs
 from holdfast.core.catalog import STEADY_KEY, Catalog, Tables
 from holdfast.core.chores import Chores
 from holdfast.core.clocks import Clocks
 from holdfast.core.config import NodeConfig
+from holdfast.core.containment import ATTEMPTS_MAX, ENTRIES_MAX, Containment
 from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.deadlines import Deadlines, Timed
 from holdfast.core.destination import Destination
@@ -49,6 +51,7 @@ from holdfast.core.turn import Turn
 from holdfast.core.turn_times import TurnTimes
 from holdfast.core.undo import refuse
 from holdfast.core.users import Users
+from holdfast.errors import BrokenInvariant
 
 STEADY_EVERY_MS: Final = 1_000
 """How far the stored steady time may lie behind, where anything is stored at all."""
@@ -56,6 +59,9 @@ STEADY_EVERY_MS: Final = 1_000
 RETIRE_WAIT_S: Final = 0.05
 RETIRE_COUNT: Final = 500
 """A turn that only retires waits so long, or for so many, to share a commit with what is appended next."""
+
+COMMITS_FAILED_MAX: Final = 3
+"""So often in a row may a turn's end fail on nobody's behalf; then the node ends, for it stores nothing any more."""
 
 FORWARDING_BYTES: Final = 1024 * 1024
 """What of the store's reserve forwarding may use, so that two full neighbours do not wait for each other for ever."""
@@ -123,6 +129,12 @@ class NodeCore:
         self.stopped = False
         self.meter = Meter(self)
         self.turn_times = TurnTimes()
+        self.containment = Containment(self)
+        self.failure: Exception | None = None
+        """What `next_deadline` raised, and of which part it had asked."""
+        self.asked: Timed | None = None
+        self.commits_failed = 0
+        """How often in a row the gathered turn could not be handed over."""
         self.chores = Chores(self)
         self.dead_letters = DeadLetters(self)
         self.expiry = Expiry(self)
@@ -137,15 +149,8 @@ class NodeCore:
         self.asks, self.clocks = Asks(self), Clocks(self)
         self.routing = None if config.topology is None else Routes(self, config.topology)
         self.timed: list[Timed] = [*self.neighbours.values(), self.destination, self.forwarding, self.resume]
-        self.timed += [
-            self.guard,
-            self.users,
-            self.asks,
-            self.clocks,
-            self.dead_letters,
-            self.expiry,
-            *([] if self.routing is None else [self.routing]),
-        ]
+        self.timed += [self.guard, self.users, self.asks, self.clocks, self.dead_letters, self.expiry, self.containment]
+        self.timed += [] if self.routing is None else [self.routing]
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
         self.record("node", {"event": "started", "store": str(self.store_uuid), "resident_bytes": None})
@@ -156,53 +161,113 @@ class NodeCore:
         """What the event makes of the node; the commands are to be carried out in order."""
         if now != self.now:
             self._tell_time(now)
+        if self.failure is not None:
+            error, self.failure = self.failure, None
+            self.containment.part_failed(self.asked or "deadlines", error, changed=False)
         if isinstance(event, (events.BytesReceived, events.FramesReceived)):
             peer = self.connections.get(event.connection)
             if peer is not None:
-                if peer.neighbour is not None:
-                    peer.neighbour.heard_at = now
-                if isinstance(event, events.BytesReceived):
-                    self.pressure.heard(peer, len(event.data))
-                    self.told(peer, peer.amqp.receive(event.data, now))
-                else:
-                    self.pressure.heard(peer, sum(map(len, event.frames)))
-                    self.told(peer, peer.amqp.receive_frames(event.frames, now))
-                if peer.amqp.deadline_sooner:
-                    self.deadlines.watch(peer)
-                if peer.amqp.resumes_at is not None:
-                    self.guard.waits(peer)
-                peer.touch()
+                before = self.turn.extent()
+                try:
+                    self._received(peer, event, now)
+                except Exception as error:
+                    # What a neighbour brings may change a row that the turn has already: that shows in no size.
+                    changed = peer.neighbour is not None or self.turn.extent() != before
+                    self.containment.failed(error, peer, changed=changed)
         elif isinstance(event, events.TurnEnded):
             self._end_turn(event)
         elif isinstance(event, events.Committed):
             self._committed(event)
         else:
             self._handle_rare(event)
+        if self.containment.unchecked:
+            self.containment.unchecked = False
+            self.validate(entries_max=ENTRIES_MAX)
         commands, self.commands = self.commands, []
         return commands
 
+    def _received(self, peer: Peer, event: events.BytesReceived | events.FramesReceived, now: float) -> None:
+        if peer.neighbour is not None:
+            peer.neighbour.heard_at = now
+        if isinstance(event, events.BytesReceived):
+            self.pressure.heard(peer, len(event.data))
+            self.told(peer, peer.amqp.receive(event.data, now))
+        else:
+            self.pressure.heard(peer, sum(map(len, event.frames)))
+            self.told(peer, peer.amqp.receive_frames(event.frames, now))
+        if peer.amqp.deadline_sooner:
+            self.deadlines.watch(peer)
+        if peer.amqp.resumes_at is not None:
+            self.guard.waits(peer)
+        peer.touch()
+
+    def validate(self, *, entries_max: int | None = None) -> None:
+        """Checks every invariant of what the node holds (core/invariants.py); BrokenInvariant where one is broken.
+
+        It may be called after any event. `entries_max`: how many entries it reads from the store, None for all.
+        """
+        invariants.check(self, entries_max=entries_max)
+
     def next_deadline(self) -> float | None:
         """When `TimerFired` is wanted at the latest, on `now`'s scale. It may come sooner than anything is due."""
+        try:
+            return self._next_deadline()
+        except Exception as error:  # contained with the event that this brings about
+            self.failure = error
+            return self.now
+
+    def _next_deadline(self) -> float:
         if self.requests or (self.sending and due(self)):
             return self.now
-        if self.in_flight is None and (self.work.busy or self.chores.busy or self.blobs.dropping):
+        resting = self.containment.resting
+        if self.in_flight is None and (self.work.busy or self.blobs.dropping):
             return self.now
-        first = self.meter.due_at
+        if self.in_flight is None and self.chores.busy and self.chores not in resting:
+            return self.now
+        first = self.meter.due_at if self.meter not in resting else inf
         at = self.deadlines.soonest(self.now)
         if at is not None and at < first:
             first = at
         if self.in_flight is None and self.retire_at is not None and self.retire_at < first:
             first = self.retire_at
         for part in self.timed:
+            if part in resting:
+                continue
+            self.asked = part
             at = part.next_deadline()
             if at is not None and at < first:
                 first = at
+        self.asked = None
         return first
 
     def _handle_rare(self, event: events.Event) -> None:
+        """Whatever is neither bytes nor the end of a turn or a commit."""
         if isinstance(event, events.TimerFired):
             self._tick()
-        elif isinstance(event, events.ConnectionOpened):
+        elif isinstance(event, events.CommitRefused):
+            try:
+                refuse(self, event.room_bytes)
+            except Exception as error:
+                raise BrokenInvariant(f"a refused turn could not be undone: {error!r}") from error
+        elif isinstance(event, events.Stopping):
+            self._stop()
+        else:
+            number = getattr(event, "connection", 0)
+            peer = self.connections.get(number)
+            try:
+                self._happened(event)
+            except Exception as error:
+                if isinstance(event, events.ConnectionOpened):
+                    self.containment.opening_failed(event, error)
+                elif isinstance(event, events.ConnectFailed):
+                    neighbour = self.neighbours[event.neighbour]
+                    self.containment.part_failed(neighbour, error)
+                    neighbour.recover(dial_over=True)
+                else:
+                    self.containment.part_failed(peer or type(event).__name__, error)
+
+    def _happened(self, event: events.Event) -> None:
+        if isinstance(event, events.ConnectionOpened):
             open_door(self, event)
         elif isinstance(event, events.ConnectionLost):
             peer = self.connections.pop(event.connection, None)
@@ -216,12 +281,8 @@ class NodeCore:
             peer = self.connections.get(event.connection)
             if peer is not None:
                 self.guard.writing(peer, isinstance(event, events.WritingResumed))
-        elif isinstance(event, events.CommitRefused):
-            refuse(self, event.room_bytes)
         elif isinstance(event, events.ForwardingChanged):
             self.forwarding.change(event.table)
-        elif isinstance(event, events.Stopping):
-            self._stop()
         else:
             sessions.driver_told(self, event)
 
@@ -384,11 +445,12 @@ class NodeCore:
 
     def move_out(self, queue: Queue, sequence: int, value: bytes) -> None:
         """The entry leaves with this batch, in which its copy elsewhere is."""
-        queue.messages -= 1
-        queue.bytes_held -= entry.size_of(value)
+        size = entry.size_of(value)
         queue.touch_counters()
         queue.touch()
         queue.uncache(sequence)
+        queue.messages -= 1  # from here on nothing is called that could fail
+        queue.bytes_held -= size
         self.turn.moves.append((queue, sequence, value))
         self.work.moved.append((queue.queue_id, sequence))
 
@@ -397,17 +459,35 @@ class NodeCore:
     def _end_turn(self, event: events.TurnEnded) -> None:
         self.clock.wall_ms = event.wall_ms
         self.pressure.measured(event)
+        self.work.offered_bytes = 0
+        for _ in range(ATTEMPTS_MAX):
+            turn, before = self.turn, self.turn.extent()
+            try:
+                self._work()
+                break
+            except Exception as error:  # the turn goes on without whoever failed
+                changed = self.turn is not turn or turn.extent() != before
+                if not self.containment.failed(error, changed=changed):
+                    self.commits_failed += 1
+                    if self.commits_failed >= COMMITS_FAILED_MAX:
+                        raise BrokenInvariant(f"the turn cannot be handed over: {error!r}") from error
+        self.containment.run(self.pressure, self.pressure.relieve)
+        self._flush()
+        self.containment.run(self.memory, self._end_memory)
+
+    def _end_memory(self) -> None:
+        self.memory.end_turn(self)
+
+    def _work(self) -> None:
+        """What the turn has to do, and its commit."""
         if self.requests:
             serve(self)
-        self.temporaries.sweep()
-        self.work.offered_bytes = 0
+        if self.temporaries.due:
+            self.containment.run(self.temporaries, self.temporaries.sweep)
         for _ in range(4):  # a turn that needs no disk may make more to offer
             offer(self)
             if self.in_flight is not None or not self._begin_commit():
                 break
-        self.pressure.relieve()
-        self._flush()
-        self.memory.end_turn(self)
 
     def _may_wait(self) -> bool:
         """Whether the turn only retires: that joins the next append's commit, for a little while.
@@ -464,22 +544,23 @@ class NodeCore:
             turn.heard.clear()
             turn.heard_bytes = 0
             return False
-        work.batch = Batch()
-        work.moved = []
-        work.urgent = False
-        self.turn = Turn(work.batch)
-        self.hops_in_flight = hops
-        self.marks_in_flight = self.destination.snapshot_marks()
-        if not turn.batch:
-            self._complete(turn)
-            return True
-        if self.clock.steady_ms >= self._steady_stored_ms + STEADY_EVERY_MS:  # it never goes back, over crashes too
-            self._steady_stored_ms = self.clock.steady_ms
+        if turn.batch and self.clock.steady_ms >= self._steady_stored_ms + STEADY_EVERY_MS:
+            self._steady_stored_ms = self.clock.steady_ms  # it never goes back, over crashes too
             turn.batch.puts["node", STEADY_KEY] = self.clock.steady_ms.to_bytes(8, "big")
+        fresh = Turn(Batch())
+        command = events.Commit(number=self.commit_number + 1, batch=turn.batch)
+        on_disk = not turn.batch
+        self.marks_in_flight = self.destination.snapshot_marks()
+        self.hops_in_flight = hops  # from here on nothing is called that could fail, until the turn is handed over
+        self.turn, work.batch, work.moved, work.urgent = fresh, fresh.batch, [], False
+        self.commits_failed = 0
+        if on_disk:
+            self._completed(turn)
+            return True
         self.commit_number += 1
         self.in_flight = turn
         work.retires_in_flight = turn.batch.retires
-        self.commands.append(events.Commit(number=self.commit_number, batch=turn.batch))
+        self.commands.append(command)
         return False
 
     def _committed(self, event: events.Committed) -> None:
@@ -490,7 +571,14 @@ class NodeCore:
         self.room_bytes = event.room_bytes
         self.refills.update(self.starved)
         self.starved.clear()
-        self._complete(turn)
+        self._completed(turn)
+
+    def _completed(self, turn: Turn) -> None:
+        """What memory does not make of a turn that is on disk, it would contradict from then on."""
+        try:
+            self._complete(turn)
+        except Exception as error:
+            raise BrokenInvariant(f"a turn is on disk, and memory did not follow: {error!r}") from error
 
     def _complete(self, turn: Turn) -> None:
         """All of the turn is on disk: now it may be shown, and answered."""
@@ -504,14 +592,24 @@ class NodeCore:
         self.hops_in_flight = {}
         self.destination.stored_marks.update(self.marks_in_flight)
         self.marks_in_flight = {}
+        failed = self.containment.failed
         for link, deliveries in turn.arrivals.items():
-            link.stored(deliveries)
+            try:
+                link.stored(deliveries)
+            except Exception as error:
+                failed(error, link)
         for sender, first, last, state in turn.answers:
-            if not sender.detached:
-                sender.settle(first, last, state)
-                self.touch_link(sender)
+            try:
+                if not sender.detached:
+                    sender.settle(first, last, state)
+                    self.touch_link(sender)
+            except Exception as error:
+                failed(error, sender)
         for then in turn.then:
-            then()
+            try:
+                then()
+            except Exception as error:
+                self.containment.part_failed("an answer", error)
 
     def touch_link(self, link: amqp.Sender) -> None:
         if isinstance(link.context, Egress):
@@ -523,18 +621,24 @@ class NodeCore:
         self.memory.changed.update(self.touched)
         self.touched.clear()
         for peer in touched:
-            chunks = peer.amqp.take_output(self.now)
-            if chunks and (peer.writable or not self.guard.unread(peer, chunks)):
-                self.commands.append(events.SendBytes(connection=peer.number, chunks=chunks))
-            if peer.amqp.deadline_sooner:
-                self.deadlines.watch(peer)
-            if peer.amqp.closed and peer.number in self.connections:
-                del self.connections[peer.number]
-                self.commands.append(events.CloseConnection(connection=peer.number))
-                self._peer_gone(peer, "closed")
+            try:
+                self._flush_one(peer)
+            except Exception as error:
+                self.containment.failed(error, peer)
         if self.stopping and not self.stopped and not self.connections and self.in_flight is None and not self.turn:
             self.stopped = True
             self.commands.append(events.Stopped())
+
+    def _flush_one(self, peer: Peer) -> None:
+        chunks = peer.amqp.take_output(self.now)
+        if chunks and (peer.writable or not self.guard.unread(peer, chunks)):
+            self.commands.append(events.SendBytes(connection=peer.number, chunks=chunks))
+        if peer.amqp.deadline_sooner:
+            self.deadlines.watch(peer)
+        if peer.amqp.closed and peer.number in self.connections:
+            del self.connections[peer.number]
+            self.commands.append(events.CloseConnection(connection=peer.number))
+            self._peer_gone(peer, "closed")
 
     # ------------------------------------------------------------------------------------------------ time
 
@@ -547,16 +651,41 @@ class NodeCore:
 
     def _tick(self) -> None:
         now = self.now
-        for peer in self.deadlines.take_due(now):
+        for peer in self._due(now):
             if peer.number in self.connections:  # what another one's end brought may have ended this one
-                if peer.pauses:  # what it said meanwhile lies unread
-                    peer.amqp.bear(now)
-                self.told(peer, peer.amqp.tick(now))
-                peer.touch()
-                self.deadlines.watch(peer)
-        for part in self.timed:
-            part.tick(now)
-        if self.meter.tick(now) and self.in_flight is None:  # space may have come back while nothing was committed
+                try:
+                    self._tick_one(peer)
+                except Exception as error:
+                    self.containment.failed(error, peer)
+        parts = iter(self.timed)
+        part: object = self.deadlines
+        before = self.turn.extent()
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                for part in parts:
+                    if part not in self.containment.resting:
+                        part.tick(now)
+                break
+            except Exception as error:
+                self.containment.part_failed(part, error, changed=self.turn.extent() != before)
+        self.containment.run(self.meter, self._tick_meter)
+
+    def _due(self, now: float) -> list[Peer]:
+        try:
+            return self.deadlines.take_due(now)
+        except Exception as error:
+            self.containment.part_failed(self.deadlines, error, changed=False)
+            return []
+
+    def _tick_one(self, peer: Peer) -> None:
+        if peer.pauses:  # what it said meanwhile lies unread
+            peer.amqp.bear(self.now)
+        self.told(peer, peer.amqp.tick(self.now))
+        peer.touch()
+        self.deadlines.watch(peer)
+
+    def _tick_meter(self) -> None:
+        if self.meter.tick(self.now) and self.in_flight is None:  # space may be back while nothing was committed
             self.room_bytes = self.store.room_bytes()
             self.refills.update(self.starved)
             self.starved.clear()
@@ -565,6 +694,13 @@ class NodeCore:
         if self.stopping:
             return
         self.stopping = True
+        try:
+            self._leave()
+        except Exception as error:
+            self.containment.failed(error)
+            self._leave()
+
+    def _leave(self) -> None:
         if self.routing is not None:
             self.routing.leave()
         for neighbour in self.neighbours.values():

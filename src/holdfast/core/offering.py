@@ -24,19 +24,27 @@ then, and it lies in memory meanwhile."""
 
 def offer(core: "NodeCore") -> None:
     """One turn's share of everything that was touched in it."""
+    containment = core.containment
     if core.destination.blocked:
-        core.destination.retry_blocked()
+        containment.run("messages that wait for room", core.destination.retry_blocked)
     if core.chores.busy:
-        core.chores.step()
-    core.dead_letters.step()
+        containment.run(core.chores, core.chores.step)
+    containment.run(core.dead_letters, core.dead_letters.step)
     work = core.work
     if work.busy:
         busy, work.busy = work.busy, {}
+        turn, before = core.turn, core.turn.extent()
         for queue in list(busy):
             if work.offered_bytes >= OFFERED_BYTES:
                 break
             del busy[queue]
-            _offer_of(core, queue)
+            if queue in containment.resting:
+                continue
+            try:
+                _offer_of(core, queue)
+            except Exception as error:
+                containment.part_failed(queue, error, changed=core.turn is not turn or turn.extent() != before)
+                turn, before = core.turn, core.turn.extent()
         if busy:
             work.busy = busy | work.busy
         for receiver in list(core.parked_receivers):
@@ -49,15 +57,24 @@ def offer(core: "NodeCore") -> None:
     if core.presettled:
         presettled, core.presettled = core.presettled, {}
         for link in presettled:
-            link.finish_presettled()
+            try:
+                link.finish_presettled()
+            except Exception as error:
+                containment.failed(error, link)
     if core.refills:
         refills, core.refills = core.refills, {}
         for refill in refills:
-            refill.refill()
+            try:
+                refill.refill()
+            except Exception as error:
+                containment.failed(error, refill)
     if core.drains:
         for drain in list(core.drains):
-            if drain.drain_if_idle():
-                del core.drains[drain]
+            try:
+                if drain.drain_if_idle():
+                    core.drains.pop(drain, None)
+            except Exception as error:
+                containment.failed(error, drain)
 
 
 def _offer_of(core: "NodeCore", queue: "Queue") -> None:

@@ -243,6 +243,10 @@ def status(core: "NodeCore") -> dict[str, Any]:
             "dead_lettered": Ulong(core.forwarding.dead_lettered),
         },
         "dead_letters": core.dead_letters.status(),
+        "failures": {
+            "peers_ended": Ulong(core.containment.peers_ended),
+            "parts": Ulong(core.containment.parts_failed),
+        },
         "origins": origins,
         "losses": core.losses[-100:],
     }

@@ -215,9 +215,22 @@ class Resumption:
         elif isinstance(record, Outgoing):
             if self.outgoing.get(record.key) is record:
                 del self.outgoing[record.key]
-            taker, record.taker = record.taker, None
-            if taker is not None and record.held:
-                record.cursor.detach(taker)
+            if record.taker is not None and record.held:
+                record.cursor.detach(record.taker)
+            record.taker = None
+
+    def recover(self) -> None:
+        """After a failure was contained: what a connection that is gone left attached is over."""
+        connections = self.core.connections
+        for incoming in list(self.incoming.values()):
+            holder = incoming.holder
+            if holder is not None and connections.get(holder.peer.number) is not holder.peer:
+                incoming.holder = None
+                self.ended(incoming, closed=False)
+        for outgoing in list(self.outgoing.values()):
+            taker = outgoing.taker
+            if outgoing.until is None and (taker is None or connections.get(taker.peer.number) is not taker.peer):
+                self._forget(outgoing)
 
     def release(self, queue: Queue, cursor: Cursor | None = None) -> None:
         """Somebody wants the queue, or one of its cursors, to himself: what lost consumers left behind goes back."""

@@ -436,6 +436,30 @@ class Neighbour:
         self._move(Happened.LOST, reason)
         self._dial_later()
 
+    def recover(self, *, dial_over: bool = False) -> None:
+        """After a failure was contained: does what the end of a connection or a dial brings, where it was not done."""
+        if dial_over:
+            self._dial_ended()
+        for sender in self.senders.values():
+            sender.recover()
+        peer = self.peer
+        if peer is not None:
+            if self.core.connections.get(peer.number) is peer:
+                return
+            self.peer = None
+            self._let_go(peer)
+        if self.state is not State.IDLE and not (self.state is State.CONNECT and self.dialling):
+            self.control = None
+            for sender in self.senders.values():
+                sender.lost()
+            self._move(Happened.LOST, "a failure of this node, see its log")
+        if self.offered and not self.established:
+            self.offered = False
+            if self.core.routing is not None:
+                self.core.routing.link_down(self)
+        if self.state is State.IDLE and self.dial_at is None:
+            self._dial_later()
+
     def _let_go(self, peer: Peer) -> None:
         self.control = None
         self.bytes_in += peer.heard_bytes

@@ -71,7 +71,7 @@ class Temporaries:
     def __init__(self, core: "NodeCore") -> None:
         self.core = core
         self.due: dict[TemporaryQueue, None] = {}
-        self._of_peer: dict[Peer, int] = {}
+        self.of_peer: dict[Peer, int] = {}
         self._orphans: dict[TemporaryQueue, None] = {}
 
     @property
@@ -86,7 +86,7 @@ class Temporaries:
         """
         core, catalog = self.core, self.core.catalog
         limits = core.config.limits
-        if self._of_peer.get(peer, 0) >= limits.dynamic_nodes_max or catalog.full:
+        if self.of_peer.get(peer, 0) >= limits.dynamic_nodes_max or catalog.full:
             return None
         name = f"{PREFIX}{core.rng.getrandbits(NAME_BITS):032x}"
         queue = TemporaryQueue(
@@ -107,7 +107,7 @@ class Temporaries:
         )
         catalog.next_queue_id += 1
         catalog.queues[name] = queue
-        self._of_peer[peer] = self._of_peer.get(peer, 0) + 1
+        self.of_peer[peer] = self.of_peer.get(peer, 0) + 1
         self.due[queue] = None
         return queue
 
@@ -158,9 +158,9 @@ class Temporaries:
     def _uncount(self, queue: TemporaryQueue) -> None:
         peer, queue.peer = queue.peer, None
         assert peer is not None
-        self._of_peer[peer] -= 1
-        if not self._of_peer[peer]:
-            del self._of_peer[peer]
+        self.of_peer[peer] -= 1
+        if not self.of_peer[peer]:
+            del self.of_peer[peer]
 
 
 def _policy(wanted: dict[Any, Any] | None) -> Ulong:

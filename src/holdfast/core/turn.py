@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 class Arrivals(Protocol):
     """A link that brought something: told when its deliveries are on disk, or that they never will be."""
 
+    peer: "Peer"
+
     def stored(self, deliveries: list[int]) -> None: ...
-    def refused(self, deliveries: list[int]) -> None: ...
+    def refused(self, deliveries: list[int], outcome: object) -> None: ...
 
 
 @dataclass(slots=True)
@@ -49,6 +51,8 @@ class Turn:
     identities: dict[str, int] = field(default_factory=dict)
     rewritten: set[tuple[Queue, int]] = field(default_factory=set)
     """Entries whose value was put anew at its old place."""
+    changes: int = 0
+    """Counts what may change a row that the turn has already, so that no size tells of it."""
     heard: "dict[Peer, int]" = field(default_factory=dict)
     """Bytes read from each connection, and all together."""
     heard_bytes: int = 0
@@ -66,6 +70,14 @@ class Turn:
     def __bool__(self) -> bool:
         return bool(self.batch or self.arrivals or self.answers or self.then)
 
+    def extent(self) -> tuple[int, ...]:
+        """How much was gathered, by kind: what differs from an earlier answer has changed the turn since."""
+        batch = self.batch
+        return (
+            len(batch.appends), len(batch.retires), len(batch.puts), len(batch.deletes), len(batch.pieces),
+            len(self.arrivals), len(self.moves), len(self.answers), len(self.then), self.changes,
+        )  # fmt: skip
+
     def arrived(self, link: Arrivals, delivery_id: int) -> None:
         ids = self.arrivals.get(link)
         if ids is None:
@@ -78,10 +90,12 @@ class Turn:
         self.arrivals.setdefault(link, []).extend(range(first_id, first_id + count))
 
     def keep_producer(self, producer: Producer) -> None:
+        self.changes += 1
         if producer not in self.producers:
             self.producers[producer] = producer.stored.copy()
 
     def keep_origin(self, origin: Origin) -> None:
+        self.changes += 1
         if origin not in self.origins:
             record = origin.record()
             kept = record._replace(finished=record.finished.copy(), ended=record.ended.copy())

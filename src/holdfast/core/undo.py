@@ -1,21 +1,26 @@
-"""A refused turn never was: how a full disk takes back what was gathered (ARCHITECTURE, "How a core is driven").
+"""A turn taken back: how a full disk, or a failure that was contained, undoes what was gathered (docs/adr/0019).
 
 Rules of this file: numbers that were given are given back, copies that were moved are where they were, and what
-retires still retires.
+retires still retires. One mechanism for both uses; they differ in which turns go, and in what their senders hear.
 """
 
+from collections.abc import Collection
 from heapq import heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from holdfast.amqp.performatives import Released
 from holdfast.broker import entry
 from holdfast.broker.port import Batch
 from holdfast.broker.records import pack_origin, split_cursor_key
 from holdfast.core import streams
-from holdfast.core.ingress import ProducerLink
+from holdfast.core.ingress import FULL, ProducerLink
 from holdfast.core.turn import Turn
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
+    from holdfast.core.peer import Peer
+
+RELEASED: Final = Released()
 
 
 def refuse(core: "NodeCore", room_bytes: int) -> None:
@@ -23,32 +28,66 @@ def refuse(core: "NodeCore", room_bytes: int) -> None:
     failed = core.in_flight
     assert failed is not None
     core.in_flight = None
-    work = core.work
-    work.retires_in_flight = []
+    core.work.retires_in_flight = []
     core.hops_in_flight, core.marks_in_flight = {}, {}
     core.room_bytes = min(room_bytes, 0)
     core.refills.update(core.starved)
     core.starved.clear()
     core.log("ERROR", "the disk is full: new messages are refused")
-    gathering = core.turn
-    work.referred, work.left = [], failed.left + work.left
+    _take_back(core, (failed, core.turn), FULL, ())
+
+
+def take_back_gathered(core: "NodeCore", ended: "Collection[Peer]") -> None:
+    """A failure was contained: the gathered turn never was; the one in flight is on its way to the disk and stays.
+
+    Deliveries of the peers that are about to end get no answer. All others are released, so that they come again.
+    """
+    _take_back(core, (core.turn,), RELEASED, ended)
+
+
+def _take_back(core: "NodeCore", turns: tuple[Turn, ...], outcome: object, ended: "Collection[Peer]") -> None:
+    """`turns`, the oldest first, the gathered one last, never were; what of them stays goes into a fresh one."""
+    work = core.work
+    work.referred = []
+    work.left = [place for turn in turns for place in turn.left] + work.left
     retry = Batch()
     work.batch = retry
     work.moved = []
     core.turn = Turn(retry)
-    for turn in (gathering, failed):  # the older snapshot is put back last
+    for turn in reversed(turns):  # the older snapshot is put back last
         _undo(core, turn, retry)
-    for turn in (failed, gathering):
+        _undo_streams(core, turn, outcome, ended)
+    for turn in turns:
         for link, deliveries in turn.arrivals.items():
-            if isinstance(link, ProducerLink) and not link.queue.config.durable:
-                link.stored(deliveries)
-            else:
-                link.refused(deliveries)
+            if link.peer in ended:
+                continue
+            try:
+                if isinstance(link, ProducerLink) and not link.queue.config.durable:
+                    link.stored(deliveries)
+                else:
+                    link.refused(deliveries, outcome)
+            except Exception as error:
+                core.containment.failed(error, link, changed=False)
         core.turn.answers += turn.answers
         core.turn.then += turn.then
 
 
+def _undo_streams(core: "NodeCore", turn: Turn, outcome: object, ended: "Collection[Peer]") -> None:
+    """Pieces of large messages need no number: after a failure those of other peers stay; on a full disk none do."""
+    if outcome is FULL:
+        streams.refused(turn.streams)
+        return
+    kept = {stream.blob.number for stream in turn.streams if stream.bringer.peer not in ended}
+    batch = core.work.batch
+    for piece in turn.batch.pieces:
+        if piece[0] in kept:
+            batch.pieces.append(piece)
+            batch.bytes_appended += len(piece[2]) + streams.PIECE_OVERHEAD
+    core.turn.streams = {stream: None for stream in turn.streams if stream.blob.number in kept}
+
+
 def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
+    """Puts back what the turn changed; what leaves, and what no append needs, goes into `retry`."""
     """Puts back what the turn changed; what leaves, and what no append needs, goes into `retry`."""
     batch = turn.batch
     by_id = core.catalog.by_id
@@ -56,11 +95,11 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
         queue = by_id.get(queue_id)
         if queue is not None:
             if (queue, sequence) not in turn.rewritten:
-                queue.undo(sequence, entry.size_of(value))
                 core.forwarding.undone(queue, sequence)
+                queue.undo(sequence, entry.size_of(value))
             else:
                 queue.uncache(sequence)
-                kept = queue.value(sequence)
+                kept = _in_flight(core, queue_id, sequence) or queue.value(sequence)
                 if kept is not None:
                     queue.bytes_held += entry.size_of(kept) - entry.size_of(value)
                     for cursor in (queue.shared, *queue.named.values()):
@@ -71,7 +110,6 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
     for queue, _ in turn.visible:
         if not queue.config.durable:  # what it took in memory is taken, and still to be shown
             queue.touch_counters()
-    streams.refused(turn.streams)
     for cursor, _ in turn.marks:  # asked for again, or the cursor waits for it for ever
         cursor.queue.touch_counters()
     moved = {(queue.queue_id, sequence) for queue, sequence, _ in turn.moves}
@@ -105,5 +143,12 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
         origin.finished, origin.ended, origin.waiting = before.finished, before.ended, waiting
         retry.puts["origins", origin.origin.bytes] = pack_origin(before)
     for destination, number in turn.identities.items():
-        core.catalog.identities[destination] = number
-        core.catalog.put_identity(destination)
+        core.catalog.put_identity(destination, number)
+
+
+def _in_flight(core: "NodeCore", queue_id: int, sequence: int) -> bytes | None:
+    """That entry's value in the commit under way, None where that does not write it."""
+    if core.in_flight is None:
+        return None
+    values = [value for place, number, value in core.in_flight.batch.appends if (place, number) == (queue_id, sequence)]
+    return values[-1] if values else None

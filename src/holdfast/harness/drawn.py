@@ -30,6 +30,8 @@ WINDOWS_S: Final = 40.0
 COMMIT_S: Final = 0.05
 SUBSCRIPTION_SHARE: Final = 0.15
 """Of all queues, those that a subscription takes instead of consumers."""
+DEFECTS_SHARE: Final = 0.15
+"""Of all plans, those in which nodes have defects."""
 FAULT_KINDS: Final = (
     "crash", "power", "stop", "replace-disk", "full-disk", "slow-disk", "failed-sync", "clock-step", "cut",
     "silent-cut", "partition", "one-way", "clog", "slow-link", "re-route",
@@ -51,6 +53,7 @@ def plan_of(seed: int) -> Plan:
     faults += _companions(seeds.stream("companions"), faults, faults_on)
     if "re-route" in faults_on and len(links) >= len(nodes):
         faults += _churn(seeds.stream("churn"), joined(links), safety_s)
+    faults += _defects(seeds.stream("defects"), nodes, safety_s)
     faults.sort(key=lambda fault: fault.at)
     queues, workloads, limits, slowest_s = draw_load(seeds, nodes, links, faults, safety_s, hops=1)
     timing = seeds.stream("timing")
@@ -95,6 +98,19 @@ def _companions(random: Random, faults: list[Fault], kinds: list[str]) -> list[F
             at = max(0.0, fault.at - random.uniform(0.0, 0.5))
             found.append(Fault(kind="slow-disk", at=round(at, 6), node=fault.node, seconds=1.0, amount=100.0))
     return found
+
+
+def _defects(random: Random, nodes: Sequence[str], span_s: float) -> list[Fault]:
+    """Nodes with a defect in their own code: whoever meets it is disconnected, and nobody suffers else."""
+    if random.random() >= DEFECTS_SHARE:
+        return []
+    return [
+        Fault(
+            kind="defect", at=round(random.uniform(0.0, span_s / 2), 6), node=random.choice(nodes),
+            seconds=round(random.uniform(0.5, span_s / 2), 6), amount=random.choice((0.005, 0.05, 0.3)),
+        )
+        for _ in range(random.choice((1, 1, 2)))
+    ]  # fmt: skip
 
 
 def _churn(random: Random, links: list[tuple[str, str]], span_s: float) -> list[Fault]:

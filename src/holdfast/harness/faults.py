@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from holdfast.errors import ConfigError
 from holdfast.harness.sim.bed import SimBed
+from holdfast.harness.sim.defects import SHARE as DEFECTS_SHARE
+from holdfast.harness.sim.defects import Defects
 from holdfast.harness.sim.liar import LIES, SHARE, Liar
 from holdfast.harness.sim.node import SimNode
 from holdfast.harness.sim.store import Fate, Snapshot
@@ -24,7 +26,8 @@ class Fault:
 
     `amount`: a factor for slow links and disks, seconds for clocks, bytes of room for a full disk, the share of bytes
     under way that still arrives for a cut, of records that are wrong for wrong tables, of frames in which a lying peer
-    lies. `lie`: which of `sim/liar.py`, all of them where it is empty.
+    lies, of events in which a function may raise for a defect. `lie`: which of `sim/liar.py`, all of them where it is
+    empty.
     """
 
     kind: str
@@ -52,6 +55,7 @@ KINDS: Final = {
     "clock-step": "node",
     "lying-peer": "node",
     "wrong-tables": "node",
+    "defect": "node",
     "cut": "link",
     "silent-cut": "link",
     "partition": "link",
@@ -63,7 +67,7 @@ KINDS: Final = {
 }
 """What there is, and whether it strikes a node or a link."""
 
-WEARING: Final = frozenset({"full-disk", "slow-disk", "failed-sync", "lying-peer", "slow-link"})
+WEARING: Final = frozenset({"full-disk", "slow-disk", "failed-sync", "lying-peer", "defect", "slow-link"})
 """Those under which nothing comes to rest before they are over."""
 
 
@@ -132,6 +136,7 @@ class Faults:
             "clock-step": self._clock_step,
             "lying-peer": self._lie,
             "wrong-tables": self._spoil_tables,
+            "defect": self._defect,
             "cut": self._cut,
             "silent-cut": self._cut,
             "partition": self._partition,
@@ -228,6 +233,19 @@ class Faults:
             spoil(core.routing.states, self.random, share=fault.amount or 0.5)
             self.bed.routes.spoilt()
 
+    def _defect(self, fault: Fault) -> None:
+        node = self.bed.sim_nodes[fault.node]
+        defects = node.defects = Defects(
+            self.bed.world.seeds.stream(f"defects/{fault.at}"), fault.amount or DEFECTS_SHARE
+        )
+        self._later(fault.seconds, self._end_defect, node, defects)
+
+    def _end_defect(self, node: SimNode, defects: Defects) -> None:
+        if node.defects is defects:
+            node.defects = None
+        for place, count in sorted(defects.raised.items()):
+            self.bed.world.note(node.name, "defect", f"{place} raised {count} times")
+
     # ------------------------------------------------------------------------------------------------ links
 
     def _cut(self, fault: Fault) -> None:
@@ -294,6 +312,7 @@ class Faults:
         if self.bed.routes is not None:
             self.bed.routes.healed()
         for node in self.bed.sim_nodes.values():
+            node.defects = None
             node.store.fill(None)
             node.store.slow = 1.0
             node.store.fail_next_sync = False

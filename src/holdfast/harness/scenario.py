@@ -144,8 +144,9 @@ _AMOUNTS: Final[dict[str, Check]] = {
     "clock-step": _number(-3_650 * DAY_S, 3_650 * DAY_S, "seconds"),
     "restore-backup": _number(0, DAY_S, "the backup's age in seconds"),
     "lying-peer": _number(0, 1, "the share of frames in which it lies"),
+    "defect": _number(0, 1, "the share of events in which a function may raise"),
 }
-_MAY: Final = frozenset({"lying-peer"})
+_MAY: Final = frozenset({"lying-peer", "defect"})
 """Those that have an amount of their own where none is given."""
 _DRAWABLE: Final = {kind: place for kind, place in FAULT_KINDS.items() if kind != "remove-link"}
 """Those that heal. Which links may go for good, with all that is sent still arriving, only the writer knows."""

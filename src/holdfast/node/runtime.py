@@ -68,6 +68,8 @@ LIGHT_BYTES: Final = 16 * 1024
 SLOW_BYTES_PER_S: Final = 10 * 1024 * 1024
 """Of a peer whose last read was taken more slowly, the next is taken in pieces of LIGHT_BYTES: a read may bring
 256 kB, and of tiny messages that is a tenth of a second."""
+FAILURE_INTERVAL_S: Final = 1.0
+"""Of failures of single connections no more than one is logged in that time, with where it came from."""
 TIMER_MIN_S: Final = 0.001
 """Resolution of the loop's timers."""
 
@@ -148,6 +150,7 @@ class NodeRuntime:
         """To be handed to the writer before the turn is over."""
         self._over = False
         self._bad_kinds: set[str] = set()
+        self._failure_told_at = -math.inf
         self._stopping = False
         self._stopped = False
         self._timer: asyncio.Handle | None = None
@@ -217,15 +220,21 @@ class NodeRuntime:
                 for command in self._core.handle(event, time.monotonic()):
                     if self._job is not None:  # More is to be done: the disk need not wait for it.
                         self._hand_over()
-                    if type(command) is SendBytes:
-                        peer = self._peers.get(command.connection)
-                        if peer is not None:
-                            peer.written_bytes += write(peer.transport, command.chunks)
-                            self._written[command.connection] = peer
-                            if self._committed:
-                                self._settled = True
-                    else:
-                        self._execute(command)
+                    try:
+                        if type(command) is SendBytes:
+                            peer = self._peers.get(command.connection)
+                            if peer is not None:
+                                peer.written_bytes += write(peer.transport, command.chunks)
+                                self._written[command.connection] = peer
+                                if self._committed:
+                                    self._settled = True
+                        else:
+                            self._execute(command)
+                    except Exception as error:
+                        peer = self._peers.get(getattr(command, "connection", 0))
+                        if peer is None:
+                            raise
+                        self.failed(peer, error)
                 if not waiting:
                     break
                 event = waiting.popleft()
@@ -258,26 +267,30 @@ class NodeRuntime:
                 kinds=self._last_turn[1],
             )
         )
-        if self._telemetry is not None:
-            self._telemetry.flush()
-        if self._committed:
-            self._committed = False
-            if self._settled:
-                self._settled = False
-                self._loop.call_soon(self._pass_settled)
-        if self._later:
-            self._loop.call_soon(self._take_later)
-        deadline = self._core.next_deadline()
-        if deadline is not None and deadline < self._timer_at:
-            self._arm(deadline)
-        if self._job is not None:
-            try:
-                self._hand_over()
-            except Exception:
-                self._defect("the turn's commit")
+        try:
+            self._after_turn()
+        except Exception:
+            self._defect("the end of a turn")
         self._turn_kinds.pop("TurnEnded", None)  # of every turn
         self._last_turn = time.thread_time() - self._turn_cpu_s, tuple(self._turn_kinds)
         self._turn_kinds.clear()
+
+    def _after_turn(self) -> None:
+        if not self._over:
+            if self._telemetry is not None:
+                self._telemetry.flush()
+            if self._committed:
+                self._committed = False
+                if self._settled:
+                    self._settled = False
+                    self._loop.call_soon(self._pass_settled)
+            if self._later:
+                self._loop.call_soon(self._take_later)
+            deadline = self._core.next_deadline()
+            if deadline is not None and deadline < self._timer_at:
+                self._arm(deadline)
+            if self._job is not None:
+                self._hand_over()
 
     def _unsent(self) -> tuple[tuple[int, int], ...]:
         """(connection, bytes that lie here for its socket) of those where that changed."""
@@ -331,8 +344,14 @@ class NodeRuntime:
         """A deadline that moved away since the timer was set costs one early wake, not a timer a turn."""
         self._timer = None
         self._timer_at = math.inf
-        deadline = self._core.next_deadline()
-        if deadline is None or self._over:
+        if self._over:
+            return
+        try:
+            deadline = self._core.next_deadline()
+        except Exception:
+            self._defect("the next deadline")
+            return
+        if deadline is None:
             return
         if deadline > time.monotonic():
             self._arm(deadline)
@@ -412,6 +431,9 @@ class NodeRuntime:
         except OSError as error:
             way = f"{source} to {where}" if source is not None else str(where)
             self._feed(ConnectFailed(neighbour=neighbour, reason=f"{way}: {describe(error)}"))
+        except Exception as error:
+            _log.exception("neighbour %s: the dial failed", neighbour)
+            self._feed(ConnectFailed(neighbour=neighbour, reason=describe(error)))
         finally:
             if self._dials.get(neighbour) is asyncio.current_task():
                 del self._dials[neighbour]
@@ -500,10 +522,11 @@ class NodeRuntime:
     def lost(self, peer: Peer, reason: str) -> None:
         """A connection is gone."""
         if Pause.TURN in peer.pauses:  # what came before the end is taken before it
-            for late in [item for item in self._later if item[0] is peer]:
-                self._later.remove(late)
-                self._later_bytes -= len(late[1])
-                self._feed(BytesReceived(connection=peer.connection, data=late[1]))
+            late = [item for item in self._later if item[0] is peer]
+            self._later = deque(item for item in self._later if item[0] is not peer)
+            self._later_bytes -= sum(len(data) for _, data in late)
+            for _, data in late:
+                self._feed(BytesReceived(connection=peer.connection, data=data))
         self._written.pop(peer.connection, None)
         if self._peers.pop(peer.connection, None) is None:
             return
@@ -512,6 +535,14 @@ class NodeRuntime:
         self._feed(ConnectionLost(connection=peer.connection, reason=reason))
         if self._stopped:
             self._finish_when_flushed()
+
+    def failed(self, peer: Peer, error: Exception) -> None:
+        """A callback of one connection, or what the core wants done with it, has failed: that connection ends."""
+        now = time.monotonic()
+        if now >= self._failure_told_at + FAILURE_INTERVAL_S:
+            self._failure_told_at = now
+            _log.error("%s: %s; the connection is ended", peer.peer_name, describe(error), exc_info=error)
+        peer.transport.abort()
 
     def _full(self) -> bool:
         if len(self._peers) < self._accepted_max:

@@ -44,6 +44,7 @@ class Runtime(Protocol):
     def received(self, connection: int, data: bytes) -> None: ...
     def lost(self, peer: "Peer", reason: str) -> None: ...
     def writing(self, connection: int, *, paused: bool) -> None: ...
+    def failed(self, peer: "Peer", error: Exception) -> None: ...
 
 
 class Pause(Enum):
@@ -88,7 +89,13 @@ class Peer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class
-        address = transport.get_extra_info("peername")
+        try:
+            self._opened()
+        except Exception as error:
+            self.runtime.failed(self, error)
+
+    def _opened(self) -> None:
+        address = self.transport.get_extra_info("peername")
         if isinstance(address, tuple) and len(address) >= 2:
             self.peer_name = str(HostPort(address[0], address[1]))
             self.loopback = is_loopback(address[0])
@@ -102,7 +109,10 @@ class Peer(asyncio.Protocol):
         self.runtime.connected(self)
 
     def data_received(self, data: bytes) -> None:
-        self.runtime.received(self.connection, data)
+        try:
+            self.runtime.received(self.connection, data)
+        except Exception as error:
+            self.runtime.failed(self, error)
 
     def pause(self, reason: Pause) -> None:
         """Read nothing until `resume` for the same reason."""
@@ -132,10 +142,16 @@ class Peer(asyncio.Protocol):
         return max(0, self.written_bytes - int(self.transport.get_write_buffer_size()) - int(queued_bytes))
 
     def pause_writing(self) -> None:
-        self.runtime.writing(self.connection, paused=True)
+        self._writing(paused=True)
 
     def resume_writing(self) -> None:
-        self.runtime.writing(self.connection, paused=False)
+        self._writing(paused=False)
+
+    def _writing(self, *, paused: bool) -> None:
+        try:
+            self.runtime.writing(self.connection, paused=paused)
+        except Exception as error:
+            self.runtime.failed(self, error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.close_timer is not None:

@@ -14,6 +14,7 @@ from holdfast.core.config import NodeConfig
 from holdfast.core.node import NodeCore
 from holdfast.errors import StorageFull
 from holdfast.harness.sim.clock import SimClock
+from holdfast.harness.sim.defects import Defects
 from holdfast.harness.sim.network import End, SimNetwork, Waiting
 from holdfast.harness.sim.seeds import SeedTree
 from holdfast.harness.sim.store import Fate, SimStore
@@ -21,6 +22,12 @@ from holdfast.harness.sim.world import Timer, World
 
 TURN_S: Final = 0.000_1
 """From the first event to the turn that takes it: what else comes meanwhile is one batch with it."""
+
+CHECK_EVERY: Final = 251
+"""Of a node's turns, one in so many ends with a check of its invariants."""
+
+CHECK_ENTRIES_MAX: Final = 1_000
+"""Entries that such a check reads."""
 
 
 class Observer(Protocol):
@@ -64,6 +71,8 @@ class SimNode:
         self.on_log: Callable[[str], None] = lambda text: None
         self.on_turn: Callable[[SimNode], None] | None = None
         self.records: list[tuple[float, str, dict[str, Any]]] = []
+        self.defects: Defects | None = None
+        """What makes its own functions raise."""
         self.liar: Speech | None = None
         """Who alters what this node says and hears; nobody watches it then."""
         self.keep_records: tuple[str, ...] = ("session", "loss", "node")
@@ -71,7 +80,7 @@ class SimNode:
         self._ends: dict[int, End] = {}
         self._unread: dict[int, list[events.Event]] = {}
         """What came on connections that are not read from, as in a kernel's buffer."""
-        self._number = 0
+        self._number = self._turns = 0
         self._turn: Timer | None = None
         self._timer: Timer | None = None
         network.add(self)
@@ -168,17 +177,23 @@ class SimNode:
         now = self.clock.monotonic(self.world.now)
         inbox, self._inbox = self._inbox, []
         for event in inbox:
-            self._do(core.handle(event, now))
+            self._do(self._handle(core, event, now))
             if self.core is not core:
                 return
         deadline = core.next_deadline()
         if deadline is not None and deadline <= now + 1e-9:
-            self._do(core.handle(events.TimerFired(), now))
-        self._do(core.handle(events.TurnEnded(wall_ms=self.clock.wall_ms(self.world.now)), now))
+            self._do(self._handle(core, events.TimerFired(), now))
+        self._do(self._handle(core, events.TurnEnded(wall_ms=self.clock.wall_ms(self.world.now)), now))
         if self.core is core:
             self._arm(now)
+            self._turns += 1
+            if self._turns % CHECK_EVERY == 0:
+                core.validate(entries_max=CHECK_ENTRIES_MAX)
         if self.on_turn is not None:
             self.on_turn(self)
+
+    def _handle(self, core: NodeCore, event: events.Event, now: float) -> list[events.Command]:
+        return core.handle(event, now) if self.defects is None else self.defects.handle(core, event, now)
 
     def _arm(self, now: float) -> None:
         assert self.core is not None

@@ -1,0 +1,365 @@
+"""Failures contained: an exception in what one peer's bytes set off ends that peer, never the node (docs/adr/0019).
+
+Rules of this file: nothing here runs unless something was raised. Whom a failure belongs to is read from its
+traceback: every peer that a function under way was called on, or with. After it `NodeCore.validate` has the last
+word. What contradicts itself (`BrokenInvariant`), a store that fails, and an assertion about what peers share end the
+node, before the next commit is handed over.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.connection import Connection, Link, Session
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.types import Symbol
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.queue import ENTRY_BYTES, Queue
+from holdfast.core import events, invariants, undo
+from holdfast.core.egress import ConsumerLink, Egress
+from holdfast.core.ingress import Ingress, Intake
+from holdfast.core.peer import Peer
+from holdfast.errors import BrokenInvariant, StorageError
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+OURS: Final = "holdfast."
+PROTOCOL: Final = "holdfast.amqp."
+
+RETRY_S: Final = (1.0, 60.0)
+"""How long a part of the node rests after its own failure, longer each time up to the second."""
+
+LINES_PER_S: Final = 10
+"""Failures told in the log; more are counted."""
+
+ENTRIES_MAX: Final = 10_000
+"""Entries that the check after a failure reads from the store: a deep queue's sums are taken as they stand."""
+
+ATTEMPTS_MAX: Final = 10_000
+"""Failures contained in one event; each ends a peer, or has a part rest."""
+
+
+class Containment:
+    """Of one node."""
+
+    def __init__(self, core: "NodeCore") -> None:
+        self.core = core
+        self.peers_ended = 0
+        self.parts_failed = 0
+        """Failures on behalf of no single peer."""
+        self.resting: dict[object, float] = {}
+        """Parts that failed, and until when they rest."""
+        self._failures: dict[object, tuple[float, int]] = {}
+        """When each part failed last, and how often before it had run for a while."""
+        self.unchecked = False
+        """Something was contained in this event, and the invariants are still to be checked."""
+        self._lines_left = float(LINES_PER_S)
+        self._lines_at = core.now
+        self._lines_kept_back = 0
+
+    # ------------------------------------------------------------------------------------------------ the failure
+
+    def failed(self, error: Exception, *owners: object, changed: bool = True) -> bool:
+        """Ends the peers that the failure belongs to; `owners` are among them. False where it belongs to none.
+
+        `changed`: the turn was changed by what failed, so it is undone. Raises BrokenInvariant where the node must end.
+        """
+        core = self.core
+        peers = dict.fromkeys(peer for owner in owners if (peer := peer_of(core, owner)) is not None)
+        frames = _frames(error)
+        for frame in frames:
+            peers.update(dict.fromkeys(_peers_in(core, frame)))
+        if isinstance(error, (BrokenInvariant, StorageError)):
+            raise error
+        if isinstance(error, AssertionError) and not (frames and any(_peers_in(core, frames[-1]))):
+            raise BrokenInvariant(f"assertion failed at {_place(frames)}: {error}") from error
+        self.unchecked = True
+        try:
+            if changed:
+                undo.take_back_gathered(core, peers)
+            sound = not any(_module(frame).startswith(PROTOCOL) for frame in frames[-1:])
+            for peer in peers:
+                self._end(peer, error, _place(frames), sound=sound)
+            for neighbour in core.neighbours.values():
+                neighbour.recover()
+            self._take_stock()
+            self._wake_all()
+        except BrokenInvariant:
+            raise
+        except Exception as second:
+            raise BrokenInvariant(f"{_place(_frames(second))}: what failed could not be undone: {second!r}") from error
+        return bool(peers)
+
+    def part_failed(self, part: object, error: Exception, *, changed: bool = True) -> None:
+        """As `failed`, in work on behalf of no single peer. The part rests, unless the failure is a peer's."""
+        if self.failed(error, part, changed=changed):
+            return
+        self.parts_failed += 1
+        now = self.core.now
+        first, longest = RETRY_S
+        self._failures = {key: found for key, found in self._failures.items() if now - found[0] <= 2 * longest}
+        times = self._failures.get(part, (now, 0))[1]
+        self._failures[part] = now, times + 1
+        rest_s = min(longest, first * 2.0 ** min(times, 10))
+        self.resting[part] = now + rest_s
+        self._log(f"{_name(part)}: {_told(error)} at {_place(_frames(error))}; tried again in {rest_s:g} s")
+
+    def run(self, part: object, work: Callable[[], None]) -> None:
+        """Work on behalf of no single peer, unless it rests."""
+        if part in self.resting:
+            return
+        before = self.core.turn.extent()
+        try:
+            work()
+        except Exception as error:
+            self.part_failed(part, error, changed=self.core.turn.extent() != before)
+
+    def next_deadline(self) -> float | None:
+        """When the first part that rests is tried again."""
+        return min(self.resting.values(), default=None)
+
+    def tick(self, now: float) -> None:
+        over = [part for part, at in self.resting.items() if at <= now]
+        for part in over:
+            del self.resting[part]
+        if over:
+            self._wake_all()
+
+    def opening_failed(self, event: events.ConnectionOpened, error: Exception) -> None:
+        """A connection that could not be taken: the transport ends, whatever was made of it."""
+        core = self.core
+        known = core.connections.get(event.connection)
+        self.failed(error, known)
+        if known is None:
+            self._log(f"{event.peer}: {_told(error)} at {_place(_frames(error))}; the connection is ended")
+            self.peers_ended += 1
+            core.commands.append(events.CloseConnection(connection=event.connection, abort=True))
+        if event.neighbour is not None:
+            core.neighbours[event.neighbour].recover(dial_over=True)
+
+    # ------------------------------------------------------------------------------------------------ its peer
+
+    def _end(self, peer: Peer, error: Exception, place: str, *, sound: bool) -> None:
+        """The peer is told where its engine can be trusted to, and nothing is kept of it."""
+        core = self.core
+        self.peers_ended += 1
+        self._log(f"{peer.name}: {_told(error)} at {place}; the connection is ended")
+        if core.connections.get(peer.number) is not peer:  # it was just ending
+            self._forget(peer)
+            return
+        del core.connections[peer.number]
+        chunks: list[Any] = []
+        try:
+            if sound:
+                peer.amqp.fail(
+                    Error(Symbol(conditions.INTERNAL_ERROR), "the node failed to handle what came; see its log")
+                )
+                chunks = peer.amqp.take_output(core.now)
+            else:
+                peer.amqp.transport_lost()
+        except Exception:
+            chunks = []  # it cannot be told: the transport ends without a word
+        if chunks:
+            core.commands.append(events.SendBytes(connection=peer.number, chunks=chunks))
+        core.commands.append(events.CloseConnection(connection=peer.number, abort=not chunks))
+        self._forget(peer)
+
+    def _forget(self, peer: Peer) -> None:
+        """Takes all that the peer has out of every table; each step is tried again where it fails."""
+        core = self.core
+        for link in links_of(core, peer):
+            link.link.context = None
+            _surely(partial(_gone, link))
+            tables: list[dict[Any, Any]] = [core.refills, core.starved, core.presettled, core.drains, core.requests]
+            for table in (*tables, peer.egress, core.memory.waiting, core.users.waiting):
+                table.pop(link, None)
+        for send in list(peer.sends):
+            _surely(send.close)
+        core.sending.pop(peer, None)
+        core.touched.pop(peer, None)
+        core.pressure.paused.pop(peer, None)
+        core.turn.heard_bytes -= core.turn.heard.pop(peer, 0)
+        for part in (core.guard, core.memory, core.users):
+            _surely(partial(part.left, peer))
+        if peer.neighbour is not None:
+            _surely(partial(peer.neighbour.lost, peer, "a failure of this node, see its log"))
+
+    # ------------------------------------------------------------------------------------------------ all others
+
+    def _take_stock(self) -> None:
+        """Counts anew what peers share, from who holds it: the failure may lie between a change and its count."""
+        core = self.core
+        core.resume.recover()
+        waiting_takers = {id(record.taker) for record in core.resume.outgoing.values() if record.until is not None}
+        for queue in core.catalog.queues.values():
+            for cursor in cursors_of(queue):
+                here = {*map(id, cursor.takers), *waiting_takers}
+                cursor.give_back(
+                    [number for number, item in cursor.shown.items() if id(item.taker) not in here], failed=True
+                )
+        brought = {stream.blob for stream in core.streams}
+        pins = Counter(send.blob for peer in core.connections.values() for send in peer.sends)
+        for blob in core.blobs.by_number.values():
+            blob.open = blob.open and blob in brought
+            blob.pins = pins[blob]
+        pressure = core.pressure
+        links: list[Any] = [link for peer in core.connections.values() for link in links_of_engine(peer)]
+        for queue in core.catalog.queues.values():
+            if queue.memory is not None:
+                queue.counted_bytes = queue.bytes_held + ENTRY_BYTES * queue.messages
+        for peer in core.connections.values():
+            intakes = [link for link in links_of_engine(peer) if isinstance(link, Intake)]
+            peer.parked_bytes = sum(map(invariants.parked_bytes_of, intakes))
+        memory = core.memory
+        for account, size in invariants.held_by_account(core, links).items():
+            account.held = size
+        memory.total.held = sum(account.held for account in memory.accounts)
+        for use in invariants.uses_of(core):
+            mine = [peer for peer in core.connections.values() if peer.use is use]
+            use.connections, use.links = len(mine), sum(peer.counted_links for peer in mine)
+        pressure.ahead_bytes = sum(stream.counted for stream in core.streams)
+        pressure.partials.held = sum(map(invariants.partial_bytes_of, core.connections.values()))
+
+    def _wake_all(self) -> None:
+        """Whoever waited for a step that the failure cut short is asked again; that costs a look each."""
+        core = self.core
+        for queue in core.catalog.queues.values():
+            queue.touch()
+        for destination, _ in core.catalog.transmissions():
+            core.forwarding.steer(destination)
+        for peer in core.connections.values():
+            peer.touch()
+            core.deadlines.watch(peer)
+            if peer.sends:
+                core.sending[peer] = None
+            for link in links_of_engine(peer):
+                if isinstance(link, Intake):
+                    core.refills[link] = None
+                elif isinstance(link, ConsumerLink):
+                    core.draining(link)
+                    if link.batch:
+                        core.presettled[link] = None
+
+    def _log(self, text: str) -> None:
+        core = self.core
+        self._lines_left = min(float(LINES_PER_S), self._lines_left + (core.now - self._lines_at) * LINES_PER_S)
+        self._lines_at = core.now
+        if self._lines_left < 1:
+            self._lines_kept_back += 1
+            return
+        self._lines_left -= 1
+        if self._lines_kept_back:
+            text = f"{text} ({self._lines_kept_back} more failures were not told)"
+            self._lines_kept_back = 0
+        core.log("ERROR", text)
+
+
+def _gone(link: Ingress | Egress) -> None:
+    if isinstance(link, Ingress):
+        link.gone()
+    else:
+        link.gone([])
+
+
+def _surely(step: Callable[[], None]) -> None:
+    """A step of an ending: tried again where it fails, since what it did not do once it may do then."""
+    try:
+        step()
+    except Exception:
+        step()
+
+
+# ---------------------------------------------------------------------------------------------------- whose it is
+
+
+def peer_of(core: "NodeCore", owner: object) -> Peer | None:
+    """The peer that a link, a session, an engine or the like belongs to; None where it is nobody's or everybody's."""
+    for _ in range(4):
+        if isinstance(owner, Peer):
+            return owner if hasattr(owner, "egress") else None  # else the failure came while it was made
+        if isinstance(owner, Queue):  # whoever made it, others use it too
+            return None
+        if isinstance(owner, Connection):
+            return next((peer for peer in core.connections.values() if peer.amqp is owner), None)
+        following = None
+        for name in ("peer", "connection", "session", "sender", "link", "bringer"):
+            following = getattr(owner, name, None)
+            if isinstance(following, (Peer, Connection, Session, Link, Ingress, Egress)):
+                break
+        else:
+            return None
+        owner = following
+    return None
+
+
+def _peers_in(core: "NodeCore", frame: FrameType) -> list[Peer]:
+    """The peers that the function was called on, or with."""
+    code: CodeType = frame.f_code
+    names = [*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], *code.co_freevars]
+    values = frame.f_locals
+    return [peer for name in names if name in values and (peer := peer_of(core, values[name])) is not None]
+
+
+def _frames(error: BaseException) -> list[FrameType]:
+    """Our own functions that were under way, the outermost first."""
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        if _module(trace.tb_frame).startswith(OURS):
+            frames.append(trace.tb_frame)
+        trace = trace.tb_next
+    return frames
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _place(frames: list[FrameType]) -> str:
+    if not frames:
+        return "an unknown place"
+    code = frames[-1].f_code
+    return f"{code.co_filename.rpartition('/')[2]}:{frames[-1].f_lineno} {code.co_qualname}"
+
+
+def _told(error: Exception) -> str:
+    return f"failure {type(error).__name__}: {error}"[:300]
+
+
+def _name(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    name = getattr(part, "name", None)
+    return f"{type(part).__name__} {name}" if isinstance(name, str) else type(part).__name__
+
+
+# ---------------------------------------------------------------------------------------------------- what it has
+
+
+def links_of_engine(peer: Peer) -> "list[Ingress | Egress]":
+    """The links of a peer that its engine knows."""
+    return [link for link in invariants.links_of(peer) if isinstance(link, (Ingress, Egress))]
+
+
+def links_of(core: "NodeCore", peer: Peer) -> "list[Ingress | Egress]":
+    """All links of a peer that any table of the node has, whatever its engine says."""
+    found: dict[Any, None] = dict.fromkeys(links_of_engine(peer))
+    found.update(dict.fromkeys(link for link in peer.egress if isinstance(link, Egress)))
+    tables: list[Any] = [
+        *core.producers.values(), *core.readers.values(), core.refills, core.starved, core.presettled, core.drains,
+        core.requests, core.users.waiting, core.memory.waiting,
+        core.reply_links.values(), core.custody_receivers.values(), core.parked_receivers,
+    ]  # fmt: skip
+    tables += [cursor.takers for queue in core.catalog.queues.values() for cursor in cursors_of(queue)]
+    tables.append([stream.bringer for stream in core.streams])
+    for table in tables:  # but for custody's senders, which outlive a connection: `Neighbour.lost` has them let go
+        found.update(dict.fromkeys(link for link in table if isinstance(link, (Ingress, Egress)) and link.peer is peer))
+    return list(found)
+
+
+def cursors_of(queue: Queue) -> tuple[Cursor, ...]:
+    return (queue.shared, *queue.named.values())

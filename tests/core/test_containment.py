@@ -1,0 +1,287 @@
+"""An exception in what one peer's bytes set off ends that peer, and nothing else (docs/adr/0019-containment.md)."""
+
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.performatives import Accepted, Released
+from holdfast.core import containment, ingress
+from holdfast.core.egress import ConsumerLink
+from holdfast.core.ingress import ProducerLink
+from holdfast.errors import BrokenInvariant, StorageError
+from support import failing
+from support.rig import Client, Node, Rig
+
+MAY_END = {"refuse", "_complete"}
+"""Work on the node's own behalf with which memory and disk would contradict each other, were it left half done: the
+undoing of a refused commit, and what memory makes of one that is on disk."""
+
+
+class Defect(Exception):
+    """Raised where nothing is wrong."""
+
+
+def raising(error: Exception) -> Any:
+    def call(*args: object, **options: object) -> Any:
+        raise type(error)(*error.args)
+
+    return call
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+@pytest.fixture
+def node(rig: Rig) -> Node:
+    return rig.node("hub")
+
+
+def core_of(node: Node) -> Any:
+    assert node.core is not None
+    return node.core
+
+
+# ------------------------------------------------------------------------------------------------- at every call site
+
+
+def check(stage: str, calls: list[int]) -> None:
+    for call in calls:
+        injector, world = failing.run(stage, call)
+        assert injector.raised, f"{stage}: call {call} never came"
+        where = f"{stage}: call {call}"
+        if injector.ended:
+            assert MAY_END & set(injector.ended), f"{where}: {injector.why} ended the node, under {injector.ended}"
+        else:
+            assert world.reconnects() <= 1, f"{where} cost {world.reconnects()} clients their connection"
+
+
+@pytest.mark.parametrize("stage", failing.STAGES)
+def test_a_failure_at_some_call_sites_costs_one_connection(stage: str) -> None:
+    """Another sample each day; `test_a_failure_at_any_call_site_costs_one_connection` takes all."""
+    seed = datetime.now(UTC).toordinal()
+    print(f"seed {seed}")
+    injector, _ = failing.run(stage)
+    check(stage, failing.sample(injector.sites, Random(seed), 20))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", failing.STAGES)
+def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
+    """The first call from each site, and as many calls again at random: by then other state is there."""
+    injector, _ = failing.run(stage)
+    random = Random(stage)
+    further = [random.randint(1, injector.calls) for _ in injector.sites]
+    check(stage, sorted({*injector.sites.values(), *further}))
+
+
+# ------------------------------------------------------------------------------------------------- what is seen of it
+
+
+def test_the_peer_hears_why_and_the_node_tells_where(rig: Rig, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = rig.client(node), rig.client(node)
+    good.receiver("other")
+    rig.settle()
+    with monkeypatch.context() as patch:
+        patch.setattr(ProducerLink, "delivered", raising(Defect("for once")))
+        link = bad.sender("work")
+        rig.settle()
+        bad.send(link, "a")
+        rig.settle()
+    assert bad.over and not good.over
+    assert {str(item.error.condition) for item in bad.detached if item.error} == {"amqp:internal-error"}
+    (line,) = [line for line in node.logs if "Defect" in line]
+    assert "for once" in line and "node.py" not in line.split(" at ")[0] and "the connection is ended" in line
+    status = good.manage("STATUS", "node")[1]
+    assert status["failures"] == {"peers_ended": 1, "parts": 0}
+
+
+def test_lines_about_failures_are_bounded(rig: Rig, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(ProducerLink, "refill", raising(Defect("again")))
+        for _ in range(3 * containment.LINES_PER_S):
+            rig.client(node).sender("work")
+            rig.settle()
+    assert core_of(node).containment.peers_ended == 3 * containment.LINES_PER_S
+    assert len([line for line in node.logs if "Defect" in line]) == containment.LINES_PER_S
+    rig.pass_time(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(ProducerLink, "refill", raising(Defect("again")))
+        rig.client(node).sender("work")
+        rig.settle()
+    assert node.logs[-1].endswith(f"({2 * containment.LINES_PER_S} more failures were not told)")
+
+
+# ---------------------------------------------------------------------------------------------- what becomes of others
+
+
+def test_a_failure_before_any_change_leaves_the_others_turn(rig: Rig, node: Node) -> None:
+    """Both are in one turn: what the first brought is stored, for the second had changed nothing."""
+    states, stored = two_in_one_turn(rig, node, changes=False)
+    assert states == [Accepted] and stored == ["good"]
+
+
+def test_a_failure_after_a_change_has_the_others_send_again(rig: Rig, node: Node) -> None:
+    """The turn never was: what the first brought is released, and nothing of the second is left."""
+    states, stored = two_in_one_turn(rig, node, changes=True)
+    assert states == [Released] and stored == []
+    assert node.queue("work").messages == 0 and node.queue("work").next_sequence == 3  # numbers are not used twice
+
+
+def two_in_one_turn(rig: Rig, node: Node, *, changes: bool) -> tuple[list[Any], list[str]]:
+    good, bad = rig.client(node), rig.client(node)
+    links = good.sender("work"), bad.sender("work")
+    rig.settle()
+    good.send(links[0], "good")
+    bad.send(links[1], "bad")
+    victim = next(peer for peer in reversed(core_of(node).connections.values()))
+    delivered = ProducerLink.delivered
+
+    def fail(self: ProducerLink, delivery: Any) -> None:
+        if self.peer is not victim:
+            delivered(self, delivery)
+            return
+        if changes:
+            delivered(self, delivery)
+        raise Defect("in between")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ProducerLink, "delivered", fail)
+        for client in (good, bad):  # both before the turn ends
+            client.flush()
+            assert client.end is not None
+            end = client.end.wire.other(client.end)
+            data = bytes(end.inbox)
+            end.inbox.clear()
+            end.receive(data)
+        rig.settle()
+    assert bad.over and not good.over
+    core_of(node).validate()
+    return [type(state) for _, state in good.outcomes], node.bodies("work")
+
+
+def test_what_the_peer_held_goes_to_others(rig: Rig, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    sender, holder, other = (rig.client(node) for _ in range(3))
+    link = sender.sender("work")
+    rig.settle()
+    sender.send(link, "a")
+    holder.receiver("work")
+    rig.settle()
+    other.receiver("work")
+    rig.settle()
+    assert holder.bodies() == ["a"] and not other.bodies()
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsumerLink, "outcomes", raising(Defect("unsettled")))
+        holder.accept()
+        rig.settle()
+    assert holder.over and other.bodies() == ["a"]
+
+
+# ------------------------------------------------------------------------------------------------- what ends the node
+
+
+def test_a_broken_invariant_ends_the_node_before_the_next_commit(rig: Rig, node: Node) -> None:
+    """The failure had counted a message that is nowhere: no later commit may store the count."""
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+
+    def miscount(self: ProducerLink, delivery: Any) -> None:
+        self.queue.messages += 1
+        raise Defect("half done")
+
+    client.send(link, "a")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ProducerLink, "delivered", miscount)
+        with pytest.raises(BrokenInvariant, match="queue 'work': messages, and entries: found 1, 0"):
+            rig.settle()
+    assert node.pending is None
+
+
+@pytest.mark.parametrize("error", [StorageError("the disk is gone"), BrokenInvariant("two of one")])
+def test_what_the_store_says_is_never_one_peers_own(rig: Rig, node: Node, error: Exception) -> None:
+    with pytest.raises(type(error), match=str(error)):
+        fail_with(rig, node, "has_room", error)
+
+
+def test_an_assertion_about_what_is_shared_ends_the_node(rig: Rig, node: Node) -> None:
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "a")
+    queue = node.queue("work")
+    shared: dict[str, Any] = {"__name__": "holdfast.broker.queue"}  # whose function it is, is what counts
+    exec("def fits(self, size):\n    assert False, '1 is not 2'", shared)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(queue), "fits", shared["fits"])
+        with pytest.raises(BrokenInvariant, match=r"assertion failed at .* fits: 1 is not 2"):
+            rig.settle()
+
+
+def test_an_assertion_about_one_peer_ends_that_peer(rig: Rig, node: Node) -> None:
+    """As deep in the protocol as it may be: it says what holds of that peer's link."""
+    fail_with(rig, node, None, AssertionError("of a link"))
+    rig.client(node).sender("work")
+    rig.settle()
+    assert core_of(node).containment.peers_ended == 1
+
+
+def fail_with(rig: Rig, node: Node, function: str | None, error: Exception) -> Client:
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "a")
+    with pytest.MonkeyPatch.context() as patch:
+        if function is None:
+            patch.setattr(ingress.ProducerLink, "take", raising(error))
+        else:
+            patch.setattr(core_of(node), function, raising(error))
+        rig.settle()
+    return client
+
+
+# ------------------------------------------------------------------------------------------------- on nobody's behalf
+
+
+def test_a_part_of_the_node_that_fails_rests_and_is_tried_again(rig: Rig, node: Node) -> None:
+    core = core_of(node)
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core.destination, "tick", raising(Defect("of origins")))
+        rig.run(20)
+        told = [line for line in node.logs if "of origins" in line]
+        client.send(link, "a")
+        rig.settle()
+    assert 3 <= len(told) <= 6 and "Destination" in told[0] and "tried again in 1 s" in told[0]  # 1, 2, 4, 8 s
+    assert node.bodies("work") == ["a"] and not client.over
+    rig.run(40)
+    assert not core.containment.resting and core.containment.parts_failed == len(told)
+
+
+def test_what_asks_for_the_next_deadline_is_contained_too(rig: Rig, node: Node) -> None:
+    core = core_of(node)
+    client = rig.client(node)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core.destination, "next_deadline", raising(Defect("of deadlines")))
+        rig.run(3)
+    assert any("of deadlines" in line for line in node.logs) and not client.over
+    rig.run(5)
+    assert not core.containment.resting
+
+
+def test_a_turn_that_can_never_be_handed_over_ends_the_node(rig: Rig, node: Node) -> None:
+    core = core_of(node)
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "a")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core.catalog, "put_counters", raising(Defect("of counters")))
+        with pytest.raises(BrokenInvariant, match="the turn cannot be handed over"):
+            rig.settle()
+    assert node.pending is None

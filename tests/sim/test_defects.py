@@ -1,0 +1,62 @@
+"""Nodes whose own functions raise now and then lose, double and reorder nothing (docs/adr/0019-containment.md)."""
+
+from collections import Counter
+
+import pytest
+
+from holdfast.harness.drawn import plan_of
+from holdfast.harness.faults import Fault, Faults
+from holdfast.harness.sim.bed import SimBed
+from holdfast.harness.sim.defects import PLACES
+from holdfast.harness.sim.run import execute
+from holdfast.harness.topology import Link, Topology
+from holdfast.harness.workloads import Consume, Publish
+
+pytestmark = pytest.mark.sim
+
+
+def drawn(count: int) -> list[int]:
+    """The first seeds whose plans have defects."""
+    found: list[int] = []
+    seed = 1
+    while len(found) < count:
+        if any(fault.kind == "defect" for fault in plan_of(seed).faults):
+            found.append(seed)
+        seed += 1
+    return found
+
+
+def test_networks_with_defects_lose_nothing() -> None:
+    """The first seeds that draw them; `make swarm` draws others."""
+    for seed in drawn(15):
+        result = execute(plan_of(seed), seed)
+        assert not result.failure, f"seed {seed}: {result.failure}"
+
+
+def test_defects_everywhere_end_connections_and_no_node() -> None:
+    """Any event may raise for four seconds; then it is over, and everything arrives."""
+    topology = Topology(
+        nodes=("jfk", "ord", "hub"),
+        links=(Link(one="jfk", other="ord"), Link(one="ord", other="hub")),
+        forwarding={"jfk": {"hub": "ord"}, "hub": {"jfk": "ord"}},
+    )
+    with SimBed(topology, 7) as bed:
+        bed.start()
+        Consume(node="hub", queue="work", consumers=2).start(bed)
+        Publish(node="jfk", address="work@hub", messages=200, rate=40.0).start(bed)
+        plan = [Fault(kind="defect", at=0.1, node=name, seconds=4.0, amount=1.0) for name in topology.nodes]
+        faults = Faults(bed, plan)
+        bed.run(1.0)
+        defects = [node.defects for node in bed.sim_nodes.values() if node.defects is not None]
+        assert len(defects) == len(topology.nodes)
+        bed.run(6.0)
+        faults.heal()
+        assert bed.run(120.0, bed.finished), f"{len(bed.history.outstanding)} messages never came"
+        bed.run(5.0)
+        bed.ledger.at_rest()
+        assert not bed.history.excused and len(bed.history.received) == 200  # none doubled: the ledger looks at that
+        raised = sum((item.raised for item in defects), start=Counter[str]())
+        assert raised.total() > 30 and set(raised) <= set(PLACES) and len(raised) > 10
+        cores = [node.core for node in bed.sim_nodes.values() if node.core is not None]
+        assert sum(core.containment.peers_ended for core in cores) > 10
+        assert {node.lives for node in bed.sim_nodes.values()} == {1}

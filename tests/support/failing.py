@@ -1,0 +1,542 @@
+"""A node in which one call raises, and clients that reach their goals all the same.
+
+Rules of this file: the call is named by its number in a run of one stage; stages follow from nothing but their code.
+An actor reconnects and sends again what was not accepted, as honest programs do, and is never disconnected but by the
+failure under test. Every message has a number of a named producer, so that what goes again counts once.
+"""
+
+import sys
+from collections.abc import Callable, Iterable
+from inspect import CO_GENERATOR
+from random import Random
+from types import CodeType, FrameType
+from typing import Any
+
+from holdfast.amqp.connection import Receiver, Sender
+from holdfast.amqp.extensions import PRODUCER
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Accepted, Coordinator, Modified, Properties, Rejected, Released, Source, Target
+from holdfast.amqp.types import Symbol
+from holdfast.core import events
+from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.containment import Containment
+from holdfast.core.node import NodeCore
+from holdfast.errors import HoldfastError, LocalProtocolError
+from holdfast.units import KIB
+from support.rig import Client, Node, Rig
+
+PACKAGES = ("holdfast.core", "holdfast.broker", "holdfast.amqp")
+LARGE = 300 * KIB
+QUEUES = tuple(QueueConfig(name=name, order="strict") for name in ("work", "calm"))
+
+Site = tuple[CodeType, int, CodeType]
+"""Who calls, in which line, and what."""
+
+
+class Injected(Exception):
+    """Raised where no code of the node's own would."""
+
+
+class Injector:
+    """Counts the calls that a node's core makes of its own functions; raises at the entry of the one numbered `at`."""
+
+    def __init__(self, node: Node, at: int = 0) -> None:
+        self.at = at
+        self.calls = 0
+        self.sites: dict[Site, int] = {}
+        """Each call site, and the number of the first call from there."""
+        self.raised: Site | None = None
+        self.why = ""
+        self.ended: list[str] = []
+        """The functions that were under way when the failure ended the node, the innermost last."""
+        self.node = node
+        core = node.core
+        assert core is not None
+        self._handle, self._next_deadline = core.handle, core.next_deadline
+        core.handle = self._watched  # type: ignore[method-assign]
+        core.next_deadline = self._asked  # type: ignore[method-assign]
+
+    def _watched(self, event: events.Event, now: float) -> list[events.Command]:
+        sys.setprofile(self._called if not self.raised else None)
+        try:
+            return self._handle(event, now)
+        except (Injected, HoldfastError) as error:
+            sys.setprofile(None)
+            self.why = repr(error)
+            trace = error.__traceback__ if isinstance(error, Injected) else (error.__cause__ or error).__traceback__
+            while trace is not None:
+                self.ended.append(trace.tb_frame.f_code.co_name)
+                trace = trace.tb_next
+            self.node.crash()  # as the driver does; a supervisor starts it again
+            self.node.start()
+            return []
+        finally:
+            sys.setprofile(None)
+
+    def _asked(self) -> float | None:
+        sys.setprofile(self._called if not self.raised else None)
+        try:
+            return self._next_deadline()
+        finally:
+            sys.setprofile(None)
+
+    def _called(self, frame: FrameType, what: str, argument: object) -> None:
+        if (
+            what != "call"
+            or frame.f_code.co_flags & CO_GENERATOR
+            or not str(frame.f_globals.get("__name__")).startswith(PACKAGES)
+        ):
+            return
+        caller = frame.f_back
+        assert caller is not None
+        if (
+            caller.f_code in _DISPATCHER
+            or frame.f_code in _DISPATCHER
+            or caller.f_code.co_name in ("_watched", "_asked")
+        ):
+            return
+        self.calls += 1
+        site = (caller.f_code, caller.f_lineno, frame.f_code)
+        self.sites.setdefault(site, self.calls)
+        if self.calls == self.at:
+            self.raised = site
+            raise Injected(f"call {self.at}")
+
+
+_DISPATCHER = frozenset(
+    function.__code__
+    for function in (
+        NodeCore.handle, NodeCore._handle_rare, NodeCore._end_turn, NodeCore._committed, NodeCore._completed,
+        NodeCore._tick, NodeCore._flush, Containment.run,
+    )
+)  # fmt: skip
+"""What surrounds the work, and calls it; a failure of its own ends the node."""
+
+
+class Lost(Exception):
+    """The actor's connection ended before its goal was reached: it goes on with another."""
+
+
+class World:
+    """hub, where the failure is, and jfk, which dials it; an actor that has nothing to do with what fails."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.rig = Rig(seed)
+        limits = Limits(stream_bytes=100 * KIB)
+        self.jfk, self.hub = self.rig.pair(jfk={"limits": limits, "queues": QUEUES}, limits=limits, queues=QUEUES)
+        self.hub.unwatched |= {"None", "$coordinator"}
+        self.actors: list[Actor] = []
+        self.rig.run(0.5)
+
+    def actor(self, node: Node, name: str) -> "Actor":
+        actor = Actor(self, node, name)
+        self.actors.append(actor)
+        return actor
+
+    def reconnects(self) -> int:
+        return sum(actor.lost for actor in self.actors)
+
+
+class Actor:
+    """One client's program, over as many connections as it takes."""
+
+    def __init__(self, world: World, node: Node, name: str) -> None:
+        self.world, self.node, self.name = world, node, name
+        self.rig = world.rig
+        self.lost = 0
+        self.links: dict[str, Any] = {}
+        self.seen: dict[str, dict[str, int]] = {}
+        """By queue: the sequence of each body."""
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        if self._client is None or self._client.over:
+            if self._client is not None:
+                self.lost += 1
+            self.links.clear()
+            self._client = self.rig.client(self.node, container_id=self.name)
+        return self._client
+
+    def wait(self, goal: Callable[[], object], what: str) -> None:
+        """Until the goal is reached; Lost where the connection ends first."""
+        for _ in range(120):
+            self.rig.settle()
+            if self._client is None or self._client.over:
+                raise Lost(what)
+            if goal():
+                return
+            self.rig.run(0.1)
+        raise AssertionError(f"{self.name} is connected and waits in vain: {what}")
+
+    def stubborn(self, work: Callable[[], None]) -> None:
+        """Does the work, anew with each connection that is lost meanwhile."""
+        for _ in range(6):
+            try:
+                work()
+                return
+            except (Lost, LocalProtocolError):
+                self.rig.run(0.2)
+                if self._client is not None and not self._client.over:
+                    self._client.close_transport()
+                    self.rig.settle()
+                    self.lost -= 1
+        raise AssertionError(f"{self.name} loses one connection after the other")
+
+    # ------------------------------------------------------------------------------------------------ sending
+
+    def sender(self, address: str, **options: Any) -> Sender:
+        client = self.client
+        link = self.links.get(address)
+        if link is None or link.detached:
+            link = self.links[address] = client.sender(address, **options)
+        self.wait(lambda: link.detached or (link.attached and link.credit), f"credit for {address}")
+        if link.detached:
+            self.links.pop(address)
+            raise Lost("the link was ended")
+        return link
+
+    def produce(self, address: str, bodies: Iterable[str], *, batch: int = 4) -> None:
+        """Each body once, in order, whatever is released or lost on the way."""
+        numbered = list(enumerate(bodies, 1))
+        done: set[int] = set()
+
+        def send_some(left: list[tuple[int, str]]) -> None:
+            link = self.sender(address, properties={PRODUCER: self.name})
+            client = self.client
+            before = len(client.outcomes)
+            for number, body in left:
+                client.send(link, body, number=number, context=number)
+            self.wait(lambda: len(client.outcomes) - before >= len(left) or link.detached, f"outcomes of {address}")
+            for context, state in client.outcomes[before:]:
+                if isinstance(state, Accepted):
+                    done.add(context)
+                else:
+                    assert isinstance(state, (Released, Rejected)), state
+
+        def work() -> None:
+            while left := [item for item in numbered if item[0] not in done][:batch]:
+                send_some(left)
+
+        self.stubborn(work)
+
+    # ------------------------------------------------------------------------------------------------ receiving
+
+    def consume(self, queue: str, wanted: Iterable[str], outcome: Any = None, **options: Any) -> None:
+        """Takes until it has had each body."""
+        want = list(wanted)
+        seen = self.seen.setdefault(queue, {})
+
+        def work() -> None:
+            client = self.client
+            link: Receiver | None = self.links.get(f"from {queue}")
+            if link is None or link.detached:
+                link = self.links[f"from {queue}"] = client.receiver(queue, **options)
+            known = link
+            while not set(want) <= seen.keys():
+                self.wait(lambda: known.detached or any(item.link is known for item in client.deliveries), f"{queue}")
+                if known.detached and not any(item.link is known for item in client.deliveries):
+                    raise Lost("the link was ended")
+                self.note(queue, client.messages(known))
+                client.accept(outcome, link=known)
+            self.rig.settle()
+
+        self.stubborn(work)
+
+    def note(self, queue: str, messages: list[Message]) -> None:
+        seen = self.seen.setdefault(queue, {})
+        for message in messages:
+            body = message.body_bytes().decode()
+            sequence = int((message.message_annotations or {})[Symbol("x-opt-sequence-number")])
+            assert seen.setdefault(body, sequence) == sequence, f"{queue} holds {body!r} twice"
+
+    def presettled(self, queue: str, count: int) -> None:
+        """Takes some without answers; what is under way when a connection ends is lost."""
+        client = self.client
+        link = client.receiver(queue, credit=count, snd_settle_mode=1)
+        self.wait(lambda: any(item.link is link for item in client.deliveries), queue)
+        client.accept(link=link)
+        link.detach()
+        self.rig.settle()
+
+    def manage(self, operation: str, kind: str, name: str = "", **arguments: Any) -> dict[str, Any]:
+        told: list[dict[str, Any]] = []
+
+        def work() -> None:
+            client = self.client
+            if "requests" not in self.links:
+                self.links["replies"] = client.session.attach_receiver(
+                    "replies", Source(address="$management"), Target(address="replies")
+                )
+                self.links["replies"].grant(100)
+                self.links["requests"] = client.sender("$management")
+            link, replies = self.links["requests"], self.links["replies"]
+            self.wait(lambda: link.attached and link.credit and replies.attached, "$management")
+            request = Message(
+                properties=Properties(message_id="m", reply_to="replies"),
+                application_properties={"operation": operation, "type": f"holdfast:{kind}", "name": name},
+                value=arguments,
+            )
+            link.send(request.encode(), context=None, settled=True)
+            self.wait(lambda: any(item.link is replies for item in client.deliveries), f"{operation} of {kind}")
+            answer = Message.decode(next(item for item in client.deliveries if item.link is replies).payload)
+            client.deliveries = [item for item in client.deliveries if item.link is not replies]
+            told.append(
+                {str(key): value for key, value in (answer.application_properties or {}).items()} | answer.value
+            )
+
+        self.stubborn(work)
+        return told[-1]
+
+
+def names(prefix: str, count: int) -> list[str]:
+    return [f"{prefix}{number:03d}" for number in range(1, count + 1)]
+
+
+def in_order(actor: Actor, queue: str, bodies: list[str]) -> None:
+    """Each body lies once in the queue, in the order sent."""
+    seen = actor.seen[queue]
+    assert list(seen.keys() & set(bodies)) != [] and set(bodies) <= seen.keys()
+    assert sorted(bodies, key=seen.__getitem__) == bodies, seen
+
+
+# ---------------------------------------------------------------------------------------------------------- stages
+
+
+def local(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    """A named producer, consumers that compete, each outcome."""
+    one, two, sender = world.actor(hub, "one"), world.actor(hub, "two"), world.actor(hub, "sender")
+    sender.produce("local", names("m", 8))
+    calm()
+
+    def refuse() -> None:
+        client = two.client
+        link = client.receiver("local", credit=4)
+        two.wait(lambda: len(client.deliveries) >= 4, "four to refuse")
+        ways = [Released(), Modified(delivery_failed=True), Modified(message_annotations={Symbol("x-opt-a"): "b"})]
+        for item, outcome in zip(list(client.deliveries), [*ways, Modified(undeliverable_here=True)], strict=True):
+            item.link.settle(item.delivery_id, item.delivery_id, outcome)
+        client.deliveries.clear()
+        world.rig.settle()
+        link.detach()
+        world.rig.settle()
+
+    two.stubborn(refuse)
+    one.consume("local", names("m", 8))
+    in_order(one, "local", names("m", 8))
+    calm()
+
+
+def rejected(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    sender, taker, reader = world.actor(hub, "sender"), world.actor(hub, "taker"), world.actor(hub, "reader")
+    sender.produce("local", names("m", 3))
+    while hub.queue("local").messages:
+        taker.consume("local", names("m", 3), Rejected())
+        if hub.queue("local").messages:  # the connection was lost before the node had heard
+            taker.seen.clear()
+    calm()
+    reader.consume("$dead-letters", names("m", 3))
+
+
+def outward(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    """Custody to the neighbour."""
+    sender, taker = world.actor(hub, "sender"), world.actor(world.jfk, "taker")
+    sender.produce("work@jfk", names("m", 8))
+    calm()
+    taker.consume("work", names("m", 8))
+    in_order(taker, "work", names("m", 8))
+    world.rig.run(2)
+
+
+def inward(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    """Custody from the neighbour."""
+    sender, taker = world.actor(world.jfk, "sender"), world.actor(hub, "taker")
+    sender.produce("work@hub", names("m", 8))
+    calm()
+    taker.consume("work", names("m", 8))
+    in_order(taker, "work", names("m", 8))
+    world.rig.run(2)
+
+
+def cut(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    """The hop breaks with messages under way, and a commit is refused."""
+    there, here = world.actor(hub, "there"), world.actor(world.jfk, "here")
+    hub.hold_commits = True
+    here.client.flush()
+    for wire in world.rig.between("jfk", "hub"):
+        wire.cut()
+    hub.hold_commits = False
+    here.produce("work@hub", names("m", 4))
+    hub.refuse = 1
+    there.produce("work@jfk", names("n", 4))
+    calm()
+    hub.refuse = 1
+    there.produce("local", names("p", 4))
+    there.consume("work", names("m", 4))
+    here.consume("work", names("n", 4))
+    in_order(there, "work", names("m", 4))
+    in_order(here, "work", names("n", 4))
+
+
+def large(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    """Messages in pieces: in, out, and over the hop both ways."""
+    bodies = ["a" * LARGE, "b" * LARGE]
+    here, there = world.actor(hub, "here"), world.actor(world.jfk, "there")
+    here.produce("local", bodies)
+    here.consume("local", bodies)
+    calm()
+    here.produce("work@jfk", bodies, batch=2)
+    there.consume("work", bodies)
+    there.produce("work@hub", bodies, batch=2)
+    here.consume("work", bodies)
+    in_order(here, "local", bodies)
+    calm()
+
+
+def subscribed(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    """A durable subscription beside a consumer, readers by sequence, presettled and draining."""
+    sender, copy, plain = world.actor(hub, "sender"), world.actor(hub, "copy"), world.actor(hub, "plain")
+    durable = {"durable": 2, "expiry_policy": Symbol("never")}
+    sender.produce("local", names("m", 2))
+
+    def subscribe() -> None:
+        link = copy.client.receiver("local", name="sub", source=durable)
+        copy.wait(lambda: link.attached, "a subscription")
+
+    copy.stubborn(subscribe)
+    copy.links.clear()
+    copy.client.close_transport()
+    copy.lost -= 1
+    sender.produce("local", names("m", 5))
+    copy.consume("local", names("m", 5)[2:], name="sub", source=durable)
+    sender.produce("other", names("m", 5))
+    plain.stubborn(lambda: plain.presettled("other", 1))
+    plain.consume("local", names("m", 5))
+    calm()
+
+    def browse() -> None:
+        client = copy.client
+        link = client.reader("local", 1, 3)
+        copy.wait(lambda: link.detached, "the end of the range")
+        client.deliveries.clear()
+        drained = client.receiver("local", credit=0)
+        drained.grant(5, drain=True)
+        copy.wait(lambda: drained.credit == 0, "a drain")
+
+    copy.stubborn(browse)
+    calm()
+
+
+def managed(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    boss = world.actor(hub, "boss")
+    assert boss.manage("STATUS", "node")["statusCode"] == 200
+    assert boss.manage("CREATE", "queue", "made")["statusCode"] in (200, 201, 409)
+    boss.produce("made", names("m", 5))
+    calm()
+    assert boss.manage("QUERY", "queue")["statusCode"] == 200
+    assert boss.manage("PURGE", "queue", "made")["statusCode"] == 200
+    assert boss.manage("DELETE", "queue", "made")["statusCode"] in (200, 404, 409)
+    calm()
+
+
+def anonymous(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    """The anonymous terminus, a transaction that is refused, a dynamic node."""
+    sender, taker = world.actor(hub, "sender"), world.actor(hub, "taker")
+
+    def work() -> None:
+        client = sender.client
+        link = client.sender(None)  # type: ignore[arg-type]
+        sender.wait(lambda: link.attached and link.credit, "the anonymous terminus")
+        for number, to in enumerate(("local", "work@jfk", "other", "no such name!", "local")):
+            client.send(link, f"a{number}", properties=Properties(to=to), context=number)
+        sender.wait(lambda: len(client.outcomes) >= 5, "its outcomes")
+        coordinator = client.session.attach_sender("tx", Source(), Coordinator())
+        sender.wait(lambda: coordinator.detached, "no transactions")
+
+    sender.stubborn(work)
+    calm()
+
+    def dynamic() -> None:
+        client = taker.client
+        link = client.session.attach_receiver("dyn", Source(dynamic=True), Target("here"))
+        link.grant(10)
+        taker.wait(lambda: link.attached, "a dynamic node")
+        answers = client.sender(link.remote_attach.source.address)  # type: ignore[union-attr]
+        taker.wait(lambda: answers.attached and answers.credit, "its credit")
+        client.send(answers, "reply")
+        taker.wait(lambda: client.deliveries, "its message")
+        client.accept()
+        world.rig.settle()
+        link.detach()
+        world.rig.settle()
+
+    taker.stubborn(dynamic)
+    calm()
+
+
+def resumed(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    """Links that are resumed, with deliveries that were in doubt."""
+    sender, taker = world.actor(hub, "sender"), world.actor(hub, "taker")
+    sender.produce("local", names("m", 4))
+    doubt: dict[bytes, Any] = {}
+
+    def attach() -> Any:
+        client = taker.client
+        terms = {"source": {"timeout": 30}, "credit": 10}
+        link = client.receiver("local", name="kept", unsettled=dict.fromkeys(doubt), **terms)
+        taker.wait(lambda: link.attached, "a link that is resumed")
+        return link
+
+    def hold() -> None:
+        attach()
+        client = taker.client
+        taker.wait(lambda: len(client.deliveries) >= 4, "what is held")
+        doubt.update(dict.fromkeys(item.tag for item in client.deliveries))
+
+    taker.stubborn(hold)
+    taker.client.close_transport()
+    taker.lost -= 1
+    world.rig.settle()
+    calm()
+    taker.stubborn(lambda: attach() and None)
+    taker.client.close_transport()
+    taker.lost -= 1
+    world.rig.run(31)
+    taker.consume("local", names("m", 4))
+    in_order(taker, "local", names("m", 4))
+
+
+STAGES: dict[str, Callable[[World, Node, Callable[[], None]], None]] = {
+    stage.__name__: stage
+    for stage in (local, rejected, outward, inward, cut, large, subscribed, managed, anonymous, resumed)
+}
+
+
+def run(name: str, at: int = 0) -> tuple[Injector, World]:
+    """One stage, with a failure at the call numbered `at`; 0: none. Checks what must hold after any failure."""
+    world = World()
+    injector = Injector(world.hub, at)
+    bystander = world.actor(world.hub, "bystander")
+    count = 0
+
+    def calm() -> None:
+        nonlocal count
+        count += 1
+        bystander.produce("calm", names("c", 3 * count))
+        bystander.consume("calm", names("c", 3 * count))
+
+    calm()
+    STAGES[name](world, world.hub, calm)
+    calm()
+    in_order(bystander, "calm", names("c", 3 * count))
+    world.rig.run(3)
+    for node in (world.hub, world.jfk):
+        assert node.core is not None
+        node.core.validate()
+    return injector, world
+
+
+def sample(sites: dict[Site, int], random: Random, count: int) -> list[int]:
+    """Calls of so many call sites."""
+    calls = sorted(sites.values())
+    return calls if len(calls) <= count else sorted(random.sample(calls, count))
