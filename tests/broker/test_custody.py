@@ -3,27 +3,30 @@
 from uuid import UUID
 
 from holdfast.broker.custody import Origin, Verdict, Waiting
+from holdfast.broker.gaps import GapClocks
+from holdfast.broker.ranges import RangeSet
+from holdfast.broker.records import OriginRecord
 
 
 def test_the_next_missing_number_is_found_at_once_however_far_it_is() -> None:
     origin = Origin(UUID(int=1))
-    origin.waiting[2**62 + 3] = Waiting(1, "q", "strict", 30.0)
+    origin.wait(2**62 + 3, Waiting(1, "q", "strict", 30.0))
     origin.end(1, 2**62)
     assert origin.next_missing == 2**62 + 1
-    origin.waiting[2**62 + 1] = Waiting(2, "q", "strict", 30.0)
+    origin.wait(2**62 + 1, Waiting(2, "q", "strict", 30.0))
     assert origin.next_missing == 2**62 + 2
-    assert origin.releasable() == 2**62 + 1
+    assert origin.in_order() == 2**62 + 1
 
 
 def test_a_bounded_number_goes_on_after_its_wait_and_a_strict_one_does_not() -> None:
     origin = Origin(UUID(int=1))
-    origin.waiting[3] = Waiting(1, "q", "strict", 1.0)
-    origin.waiting[5] = Waiting(2, "q", "bounded", 1.0)
-    assert origin.releasable() is None
-    origin.waited_s = 0.9
-    assert origin.releasable() is None
-    origin.waited_s = 1.0
-    assert origin.releasable() == 5
+    origin.wait(3, Waiting(1, "q", "strict", 1.0))
+    origin.wait(5, Waiting(2, "q", "bounded", 1.0))
+    assert origin.in_order() is None and not origin.may_release
+    origin.clocks.pass_time(0.9)
+    assert not origin.waited_enough(5) and not origin.may_release
+    origin.clocks.pass_time(0.1)
+    assert origin.waited_enough(5) and not origin.waited_enough(3) and origin.may_release
 
 
 def test_a_strict_number_waits_though_a_bounded_one_went_on() -> None:
@@ -40,16 +43,72 @@ def test_beside_what_waits_there_is_a_place_though_the_ranges_are_at_their_bound
     origin = Origin(UUID(int=1))
     origin.finish(3)
     assert origin.decide(7, "strict", ranges_max=1) is Verdict.FULL
-    origin.waiting[6] = Waiting(1, "q", "strict", 30.0)
+    origin.wait(6, Waiting(1, "q", "strict", 30.0))
     assert origin.decide(7, "strict", ranges_max=1) is Verdict.WAIT
+
+
+def go_on(origin: Origin, number: int) -> None:
+    origin.leave(number)
+    origin.finish(number)
+    origin.went_on(number)
 
 
 def test_a_gap_that_was_waited_for_is_not_waited_for_again() -> None:
     origin = Origin(UUID(int=1))
-    origin.finish(3)
-    origin.waited_s = 5.0
-    assert origin.decide(9, "bounded", order_wait_s=5.0, ranges_max=9) is Verdict.DELIVER
-    assert origin.decide(9, "bounded", order_wait_s=5.1, ranges_max=9) is Verdict.WAIT
-    assert origin.decide(9, "strict", order_wait_s=5.0, ranges_max=9) is Verdict.WAIT
-    origin.waiting[6] = Waiting(1, "q", "bounded", 5.0)  # first in its turn
-    assert origin.decide(9, "bounded", order_wait_s=5.0, ranges_max=9) is Verdict.WAIT
+    origin.wait(3, Waiting(1, "q", "bounded", 5.0))
+    origin.clocks.pass_time(5.0)
+    go_on(origin, 3)
+    assert origin.decide(4, "bounded", order_wait_s=5.0, ranges_max=9) is Verdict.DELIVER
+    assert origin.decide(4, "bounded", order_wait_s=5.1, ranges_max=9) is Verdict.WAIT
+    assert origin.decide(4, "strict", order_wait_s=5.0, ranges_max=9) is Verdict.WAIT
+
+
+def test_a_later_gap_is_waited_for_from_its_own_beginning() -> None:
+    origin = Origin(UUID(int=1))
+    origin.wait(3, Waiting(1, "q", "bounded", 5.0))
+    origin.clocks.pass_time(5.0)
+    go_on(origin, 3)
+    assert origin.decide(6, "bounded", order_wait_s=5.0, ranges_max=9) is Verdict.WAIT
+    origin.wait(6, Waiting(2, "q", "bounded", 5.0))
+    assert not origin.waited_enough(6)
+    origin.clocks.pass_time(4.9)
+    assert not origin.waited_enough(6)
+    origin.clocks.pass_time(0.2)
+    assert origin.waited_enough(6)
+
+
+def test_the_two_halves_of_a_gap_keep_its_time() -> None:
+    origin = Origin(UUID(int=1))
+    origin.wait(9, Waiting(1, "q", "bounded", 5.0))
+    origin.clocks.pass_time(3.0)
+    origin.wait(5, Waiting(2, "q", "bounded", 5.0))
+    origin.clocks.pass_time(2.0)
+    assert origin.waited_enough(5) and origin.waited_enough(9)
+
+
+def test_a_row_without_clocks_goes_on_with_the_time_it_had() -> None:
+    origin = Origin.load(UUID(int=1), OriginRecord(0, 0, 4.0, RangeSet(), RangeSet(), GapClocks()))
+    for number in (5, 3, 9):
+        origin.wait(number, Waiting(1, "q", "bounded", 5.0), origin.waited_before_s)
+    assert not origin.waited_enough(9)
+    origin.clocks.pass_time(1.0)
+    assert all(origin.waited_enough(number) for number in (3, 5, 9))
+
+
+def test_what_is_asked_with_each_message_does_not_grow_with_what_waits() -> None:
+    origin = Origin(UUID(int=1))
+    for number in range(2, 16_386):
+        origin.wait(number, Waiting(number, "q", "strict", 30.0))
+    looks = 0
+
+    class Counting(dict[int, Waiting]):
+        def __contains__(self, number: object) -> bool:
+            nonlocal looks
+            looks += 1
+            return super().__contains__(number)
+
+    origin.waiting = Counting(origin.waiting)
+    assert origin.next_missing == 1 and origin.decide(16_386, "strict", ranges_max=10_000) is Verdict.WAIT
+    assert origin.in_order() is None and not origin.may_release
+    assert origin.end(1) == [(1, 1)] and origin.in_order() == 2
+    assert looks < 20

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.broker import records
+from holdfast.broker.gaps import GapClocks
 from holdfast.broker.ranges import RangeSet
 from holdfast.broker.tags import TagRing
 from holdfast.errors import StorageError
@@ -19,10 +20,16 @@ def test_cursor(taking: bool, floor: int, mark: int, epoch: int, finished: Range
     assert records.unpack_cursor(records.pack_cursor(record)) == record
 
 
-@given(u64, u64, st.floats(0, 1e9), ranges, ranges)
-def test_origin(mark: int, passed: int, waited: float, finished: RangeSet, ended: RangeSet) -> None:
-    record = records.OriginRecord(mark, passed, waited, finished, ended)
-    assert records.unpack_origin(records.pack_origin(record)) == record
+clocks = st.lists(st.tuples(u64, st.floats(0, 1e9)), max_size=5).map(GapClocks)
+
+
+@given(u64, u64, st.floats(0, 1e9), ranges, ranges, clocks)
+def test_origin(mark: int, passed: int, waited: float, finished: RangeSet, ended: RangeSet, of: GapClocks) -> None:
+    record = records.OriginRecord(mark, passed, waited, finished, ended, of)
+    data = records.pack_origin(record)
+    assert records.unpack_origin(data) == record
+    before = records.unpack_origin(data[: len(data) - 16 * len(of)])  # as it was before gaps had clocks
+    assert before == record._replace(clocks=GapClocks())
 
 
 @given(u64, u64, ranges)

@@ -7,6 +7,7 @@ import pytest
 from holdfast.amqp.types import Symbol
 from holdfast.broker import cursor, custody, entry, records
 from holdfast.broker.custody import Origin, Verdict
+from holdfast.broker.gaps import CLOCKS_MAX, GapClocks
 from holdfast.broker.ranges import RangeSet
 from holdfast.broker.tags import TagRing
 from holdfast.core import annotate
@@ -23,7 +24,8 @@ def every_second(count: int) -> RangeSet:
 def test_the_longest_rows_fit() -> None:
     most = {key: int(high) for key, (_, high) in _LIMITS_WITHIN.items()}
     finished, ended = every_second(custody.FINISHED_MAX + 1), every_second(custody.ENDED_MAX + 1)
-    check_put("origins", bytes(16), records.pack_origin(records.OriginRecord(1, 1, 0.0, finished, ended)))
+    clocks = GapClocks((number, 1.0) for number in range(CLOCKS_MAX + 1))
+    check_put("origins", bytes(16), records.pack_origin(records.OriginRecord(1, 1, 0.0, finished, ended, clocks)))
     check_put("producers", b"p", records.pack_producer(1, 1, every_second(most["ranges_max"])))
     tags = TagRing(most["resume_tags_max"], [(number, number) for number in range(0, 2 * most["resume_tags_max"], 2)])
     check_put("custody", b"l", records.pack_link(1.0, "a" * 65_535, tags))
@@ -129,15 +131,14 @@ def test_numbers_that_ended_are_bounded_when_live_copies_come_between_them() -> 
 
 def test_what_waited_long_enough_goes_on_up_to_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(custody, "FINISHED_MAX", 3)
-    origin = Origin(Rig().uuid(), waited_s=60.0)
+    origin = Origin(Rig().uuid())
     for number in (3, 5, 7, 9):
-        origin.waiting[number] = custody.Waiting(number, "work", "bounded", 30.0)
-    gone = []
-    while (number := origin.releasable()) is not None:
-        del origin.waiting[number]
+        origin.wait(number, custody.Waiting(number, "work", "bounded", 30.0))
+    origin.clocks.pass_time(60.0)
+    for number in (3, 5, 7):
+        assert origin.waited_enough(number)
+        origin.leave(number)
         origin.finish(number)
-        gone.append(number)
-    assert gone == [3, 5, 7]
+    assert not origin.waited_enough(9)
     origin.end(1, 2)
-    origin.waited_s = 60.0
-    assert origin.mark == 3 and origin.releasable() == 9
+    assert origin.mark == 3 and origin.waited_enough(9)

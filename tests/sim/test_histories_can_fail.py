@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.broker import custody, entry, queue
+from holdfast.broker.gaps import GapClocks
 from holdfast.core import attach, destination, forwarding, hops, identity, ingress, management, node, routes
 from holdfast.harness.histories import HISTORIES
 from holdfast.routing import linkstate
@@ -70,7 +71,7 @@ def waiting_anew(original: Original) -> Original:
     """A restart forgets how long a gap has been waited for."""
 
     def load(origin: UUID, record: Any) -> custody.Origin:
-        return custody.Origin(origin, record.mark, record.passed, 0.0, record.finished, record.ended)
+        return custody.Origin(origin, record.mark, record.passed, GapClocks(), record.finished, record.ended)
 
     return load
 

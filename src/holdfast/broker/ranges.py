@@ -4,7 +4,7 @@ Rules of this file: pure data; ranges are disjoint, never adjacent, ascending. O
 O(n) in the number of ranges to insert, which the owner bounds.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 
@@ -92,17 +92,21 @@ class RangeSet:
         index = bisect_right(self._firsts, number) - 1
         return self._lasts[index] if index >= 0 and number <= self._lasts[index] else number - 1
 
-    def gaps(self, first: int, last: int) -> list[tuple[int, int]]:
-        """What of `[first, last]` is not in the set, ascending."""
+    def start_of_run(self, number: int) -> int:
+        """The least n such that all of `[n, number]` is in the set; `number + 1` where it is not in itself."""
+        index = bisect_right(self._firsts, number) - 1
+        return self._firsts[index] if index >= 0 and number <= self._lasts[index] else number + 1
+
+    def gaps(self, first: int, last: int, count_max: int | None = None) -> list[tuple[int, int]]:
+        """What of `[first, last]` is not in the set, ascending; at most the first `count_max` ranges of it."""
         missing: list[tuple[int, int]] = []
-        for low, high in self:
-            if high < first:
-                continue
-            if low > last:
+        index = bisect_left(self._lasts, first)
+        while first <= last and (count_max is None or len(missing) < count_max):
+            if index >= len(self._firsts) or self._firsts[index] > last:
+                missing.append((first, last))
                 break
-            if low > first:
-                missing.append((first, low - 1))
-            first = max(first, high + 1)
-        if first <= last:
-            missing.append((first, last))
+            if self._firsts[index] > first:
+                missing.append((first, self._firsts[index] - 1))
+            first = self._lasts[index] + 1
+            index += 1
         return missing

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.amqp.codec import decode, encode
 from holdfast.amqp.types import Symbol
+from holdfast.broker.gaps import GapClocks
 from holdfast.broker.ranges import RangeSet
 from holdfast.broker.tags import TagRing
 from holdfast.errors import RemoteProtocolError, StorageError
@@ -18,6 +19,7 @@ PAIRS: Final = Struct(">QQ")
 _CURSOR: Final = Struct(">BQQQ")
 _PRODUCER: Final = Struct(">QQ")
 _ORIGIN: Final = Struct(">QQdII")
+_CLOCK: Final = Struct(">Qd")
 _HOP: Final = Struct(">16sQ")
 _BLOB: Final = Struct(">QII")
 _BLOB_KEY: Final = Struct(">Q")
@@ -115,29 +117,36 @@ def unpack_producer(data: bytes) -> tuple[int, int, RangeSet]:
 
 
 class OriginRecord(NamedTuple):
-    """What a destination keeps of an origin; `finished` lies above `mark`, `ended` anywhere."""
+    """What a destination keeps of an origin; `finished` lies above `mark`, `ended` anywhere.
+
+    `waited_s`: of the oldest gap; all that a row had before each gap had a clock of its own.
+    """
 
     mark: int
     passed: int
     waited_s: float
     finished: RangeSet
     ended: RangeSet
+    clocks: GapClocks
 
 
 def pack_origin(record: OriginRecord) -> bytes:
     head = _ORIGIN.pack(record.mark, record.passed, record.waited_s, len(record.finished), len(record.ended))
-    return head + pack_ranges(record.finished) + pack_ranges(record.ended)
+    clocks = b"".join([_CLOCK.pack(last, waited_s) for last, waited_s in record.clocks])
+    return head + pack_ranges(record.finished) + pack_ranges(record.ended) + clocks
 
 
 def unpack_origin(data: bytes) -> OriginRecord:
     mark, passed, waited_s, finished, ended = _ORIGIN.unpack_from(data)
     split = _ORIGIN.size + finished * PAIRS.size
+    end = split + ended * PAIRS.size
     return OriginRecord(
         mark,
         passed,
         waited_s,
         unpack_ranges(data[_ORIGIN.size : split]),
-        unpack_ranges(data[split : split + ended * PAIRS.size]),
+        unpack_ranges(data[split:end]),
+        GapClocks(_CLOCK.iter_unpack(data[end:])),
     )
 
 

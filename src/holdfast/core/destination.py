@@ -4,6 +4,8 @@ Rules of this file: what is decided about a copy is stored with the append that 
 wait lies in `$waiting` until its turn; what its own queue refuses goes to the dead letters with the reason.
 """
 
+from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -25,6 +27,16 @@ TICK_S: Final = 1.0
 NEXT_BYTES: Final = 1024 * 1024
 """What of the store's reserve the next expected number of an origin may use beyond that of forwarding."""
 
+RELEASE_COUNT: Final = 500
+RELEASE_BYTES: Final = 4 * 1024 * 1024
+"""What one turn moves from `$waiting` to the queues at most, and one message more (ADR 0013)."""
+
+LOOKS_MAX: Final = 5_000
+"""Waiting numbers that one turn looks at."""
+
+ORIGINS_A_TURN: Final = 1_000
+"""Origins whose time waited one turn counts, and origins whose queue was full that one turn tries again."""
+
 GRACE_S: Final = 60.0
 """After a node name came back with a new store, how long the old one's gaps stay open."""
 
@@ -37,8 +49,18 @@ class Destination:
         self.catalog = core.catalog
         self.stored_marks: dict[UUID, int] = {origin.origin: origin.mark for origin in self.catalog.origins.values()}
         self.touched: dict[Origin, None] = {}
+        self.waiters: dict[Origin, None] = {}
+        """Origins of which something waits."""
+        self.releasing: dict[Origin, list[int]] = {}
+        """Origins of which something may go now: `step` moves it, some each turn. With them numbers that may go past a
+        gap, those to be looked at first at the end; empty: still to be gathered."""
         self.blocked: dict[Origin, None] = {}
         """Origins whose next message finds its queue full."""
+        self.ticking: list[Origin] = []
+        """Origins whose time waited is still to be counted in this round."""
+        self.ticked_s = 0.0
+        """How long the round was."""
+        self.ticked_at = core.now
         self.next_tick: float | None = None
         self.paths = Verification(core)
         self.closing: dict[UUID, float] = {}
@@ -56,10 +78,11 @@ class Destination:
             for sequence, value in found:
                 item = entry.unpack(value)
                 if item.identity is not None:
-                    self._wait(self._origin(item.identity.origin), item.identity.number, sequence, item.to)
+                    origin = self._origin(item.identity.origin)
+                    self._wait(origin, item.identity.number, sequence, item.to, origin.waited_before_s)
             first = found[-1][0] + 1
-        if any(origin.waiting for origin in self.catalog.origins.values()):
-            self.next_tick = self.core.now + TICK_S
+        for origin in self.waiters:
+            self.release(origin)
 
     def _origin(self, uuid: UUID) -> Origin:
         origin = self.catalog.origins.get(uuid)
@@ -67,11 +90,20 @@ class Destination:
             origin = self.catalog.origins[uuid] = Origin(uuid)
         return origin
 
-    def _wait(self, origin: Origin, number: int, held_at: int, name: str) -> None:
+    def _wait(self, origin: Origin, number: int, held_at: int, name: str, waited_s: float) -> None:
         queue = self.catalog.queues.get(name)
         order = queue.config.order if queue is not None else "bounded"
         order_wait_s = queue.config.order_wait_s if queue is not None else 30.0
-        origin.waiting[number] = Waiting(held_at, name, order, order_wait_s)
+        origin.wait(number, Waiting(held_at, name, order, order_wait_s), waited_s)
+        if origin in self.releasing:
+            self.releasing[origin] = []  # it may be among those that go past a gap
+        self._begin_ticks(origin)
+
+    def _begin_ticks(self, origin: Origin) -> None:
+        self.waiters[origin] = None
+        if self.next_tick is None:
+            self.ticked_at = self.core.now
+            self.next_tick = self.core.now + TICK_S
 
     # ------------------------------------------------------------------------------------------------ arrivals
 
@@ -110,12 +142,13 @@ class Destination:
             return False if core.room_is_known else None
         if verdict is Verdict.WAIT:
             core.turn.keep_origin(origin)
+            core.turn.waiting_changes(origin, number)
             self.paths.arrived(arrival.trace)
             held = self.catalog.own(WAITING)
-            self._wait(origin, number, held.append(value, size), arrival.to)
+            ahead_s = 0.0 if self.next_tick is None else core.now - self.ticked_at
+            self._wait(origin, number, held.append(value, size), arrival.to, -ahead_s)
             self._changed(origin)
-            if self.next_tick is None:
-                self.next_tick = core.now + TICK_S
+            self.release(origin)
             return True
         if queue is not None and keeps and not queue.fits(size) and queue.config.when_full == "block":
             return None
@@ -171,62 +204,120 @@ class Destination:
         self._changed(origin)
 
     def _changed(self, origin: Origin) -> None:
+        """Its record goes with the turn's batch, once however often it changes."""
         self.touched[origin] = None
-        self.catalog.put_origin(origin)
+
+    def before_commit(self) -> None:
+        for origin in self.touched:
+            self.catalog.put_origin(origin)
 
     # ------------------------------------------------------------------------------------------------ waiting
 
-    def release(self, origin: Origin) -> None:
-        """Moves what waits no longer from `$waiting` to its queue, in order."""
-        while (number := origin.releasable()) is not None:
-            waiting = origin.waiting[number]
-            held = self.catalog.own(WAITING)
-            value = held.value(waiting.held_at)
-            if value is None:  # taken in this very turn: its bytes are in the batch, the next turn moves it
-                self.blocked[origin] = None
-                return
-            size = entry.size_of(value)
-            queue = self.catalog.local_or_none(waiting.queue)
-            full = queue is not None and not queue.fits(size) and queue.config.when_full == "block"
-            if full or not self.core.has_room(len(value), forwarding=True):
-                self.blocked[origin] = None
-                return
-            self.core.turn.keep_origin(origin)
-            gone_on = origin.missing_below(number)
-            del origin.waiting[number]
-            self.core.move_out(held, waiting.held_at, value)
-            self._deliver(origin, number, queue, value, size, waiting.queue)
-            if gone_on:
-                origin.went_on(number)
-        self.blocked.pop(origin, None)
+    @property
+    def busy(self) -> bool:
+        """Whether the next turn has something to do here."""
+        return bool(self.releasing or self.ticking)
 
-    def retry_blocked(self) -> None:
-        for origin in list(self.blocked):
+    def release(self, origin: Origin) -> None:
+        """What waits no longer goes from `$waiting` to its queue, in order, from this turn on."""
+        if origin.may_release and origin not in self.blocked:
+            self.releasing.setdefault(origin, [])
+
+    def restored(self, origin: Origin) -> None:
+        """What a refused turn had released waits again."""
+        if origin.waiting:
+            self.releasing.pop(origin, None)
+            self._begin_ticks(origin)
             self.release(origin)
 
+    def step(self) -> None:
+        """This turn's share of all that may go."""
+        for origin in list(islice(self.blocked, ORIGINS_A_TURN)):
+            del self.blocked[origin]
+            self.release(origin)
+        share = _Share(RELEASE_COUNT - len(self.core.turn.moves), RELEASE_BYTES, LOOKS_MAX)
+        for origin in list(self.releasing):
+            if share.is_used:
+                break
+            past_gap = self.releasing.pop(origin)
+            if self._release_some(origin, past_gap, share):
+                self.releasing[origin] = past_gap  # behind the others
+
+    def _release_some(self, origin: Origin, past_gap: list[int], share: "_Share") -> bool:
+        """Whether there may be more."""
+        while not share.is_used:
+            share.looks -= 1
+            number = origin.in_order()
+            if number is None:
+                if not past_gap:
+                    if origin.clocks.longest_s < origin.shortest_wait_s:
+                        return False
+                    past_gap += sorted([key for key, item in origin.waiting.items() if item.order == "bounded"])[::-1]
+                    share.looks -= len(past_gap) // 10
+                number = past_gap.pop() if past_gap else None
+                if number is None or origin.waited_s(number) < origin.shortest_wait_s:
+                    return False  # later ones waited no longer
+                if number not in origin.waiting or not origin.waited_enough(number):
+                    if not past_gap:
+                        return False
+                    continue
+            if not self._move(origin, number, share):
+                self.blocked[origin] = None
+                return False
+        return True
+
+    def _move(self, origin: Origin, number: int, share: "_Share") -> bool:
+        """Moves one message; False where there is no place for it, or it is not on disk yet."""
+        waiting = origin.waiting[number]
+        held = self.catalog.own(WAITING)
+        value = held.value(waiting.held_at)
+        if value is None:  # taken in this very turn: its bytes are in the batch, the next turn moves it
+            return False
+        size = entry.size_of(value)
+        queue = self.catalog.local_or_none(waiting.queue)
+        full = queue is not None and not queue.fits(size) and queue.config.when_full == "block"
+        if full or not self.core.has_room(len(value), forwarding=True):
+            return False
+        self.core.turn.keep_origin(origin)
+        self.core.turn.waiting_changes(origin, number)
+        gone_on = origin.missing_below(number)
+        origin.leave(number)
+        self.core.move_out(held, waiting.held_at, value)
+        self._deliver(origin, number, queue, value, size, waiting.queue)
+        if gone_on:
+            origin.went_on(number)
+        share.count -= 1
+        share.bytes -= len(value)
+        return True
+
     def tick(self, now: float) -> None:
-        """Counts the time waited into the stored gap, so that restarts do not begin it anew."""
+        """Counts the time waited into the stored clocks, so that restarts do not begin it anew."""
         for uuid, at in list(self.closing.items()):
             if now >= at:
                 origin = self.catalog.origins.get(uuid)
-                if origin is None or not origin.gaps():  # asked again until it is done: a full disk undoes it
+                if origin is None or not origin.gaps(1):  # asked again until it is done: a full disk undoes it
                     del self.closing[uuid]
                     self.catalog.drop_replaced(uuid)
                     continue
                 self.closing[uuid] = now + TICK_S
                 self.skip(origin, "its store was replaced")
-        if self.next_tick is None or now < self.next_tick:
-            return
-        waited_s = now - self.next_tick + TICK_S
-        waits = False
-        for origin in self.catalog.origins.values():
-            if origin.waiting:
-                self.core.turn.keep_origin(origin)
-                origin.waited_s += waited_s
-                self._changed(origin)
-                self.release(origin)
-                waits = waits or bool(origin.waiting)
-        self.next_tick = now + TICK_S if waits else None
+        if not self.ticking:
+            if self.next_tick is None or now < self.next_tick:
+                return
+            self.ticking = list(self.waiters)
+            self.ticked_s, self.ticked_at = now - self.ticked_at, now
+            self.next_tick = now + TICK_S
+        for _ in range(min(ORIGINS_A_TURN, len(self.ticking))):
+            origin = self.ticking.pop()
+            if not origin.waiting:
+                self.waiters.pop(origin, None)
+                continue
+            self.core.turn.keep_origin(origin)
+            origin.clocks.pass_time(self.ticked_s)
+            self._changed(origin)
+            self.release(origin)
+        if not self.ticking and not self.waiters:
+            self.next_tick = None
 
     def skip(self, origin: Origin, reason: str) -> list[tuple[int, int]]:
         """Closes an origin's gaps; returns the ranges that count as lost."""
@@ -247,7 +338,21 @@ class Destination:
         return marks
 
     def next_deadline(self) -> float | None:
+        at = self.core.now if self.ticking else self.next_tick
         if not self.closing:
-            return self.next_tick
+            return at
         first = min(self.closing.values())
-        return first if self.next_tick is None else min(first, self.next_tick)
+        return first if at is None else min(first, at)
+
+
+@dataclass(slots=True)
+class _Share:
+    """What is left of one turn's share: messages to move, their bytes, numbers to look at."""
+
+    count: int
+    bytes: int
+    looks: int
+
+    @property
+    def is_used(self) -> bool:
+        return self.count <= 0 or self.bytes <= 0 or self.looks <= 0

@@ -222,6 +222,8 @@ class NodeCore:
         resting = self.containment.resting
         if self.in_flight is None and (self.work.busy or self.blobs.dropping):
             return self.now
+        if self.in_flight is None and self.destination.busy and self.destination not in resting:
+            return self.now
         if self.in_flight is None and self.chores.busy and self.chores not in resting:
             return self.now
         first = self.meter.due_at if self.meter not in resting else inf
@@ -513,6 +515,7 @@ class NodeCore:
     def _begin_commit(self) -> bool:
         """Hands the gathered turn over; True where it needed no disk and is done already."""
         turn, work = self.turn, self.work
+        self.destination.before_commit()
         if not (turn or work.counted or turn.moves or work.left or work.referred or self.blobs.by_number):
             self.retire_at = None
             if turn.heard_bytes:

@@ -25,8 +25,8 @@ then, and it lies in memory meanwhile."""
 def offer(core: "NodeCore") -> None:
     """One turn's share of everything that was touched in it."""
     containment = core.containment
-    if core.destination.blocked:
-        containment.run("messages that wait for room", core.destination.retry_blocked)
+    if core.destination.blocked or core.destination.releasing:
+        containment.run(core.destination, core.destination.step)
     if core.chores.busy:
         containment.run(core.chores, core.chores.step)
     containment.run(core.dead_letters, core.dead_letters.step)

@@ -214,7 +214,7 @@ def status(core: "NodeCore") -> dict[str, Any]:
         {
             "origin": str(origin.origin),
             "mark": Ulong(origin.mark),
-            "gaps": [[Ulong(first), Ulong(last)] for first, last in origin.gaps()[:100]],
+            "gaps": [[Ulong(first), Ulong(last)] for first, last in origin.gaps(100)],
             "waiting": len(origin.waiting),
             "duplicates": origin.duplicates,
             "late": origin.late,

@@ -47,7 +47,8 @@ class Turn:
     visible: list[tuple[Queue, int]] = field(default_factory=list)
     marks: list[tuple[Cursor, int]] = field(default_factory=list)
     producers: dict[Producer, RangeSet] = field(default_factory=dict)
-    origins: dict[Origin, tuple[OriginRecord, dict[int, Waiting]]] = field(default_factory=dict)
+    origins: dict[Origin, tuple[OriginRecord, list[tuple[int, Waiting | None]]]] = field(default_factory=dict)
+    """As they were, and what of their waiting numbers changed: (number, what it had been), in the order of change."""
     identities: dict[str, int] = field(default_factory=dict)
     rewritten: set[tuple[Queue, int]] = field(default_factory=set)
     """Entries whose value was put anew at its old place."""
@@ -98,8 +99,12 @@ class Turn:
         self.changes += 1
         if origin not in self.origins:
             record = origin.record()
-            kept = record._replace(finished=record.finished.copy(), ended=record.ended.copy())
-            self.origins[origin] = (kept, dict(origin.waiting))
+            finished, ended, clocks = record.finished.copy(), record.ended.copy(), record.clocks.copy()
+            self.origins[origin] = (record._replace(finished=finished, ended=ended, clocks=clocks), [])
+
+    def waiting_changes(self, origin: Origin, number: int) -> None:
+        """That number begins or ends to wait; the origin is kept already."""
+        self.origins[origin][1].append((number, origin.waiting.get(number)))
 
 
 def runs(numbers: list[int]) -> list[tuple[int, int]]:

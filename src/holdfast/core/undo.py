@@ -139,8 +139,8 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
         producer.stored = stored
         core.catalog.put_producer(producer)
     for origin, (before, waiting) in turn.origins.items():
-        origin.mark, origin.passed, origin.waited_s = before.mark, before.passed, before.waited_s
-        origin.finished, origin.ended, origin.waiting = before.finished, before.ended, waiting
+        origin.restore(before, waiting)
+        core.destination.restored(origin)
         retry.puts["origins", origin.origin.bytes] = pack_origin(before)
     for destination, number in turn.identities.items():
         core.catalog.put_identity(destination, number)

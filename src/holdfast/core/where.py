@@ -211,7 +211,9 @@ def _gap(core: "NodeCore", item: entry.Entry) -> str:
     """Which earlier numbers keep it waiting."""
     assert item.identity is not None
     origin = core.catalog.origins.get(item.identity.origin)
-    gaps = [(first, last) for first, last in origin.gaps() if first < item.identity.number] if origin else []
+    gaps = (
+        [(first, last) for first, last in origin.gaps(GAPS_MAX + 1) if first < item.identity.number] if origin else []
+    )
     if not gaps:
         return "its turn"
     told = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in gaps[:GAPS_MAX])
