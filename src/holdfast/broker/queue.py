@@ -89,6 +89,7 @@ class Queue:
     """`messages` and `bytes_held` count what is on disk or on its way there; bounds hold for both together.
 
     `memory` counts the entries themselves, of a queue that is not durable; `counted_bytes` is this queue's part of it.
+    `tombstones`: those of `messages` that are none, but the ends of messages on their way (CUSTODY, end to end 3).
     """
 
     queue_id: int
@@ -107,6 +108,9 @@ class Queue:
     visible: int = 1
     messages: int = 0
     bytes_held: int = 0
+    tombstones: int = 0
+    tombstones_stored: bool = False
+    """Whether the store has a row that says how many."""
     in_total: int = 0
     out_total: int = 0
     expired_total: int = 0
@@ -203,6 +207,8 @@ class Queue:
         self.messages += 1
         self.bytes_held += size
         self.in_total += 1
+        if value[1] & entry.TOMBSTONE:
+            self.tombstones += 1
         if durable:
             batch = self.work.batch
             batch.appends.append((self.queue_id, sequence, value))
@@ -236,11 +242,12 @@ class Queue:
             self.count_memory()
         self.work.counted[self] = None
 
-    def undo(self, sequence: int, size: int) -> None:
+    def undo(self, sequence: int, value: bytes) -> None:
         """The batch that held this append found no space: it never was; its number stays unused."""
         self.uncache(sequence)
         self.messages -= 1
-        self.bytes_held -= size
+        self.bytes_held -= entry.size_of(value)
+        self.tombstones -= bool(value[1] & entry.TOMBSTONE)
         self.in_total -= 1
 
     def show_up_to(self, sequence: int) -> None:
@@ -307,6 +314,8 @@ class Queue:
 
     def retire_all(self, sequences: list[int], size: int) -> None:
         """The entries, of `size` bytes together, leave with this turn's batch."""
+        if self.tombstones:
+            self._count_out(sequences)
         if self.cache:
             for sequence in sequences:
                 self.uncache(sequence)
@@ -328,6 +337,11 @@ class Queue:
         for cursor in (self.shared, *self.named.values()):
             cursor.pass_over(sequences)
         self.retire_all(sequences, size)
+
+    def _count_out(self, sequences: list[int]) -> None:
+        values = [self.value(sequence) for sequence in sequences]
+        gone = sum(1 for value in values if value is not None and value[1] & entry.TOMBSTONE)
+        self.tombstones = max(0, self.tombstones - gone)  # not all are counted in a store from before they were
 
     def forget_entries(self) -> None:
         """The queue is deleted: what it had in memory is gone."""
@@ -408,35 +422,51 @@ class Queue:
             self.hidden.update(sequences)
         self.retire_all(sequences, size)
 
+    @property
+    def in_transit(self) -> bool:
+        """Whether it is a transmission queue, of which an end is told for each message that leaves."""
+        return self.name.startswith("@")
+
     def begin_purge(self) -> int:
-        """From now on nothing below the answer, a sequence, is offered any more; `purge_some` takes it off the disk."""
+        """From now on nothing below the answer, a sequence, is offered any more; `purge_some` takes it off the disk.
+
+        Of a transmission queue nothing at all is offered until `end_purge`: tombstones, which stay, go on from there.
+        """
         shared = self.shared
         shared.forget_read_ahead()
-        shared.position = max(shared.position, self.visible)
+        if self.in_transit:
+            shared.stopped = True
+        else:
+            shared.position = max(shared.position, self.visible)
         return self.visible
+
+    def end_purge(self) -> None:
+        self.shared.stopped = False
+        self.touch()
 
     def purge_some(self, first: int, end: int) -> tuple[list[tuple[int, bytes]], int]:
         """One turn's share of a purge of [first, end): what left, as (sequence, value), and where to go on.
 
-        Stays: what a taker holds, and everything once a named cursor is there. Values only of a transmission queue:
-        of another, which may be large, nobody needs them.
+        Stays: what a taker holds, tombstones, and everything once a named cursor is there. Values only of a
+        transmission queue: of another, which may be large, nobody needs them.
         """
         if self.named:
             return [], end
-        if len(self.work.batch.retires) >= RETIRES_MAX:
+        if len(self.work.batch.retires) + len(self.work.moved) >= RETIRES_MAX:
             return [], first
         found = self.read(first, count_max=RECLAIM_COUNT, bytes_max=4 * READ_BYTES)
         leaving = self.leaving() if found else set()
         shared = self.shared
-        keeps = self.name.startswith("@")  # its end is told
+        keeps = self.in_transit
         gone: list[tuple[int, bytes]] = []
         for sequence, value in found:
             if sequence >= end:
                 return gone, end
-            if sequence not in shared.shown and sequence not in leaving:
-                self.retire(sequence, entry.size_of(self.cache.get(sequence, value)))
-                shared.forget(sequence)
-                gone.append((sequence, value if keeps else b""))
+            if value[1] & entry.TOMBSTONE or sequence in shared.shown or sequence in leaving:
+                continue
+            self.retire(sequence, entry.size_of(self.cache.get(sequence, value)))
+            shared.forget(sequence)
+            gone.append((sequence, value if keeps else b""))
         return gone, found[-1][0] + 1 if found else end
 
     # ------------------------------------------------------------------------------------------------ cursors
@@ -588,6 +618,13 @@ class Queue:
                     if limit > cursor.mark:
                         cursor.mark = limit
                         self.dirty_cursors[cursor.name] = cursor
+
+    def tombstone_count(self) -> bytes | None:
+        """The row that says how many tombstones there are; None where none is needed, now or before."""
+        if not self.tombstones and not self.tombstones_stored:
+            return None
+        self.tombstones_stored = True
+        return self.tombstones.to_bytes(8, "big")
 
     def counters(self) -> bytes:
         return COUNTERS.pack(self.next_sequence, self.messages, self.bytes_held, self.shared.mark)

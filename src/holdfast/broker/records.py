@@ -91,6 +91,14 @@ def counters_key(queue_id: int) -> bytes:
     return b"q" + _QUEUE_ID.pack(queue_id)
 
 
+TOMBSTONES: Final = b"t"
+"""Of a row of table `node`: how many of a queue's entries are tombstones."""
+
+
+def tombstones_key(queue_id: int) -> bytes:
+    return TOMBSTONES + _QUEUE_ID.pack(queue_id)
+
+
 LEAVING: Final = b"d"
 """Of a row of table `node`: a queue that was deleted, whose entries are still to leave the disk."""
 

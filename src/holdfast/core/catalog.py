@@ -107,6 +107,9 @@ class Catalog:
                 queue.next_sequence, queue.messages, queue.bytes_held, mark = COUNTERS.unpack(counters)
                 queue.visible = queue.next_sequence
                 queue.shared.mark = queue.shared.mark_stored = queue.shared.shown_below = mark
+            tombstones = small.get(records.tombstones_key(queue.queue_id))
+            if tombstones is not None:
+                queue.tombstones, queue.tombstones_stored = int.from_bytes(tombstones, "big"), True
             counts = small.get(b"c" + records.counters_key(queue.queue_id))
             if counts is not None:
                 queue.shared.counts = dict(records.PAIRS.iter_unpack(counts))
@@ -237,6 +240,7 @@ class Catalog:
         batch.deletes.append(("node", records.counters_key(queue.queue_id)))
         if queue.timed is not None:
             queue.set_timed(None)
+        batch.deletes.append(("node", records.tombstones_key(queue.queue_id)))
         for name in ("", *queue.named, *queue.deleted_cursors):
             batch.deletes.append(("subscriptions", records.cursor_key(queue.queue_id, name)))
         batch.puts.pop(("queues", queue.name.encode()), None)
@@ -390,6 +394,9 @@ class Catalog:
             queue.before_commit()
             marks += self._put_cursors(queue)
             batch.puts["node", records.counters_key(queue.queue_id)] = queue.counters()
+            tombstones = queue.tombstone_count()
+            if tombstones is not None:
+                batch.puts["node", records.tombstones_key(queue.queue_id)] = tombstones
             if queue.shared.mark > queue.shared.mark_stored:
                 marks.append((queue.shared, queue.shared.mark))
         self.work.counted.clear()

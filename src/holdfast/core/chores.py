@@ -50,7 +50,7 @@ class Chores:
         return sum(len(purge.told) for purge in self.purges.values()) >= ASKED_MAX
 
     def purge(self, queue: Queue, told: Callable[[int], None]) -> None:
-        """Empties a queue but for what is in somebody's hands; in transmission, tombstones take the places.
+        """Empties a queue but for what is in somebody's hands; in transmission, tombstones take the places, and stay.
 
         `told` is called in the turn that takes the last of it, with how many left. The caller has asked `full`.
         """
@@ -72,9 +72,10 @@ class Chores:
         for queue, purge in list(self.purges.items()):
             gone, purge.place = queue.purge_some(purge.place, purge.end)
             purge.gone += len(gone)
-            if queue.name.startswith("@"):
+            if queue.in_transit:
                 end_in_transit(self.core, [(queue, sequence, value) for sequence, value in gone])
             if purge.place >= purge.end:
+                queue.end_purge()
                 self._over(purge)
                 del self.purges[queue]
         for queue_id in list(self.core.catalog.leaving):

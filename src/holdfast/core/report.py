@@ -44,7 +44,8 @@ def queue_map(core: "NodeCore", queue: Queue) -> dict[str, Any]:
     return {
         "name": queue.name,
         "uuid": str(queue.uuid),
-        "messages": Ulong(queue.messages),
+        "messages": Ulong(queue.messages - queue.tombstones),
+        "tombstones": Ulong(queue.tombstones),
         "bytes": Ulong(queue.bytes_held),
         "oldest_s": None if oldest is None else max(0, core.clock.wall_ms - oldest) / 1000,
         "next_sequence": Ulong(queue.next_sequence),
@@ -130,7 +131,7 @@ class Meter:
             "queue",
             {
                 "name": queue.name,
-                "messages": queue.messages,
+                "messages": queue.messages - queue.tombstones,
                 "bytes": queue.bytes_held,
                 "oldest_s": None if oldest is None else max(0, core.clock.wall_ms - oldest) / 1000,
                 "in_total": queue.in_total,
@@ -167,7 +168,7 @@ def _measure_senders(core: "NodeCore") -> None:
                 "custody",
                 {
                     "destination": destination,
-                    "waiting": sender.queue.messages,
+                    "waiting": sender.queue.messages - sender.queue.tombstones,
                     "in_doubt": len(sender.in_doubt),
                     "receipt": core.catalog.receipts.get(destination, 0),
                     "duplicates_suppressed": core.duplicates_suppressed,
@@ -262,7 +263,7 @@ def _routes(core: "NodeCore") -> list[dict[str, Any]]:
         row: dict[str, Any] = {
             "destination": name,
             "next_hop": None if hop is None else hop.name,
-            "waiting": Ulong(0 if queue is None else queue.messages),
+            "waiting": Ulong(0 if queue is None else queue.messages - queue.tombstones),
             "held": core.forwarding.held(name),
         }
         if core.routing is not None:

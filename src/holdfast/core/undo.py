@@ -96,7 +96,7 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
         if queue is not None:
             if (queue, sequence) not in turn.rewritten:
                 core.forwarding.undone(queue, sequence)
-                queue.undo(sequence, entry.size_of(value))
+                queue.undo(sequence, value)
             else:
                 queue.uncache(sequence)
                 kept = _in_flight(core, queue_id, sequence) or queue.value(sequence)

@@ -284,6 +284,11 @@ class _Contents:
                 self.checked.find(f"counters of queue id {queue_id}: there is no such queue")
             elif queue.durable:
                 queue.next_sequence, queue.messages, queue.size, _ = counted
+        elif key[:1] == records.TOMBSTONES:
+            _exactly(value, 8)
+            queue_id = _ID.unpack(key[1:])[0]
+            if queue_id not in self.queues:
+                self.checked.find(f"tombstones of queue id {queue_id}: there is no such queue")
         elif key[:2] == b"cq":
             _ID.unpack(key[2:])
             list(records.PAIRS.iter_unpack(value))

@@ -240,10 +240,11 @@ class TestBed:
         while True:
             told = {name: (await self.status(name))["queues"] for name in self.nodes}
             left = [
-                f"{item['messages']} messages lie in {item['name']} at {node}"
+                f"{item['messages']} messages and {item['tombstones']} tombstones lie in {item['name']} at {node}"
                 for node, queues in told.items()
                 for item in queues
-                if int(item["messages"]) and (item["name"].startswith("@") or item["name"] == "$waiting")
+                if int(item["messages"]) + int(item["tombstones"])
+                and (item["name"].startswith("@") or item["name"] == "$waiting")
             ]
             if not left:
                 break
