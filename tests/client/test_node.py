@@ -216,6 +216,8 @@ async def test_queues_and_subscriptions(node: NodeProcess) -> None:
     gone = await run_holdfast("subscription", "delete", "audit", *at)
     assert gone.code == 1 and "404 no such subscription" in gone.stderr
     assert "3 messages dropped" in (await run_holdfast("queue", "purge", "a", *at)).stdout
+    unknown = await run_holdfast("queue", "delete", "@gone", "--tombstones", *at)
+    assert unknown.code == 1 and "404 no queue '@gone'" in unknown.stderr
     assert (await run_holdfast("queue", "skip", "a", *at)).code == 0
     forgotten = await run_holdfast("topology", "forget", "x", *at)
     assert forgotten.code == 1 and "409 this node has no topology" in forgotten.stderr

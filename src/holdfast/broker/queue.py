@@ -454,20 +454,25 @@ class Queue:
             return [], end
         if len(self.work.batch.retires) + len(self.work.moved) >= RETIRES_MAX:
             return [], first
-        found = self.read(first, count_max=RECLAIM_COUNT, bytes_max=4 * READ_BYTES)
-        leaving = self.leaving() if found else set()
-        shared = self.shared
-        keeps = self.in_transit
+        found, place = self.at_rest(first, end, count_max=RECLAIM_COUNT, bytes_max=4 * READ_BYTES)
         gone: list[tuple[int, bytes]] = []
         for sequence, value in found:
-            if sequence >= end:
-                return gone, end
-            if value[1] & entry.TOMBSTONE or sequence in shared.shown or sequence in leaving:
-                continue
             self.retire(sequence, entry.size_of(self.cache.get(sequence, value)))
-            shared.forget(sequence)
-            gone.append((sequence, value if keeps else b""))
-        return gone, found[-1][0] + 1 if found else end
+            self.shared.forget(sequence)
+            gone.append((sequence, value if self.in_transit else b""))
+        return gone, place
+
+    def at_rest(self, first: int, end: int, *, count_max: int, bytes_max: int) -> tuple[list[tuple[int, bytes]], int]:
+        """Messages of [first, end) that no taker holds and that are not leaving, some of them, and where to go on."""
+        found = self.read(first, count_max=count_max, bytes_max=bytes_max)
+        leaving = self.leaving() if found else set()
+        messages: list[tuple[int, bytes]] = []
+        for sequence, value in found:
+            if sequence >= end:
+                return messages, end
+            if not (value[1] & entry.TOMBSTONE or sequence in self.shared.shown or sequence in leaving):
+                messages.append((sequence, value))
+        return messages, found[-1][0] + 1 if found else end
 
     # ------------------------------------------------------------------------------------------------ cursors
 

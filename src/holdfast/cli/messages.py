@@ -211,7 +211,11 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             "makes a durable queue",
             "holdfast queue create flights --bytes-max 1000000 --when-full refuse",
         ),
-        ("delete", "deletes a queue and all that is in it", "holdfast queue delete flights"),
+        (
+            "delete",
+            "deletes a queue and all that is in it; of @NODE, a node that left, the messages become dead letters",
+            "holdfast queue delete flights\nholdfast queue delete @jfk",
+        ),
         ("purge", "drops all that is in a queue", "holdfast queue purge flights"),
         (
             "skip",
@@ -222,6 +226,11 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         parser = add_verb(actions, name, does, example)
         if name != "list":
             parser.add_argument("name", metavar="QUEUE")
+        if name == "delete":
+            parser.add_argument(
+                "--tombstones", action="store_true",
+                help="of @NODE: also the tombstones, for which a strict queue there would wait if the node came back",
+            )  # fmt: skip
         if name == "create":
             parser.add_argument("--bytes-max", type=BYTES, metavar="BYTES", help="bound of the bodies' bytes")
             parser.add_argument("--messages-max", type=COUNT, metavar="N", help="bound of the messages")

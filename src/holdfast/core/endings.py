@@ -79,6 +79,15 @@ def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> int:
     return core.catalog.own(DEAD_LETTERS).append(dead, entry.size_of(dead))
 
 
+def dead_letter_on_its_way(
+    core: "NodeCore", queue: Queue, sequence: int, value: bytes, reason: str, place: str
+) -> None:
+    """A message in transmission that nobody holds becomes a dead letter; a tombstone goes on in its place."""
+    dead_letter(core, value, reason, place)
+    core.move_out(queue, sequence, value)
+    tombstone(core, queue, value)
+
+
 def bury(core: "NodeCore", value: bytes, to: str, node: str) -> int:
     """A message for a node of which nothing is known, as a dead letter with that reason; its sequence there."""
     core.forwarding.dead_lettered += 1

@@ -22,7 +22,7 @@ from holdfast.core import carried
 from holdfast.core.aliases import Given, Taken
 from holdfast.core.blocked import Blocked
 from holdfast.core.egress import too_large
-from holdfast.core.endings import dead_letter, stone_of, tombstone
+from holdfast.core.endings import dead_letter_on_its_way, stone_of
 from holdfast.core.forwarding import HELD_MAX, PASSED_BYTES
 from holdfast.core.hop_links import TakesTurns, name_and_source
 from holdfast.core.ingress import Intake
@@ -117,6 +117,18 @@ class CustodySender(TakesTurns):
             if not self.in_doubt:
                 self.neighbour.unanswered.pop(self, None)
         self._give_back([sequence for sequence, shown in self.queue.shared.shown.items() if shown.taker is self])
+
+    def close(self) -> None:
+        """The queue is deleted: nothing is sent any more, and no answer is waited for."""
+        self.stop()
+        self.in_doubt.clear()
+        if self.link is not None and self.peer is not None and not self.link.detached:
+            self.link.detach(closed=True)
+            self.peer.touch()
+        self.queue.shared.detach(self, failed=False)
+        del self.neighbour.senders[self.destination]
+        self.neighbour.timed.pop(self, None)
+        self.neighbour.unanswered.pop(self, None)
 
     def _give_back(self, sequences: list[int]) -> None:
         """Those of `sequences` that are still this sender's own go back to their places."""
@@ -284,10 +296,9 @@ class CustodySender(TakesTurns):
         )
         if (large or len(value) > self.sure_bytes) and too_large(link, parts, said):
             self.number -= 1
-            dead_letter(core, value, f"larger than {self.neighbour.name!r} takes", str(self.destination))
-            core.move_out(queue, sequence, value)
+            reason = f"larger than {self.neighbour.name!r} takes"
+            dead_letter_on_its_way(core, queue, sequence, value, reason, str(self.destination))
             queue.shared.shown.pop(sequence)
-            tombstone(core, queue, value)
             return
         if origin == ours:  # first: what nobody remembers to have sent would look like a restored store's
             sent = core.forwarding.sent
@@ -510,6 +521,13 @@ class CustodyReceiver(Intake):
     def refused(self, deliveries: list[int], outcome: object = None) -> None:
         self.settle(deliveries, Released())  # first: the lowest that was not taken is told first
         self.fail()
+
+    def dismiss(self, condition: str, description: str) -> None:
+        """Ends the link: nothing more of it is taken, and what of it is not answered goes again, or waits there."""
+        if not self.link.detached:
+            self.link.detach(closed=True, error=Error(Symbol(condition), description))
+            self.peer.touch()
+        self.fence()
 
     def fence(self) -> None:
         """A newer link speaks for this hop, or this one is gone: nothing more of it is taken."""

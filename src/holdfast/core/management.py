@@ -156,9 +156,11 @@ def queue_create(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answ
     return Answer(200, "OK", queue_map(core, queue))
 
 
-def queue_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
+def queue_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) -> "Answer | Later":
     queue = _queue(core, name)
-    if name.startswith(("@", "$")):
+    if queue.in_transit:
+        return _delete_for_departed(core, queue, arguments)
+    if name.startswith("$"):
         raise Refused(409, f"queue {name!r} belongs to the node")
     core.resume.release(queue)
     if queue.shared.takers or queue.shared.shown or core.producers_of(queue) or core.readers_of(queue):
@@ -171,14 +173,39 @@ def queue_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answ
     return Answer(200, "OK", {"purged": Ulong(purged)}, stored=True)
 
 
+def _check_asked(core: "NodeCore", name: str) -> None:
+    if core.chores.full:
+        raise Refused(409, f"queue {name!r}: {ASKED_MAX} requests wait for purges already, the most there may be")
+
+
+def _delete_for_departed(core: "NodeCore", queue: Queue, arguments: dict[str, Any]) -> Later:
+    """The messages become dead letters; tombstones stay, with the queue, unless they are given up too (ADR 0024)."""
+    node = queue.name[1:]
+    with_tombstones = arguments.get("tombstones", False)
+    if not isinstance(with_tombstones, bool):
+        raise Refused(400, f"tombstones: found {with_tombstones!r}, accepted is true or false")
+    if core.forwarding.knows(node):
+        text = f"node {node!r} is in the configuration or the topology: a queue is deleted once its node has left both"
+        raise Refused(409, f"queue {queue.name!r}: {text}")
+    _check_asked(core, queue.name)
+    later = Later()
+
+    def ended(dead_letters: int, tombstones: int) -> None:
+        body = {"dead_lettered": Ulong(dead_letters), "tombstones": Ulong(tombstones)}
+        later.answer(Answer(200, "OK", body, stored=True))
+
+    core.forwarding.departed()
+    core.chores.depart(queue, ended, with_tombstones=with_tombstones)
+    return later
+
+
 def queue_purge(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Later:
     queue = _queue(core, name)
     if name == WAITING:
         raise Refused(409, f"queue {name!r} belongs to the node: SKIP closes the gaps that its messages wait for")
     if queue.named:
         raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
-    if core.chores.full:
-        raise Refused(409, f"queue {name!r}: {ASKED_MAX} requests wait for purges already, the most there may be")
+    _check_asked(core, name)
     later = Later()
     core.chores.purge(queue, lambda gone: later.answer(Answer(200, "OK", {"purged": Ulong(gone)}, stored=True)))
     return later

@@ -153,6 +153,7 @@ class NodeCore:
         self.timed += [] if self.routing is None else [self.routing]
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
+        self.forwarding.departed()
         self.record("node", {"event": "started", "store": str(self.store_uuid), "resident_bytes": None})
 
     # ------------------------------------------------------------------------------------------------ surface

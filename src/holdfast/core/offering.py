@@ -27,7 +27,7 @@ def offer(core: "NodeCore") -> None:
     containment = core.containment
     if core.destination.blocked or core.destination.releasing:
         containment.run(core.destination, core.destination.step)
-    if core.chores.busy:
+    if core.chores.pending:
         containment.run(core.chores, core.chores.step)
     containment.run(core.dead_letters, core.dead_letters.step)
     work = core.work

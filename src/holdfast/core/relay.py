@@ -42,6 +42,14 @@ class Route(ProducerLink):
         self.relay = relay
         self.core.producers_of(self.queue).pop(self)
 
+    @property
+    def is_valid(self) -> bool:
+        """Whether the address still leads there: the queue is the same, and its node has not left."""
+        core = self.core
+        if core.catalog.queues.get(self.queue.name) is not self.queue:
+            return False
+        return self.destination is None or core.forwarding.knows(self.destination)
+
     def refill(self) -> None:
         self.relay.refill()
 
@@ -120,7 +128,7 @@ class RelayLink(Intake):
         """Where that address leads; Refusal as for an attach to it."""
         routes = self.routes
         route = routes.get(address)
-        if route is not None and self.core.catalog.queues.get(route.queue.name) is route.queue:
+        if route is not None and route.is_valid:
             return route
         queues = self.core.catalog.next_queue_id
         route = Route(self, place(self.core, address_of(self.core, address)))

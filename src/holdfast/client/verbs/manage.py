@@ -123,6 +123,8 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
         arguments = {key: value for key, value in given.items() if value is not None}
     elif args.action == "skip" and args.origin is not None:
         arguments = {"origin": args.origin}
+    elif args.action == "delete" and args.tombstones:
+        arguments = {"tombstones": True}
     answer = await connection.manage(args.action.upper(), kind, args.name, arguments)
     if args.json:
         _print_json(answer)
@@ -134,6 +136,10 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
             print(f"lost {gap['first']} to {gap['last']} of {plain(gap['origin'])}")
         if not lost:
             print(f"{args.name}: nothing is missing")
+    elif "dead_lettered" in answer:
+        left = plain(answer["tombstones"])
+        kept = f", {left} tombstones stay in case the node comes back (--tombstones gives them up)" if left else ""
+        print(f"{args.name}: {plain(answer['dead_lettered'])} messages are dead letters now{kept}")
     else:
         print(f"{args.name}: {answer.get('purged', 0)} messages dropped")
 

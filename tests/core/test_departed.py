@@ -1,0 +1,239 @@
+"""A node that left configuration and topology: new mail for it is unknown mail again, and an operator ends what is
+queued for it (ADR 0024)."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
+from holdfast.core import chores
+from holdfast.core.config import NeighbourConfig
+from holdfast.storage.check import check
+from support.hops import STRICT, names, reroute, send
+from support.rig import Client, Node, Rig
+from support.stores import LoneNode
+
+
+def line(**a: Any) -> tuple[Rig, Node, Node, Node]:
+    """a knows c by a given route by b alone."""
+    rig = Rig()
+    nodes = rig.graph("a-b", "b-c", routes={"a": {"c": "b"}, "b": {"a": "a"}, "c": {"a": "b"}}, c=STRICT, a=a)
+    rig.run(2)
+    one, two, three = nodes
+    return rig, one, two, three
+
+
+def leave(rig: Rig, *nodes: Node) -> None:
+    for node in nodes:
+        reroute(rig, node)
+
+
+def delete(rig: Rig, node: Node, queue: str, **arguments: Any) -> tuple[int, dict[str, Any], str]:
+    return rig.client(node).manage("DELETE", "queue", queue, **arguments)
+
+
+def queued(rig: Rig, a: Node, c: Node, *bodies: str) -> Client:
+    """Messages that wait at a for c, which is down and then leaves."""
+    c.crash()
+    rig.refuse_dials = True
+    for wire in rig.between("a", "b"):
+        wire.cut()
+    client = send(rig, a, *bodies, to="c")
+    assert a.queue("@c").messages == len(bodies)
+    return client
+
+
+@pytest.mark.parametrize("unknown", ["refuse", "dead-letter", "keep"])
+def test_new_mail_for_a_node_that_left_is_unknown_mail(unknown: str) -> None:
+    rig, a, _, c = line(unknown_destination=unknown)
+    client = queued(rig, a, c, "1")
+    link = client.sender("work@c")
+    relay = client.session.attach_sender("relay", Source(), Target())
+    rig.settle()
+
+    def by_relay(body: str) -> object:
+        relay.send(Message(properties=Properties(to="work@c"), data=[body.encode()]).encode(), context=body)
+        rig.settle()
+        return dict(client.outcomes)[body]
+
+    assert isinstance(by_relay("2"), Accepted)
+    leave(rig, a)
+    assert any("2 messages wait for node 'c'" in line for line in a.logs)
+    assert link.detached == (unknown != "keep")
+    again = client.sender("work@c")
+    rig.settle()
+    state = by_relay("3")
+    if unknown == "refuse":
+        assert again.refused and isinstance(state, Rejected) and a.queue("@c").messages == 2
+        assert [str(told.error.condition) for told in client.detached if told.error] == ["amqp:not-found"] * 3
+    elif unknown == "keep":
+        assert not again.refused and isinstance(state, Accepted) and a.queue("@c").messages == 3
+    else:
+        assert isinstance(state, Accepted) and a.bodies("$dead-letters") == ["3"] and a.queue("@c").messages == 2
+
+
+def test_what_is_queued_stays_over_restarts_until_an_operator_ends_it() -> None:
+    rig, a, _, c = line()
+    queued(rig, a, c, *names(1, 3))
+    assert delete(rig, a, "@c")[0] == 409
+    a.crash()
+    a.config = replace(a.config, forwarding=())
+    a.start()
+    rig.settle()
+    assert a.queue("@c").messages == 3 and any("3 messages wait for node 'c'" in text for text in a.logs)
+    status, body, _ = delete(rig, a, "@c")
+    assert (status, body) == (200, {"dead_lettered": 3, "tombstones": 3})
+    assert a.bodies("$dead-letters") == names(1, 3)
+    client = rig.client(a)
+    client.receiver("$dead-letters")
+    rig.settle()
+    notes = [message.message_annotations or {} for message in client.messages()]
+    assert {str(note["x-opt-dead-letter-from"]) for note in notes} == {"work@c"}
+    assert all("'c' left" in str(note["x-opt-dead-letter-reason"]) for note in notes)
+    status, body, _ = delete(rig, a, "@c")  # once more: nothing is left to be done
+    assert (status, body) == (200, {"dead_lettered": 0, "tombstones": 3})
+
+
+def test_a_node_that_comes_back_waits_for_none_of_the_numbers_that_were_ended() -> None:
+    rig, a, _, c = line()
+    send(rig, a, "0", to="c")
+    rig.run(2)
+    queued(rig, a, c, *names(1, 3))
+    leave(rig, a)
+    assert delete(rig, a, "@c")[1] == {"dead_lettered": 3, "tombstones": 3}
+    rig.refuse_dials = False
+    c.start()
+    reroute(rig, a, c="b")
+    send(rig, a, "4", to="c")
+    rig.run(40)
+    assert c.bodies("work") == ["0", "4"] and a.queue("@c").tombstones == 0
+    assert c.core is not None and not c.core.losses
+
+
+def test_tombstones_are_given_up_where_that_is_said() -> None:
+    rig, a, _, c = line()
+    queued(rig, a, c, *names(1, 3))
+    leave(rig, a)
+    assert delete(rig, a, "@c")[1] == {"dead_lettered": 3, "tombstones": 3}
+    assert delete(rig, a, "@c", tombstones=1)[0] == 400
+    assert delete(rig, a, "@c", tombstones=True)[1] == {"dead_lettered": 0, "tombstones": 0}
+    assert a.core is not None and "@c" not in a.core.catalog.queues
+    rig.refuse_dials = False
+    c.start()
+    reroute(rig, a, c="b")
+    send(rig, a, "4", to="c")
+    rig.run(40)
+    assert c.bodies("work") == [] and c.queue("$waiting").messages == 1  # as the documentation says
+    rig.client(c).manage("SKIP", "queue", "work")
+    assert c.bodies("work") == ["4"]
+
+
+def test_an_empty_queue_for_a_node_that_left_just_goes() -> None:
+    rig, a, _, c = line()
+    send(rig, a, "1", to="c")
+    rig.run(2)
+    leave(rig, a)
+    assert delete(rig, a, "@c")[1] == {"dead_lettered": 0, "tombstones": 0}
+    assert a.core is not None and "@c" not in a.core.catalog.queues
+    reroute(rig, a, c="b")
+    send(rig, a, "2", to="c")
+    rig.run(2)
+    assert c.bodies("work") == ["1", "2"]  # its number is the one after
+
+
+def test_a_node_in_between_ends_what_others_sent() -> None:
+    rig, a, b, c = line()
+    send(rig, a, "1", to="c")
+    rig.run(2)
+    c.crash()
+    send(rig, a, *names(2, 4), to="c")
+    rig.run(5)
+    assert b.queue("@c").messages == 3
+    b.crash()
+    neighbours = tuple(item for item in b.config.neighbours if item.name != "c")
+    b.config = replace(b.config, neighbours=neighbours)
+    b.start()
+    rig.run(5)
+    send(rig, a, "5", to="c")
+    rig.run(5)
+    assert a.queue("@c").messages == 1  # b refuses the link: it stays where it is
+    assert delete(rig, b, "@c")[1] == {"dead_lettered": 3, "tombstones": 3}
+    b.crash()
+    b.config = replace(b.config, neighbours=(*neighbours, NeighbourConfig(name="c", remote="127.0.0.1:1")))
+    b.start()
+    c.start()
+    rig.run(60)
+    assert c.bodies("work") == ["1", "5"]
+
+
+def test_a_link_that_a_neighbour_has_for_it_ends_and_nothing_of_it_is_lost() -> None:
+    rig = Rig()
+    a, b, _, c = rig.graph("a-b", "b-x", "x-c", routes={"a": {"c": "b"}, "b": {"c": "x"}, "x": {"a": "b"}})
+    rig.run(2)
+    send(rig, a, "1", to="c")
+    rig.run(2)
+    leave(rig, b)
+    send(rig, a, "2", "3", to="c")
+    rig.run(5)
+    assert a.queue("@c").messages == 2 and b.queue("@c").messages == 0
+    reroute(rig, b, c="x")
+    rig.run(40)
+    assert c.bodies("work") == names(1, 3)
+
+
+def test_a_full_disk_ends_nothing_in_part() -> None:
+    rig, a, _, c = line()
+    queued(rig, a, c, *names(1, 5))
+    leave(rig, a)
+    a.refuse = 2
+    assert delete(rig, a, "@c")[1] == {"dead_lettered": 5, "tombstones": 5} and not a.refuse
+    assert sorted(a.bodies("$dead-letters")) == names(1, 5)
+    assert a.queue("@c").messages == a.queue("@c").tombstones == 5
+
+
+def test_a_deep_queue_becomes_dead_letters_in_shares_and_over_a_restart(tmp_path: Path) -> None:
+    node = LoneNode(tmp_path)
+    node.fill("@gone", 1_000)
+    told: list[tuple[int, int]] = []
+    node.core.chores.depart(node.queue("@gone"), lambda *ended: told.append(ended), with_tombstones=False)
+    node.turn()
+    assert not told
+    node.crash()
+    node = LoneNode(tmp_path)
+    queue = node.queue("@gone")
+    assert queue.tombstones == chores.DEPART_COUNT and queue.messages == 1_000
+    node.commits.clear()
+    node.core.chores.depart(queue, lambda *ended: told.append(ended), with_tombstones=False)
+    node.settle()
+    assert told == [(1_000 - chores.DEPART_COUNT, 1_000)]
+    assert max(len(batch.retires) for batch in node.commits) == chores.DEPART_COUNT
+    assert queue.tombstones == 1_000
+    assert node.core.catalog.own("$dead-letters").messages == 1_000
+    node.core.chores.depart(queue, lambda *ended: told.append(ended), with_tombstones=True)
+    node.settle()
+    assert "@gone" not in node.core.catalog.queues and told[-1] == (0, 0)
+    node.stop()
+    left = check(tmp_path)
+    assert left.findings == [] and left.entries == 1_000
+
+
+def test_without_room_for_the_dead_letters_it_waits_and_does_not_spin(tmp_path: Path) -> None:
+    node = LoneNode(tmp_path)
+    node.fill("@gone", 10)
+    node.turn()
+    room = node.store.room_bytes
+    node.store.room_bytes = lambda: -(1 << 40)  # type: ignore[method-assign]  # a full disk
+    node.core.room_bytes = -(1 << 40)
+    told: list[tuple[int, int]] = []
+    node.core.chores.depart(node.queue("@gone"), lambda *ended: told.append(ended), with_tombstones=False)
+    for _ in range(5):
+        node.turn()
+    assert not told and not node.core.chores.busy and node.queue("@gone").messages == 10
+    node.store.room_bytes = room  # type: ignore[method-assign]
+    node.core.room_bytes = room()
+    node.settle()
+    assert told == [(10, 10)]
+    node.stop()
