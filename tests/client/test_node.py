@@ -197,6 +197,22 @@ async def test_rejections_are_counted_shown_and_exit_1(node: NodeProcess) -> Non
     assert {"sent": 5, "accepted": 2, "rejected": 3}.items() <= summary(sent.stderr).items()
 
 
+async def test_what_is_queued_for_a_node_that_left_becomes_dead_letters(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text('[node]\nname = "t"\nunknown_destination = "keep"\n')
+    async with await NodeProcess.start(tmp_path / "data", config=config) as node:
+        at = ("--url", node.url)
+        assert (await run_holdfast("send", "work@gone", "--count", "3", *at)).code == 0
+        deleted = await run_holdfast("queue", "delete", "@gone", *at)
+        assert deleted.code == 0 and "3 messages are dead letters now, 3 tombstones stay" in deleted.stdout
+        assert await left(node, "$dead-letters") == 3
+        given_up = await run_holdfast("queue", "delete", "@gone", "--tombstones", "--json", *at)
+        assert json.loads(given_up.stdout) == {"dead_lettered": 0, "tombstones": 0}
+        assert [queue["name"] for queue in json.loads((await run_holdfast("queue", "list", "--json", *at)).stdout)] == [
+            "$dead-letters"
+        ]
+
+
 async def test_queues_and_subscriptions(node: NodeProcess) -> None:
     at = ("--url", node.url)
     assert (await run_holdfast("queue", "create", "a", "--bytes-max", "1000", *at)).code == 0
