@@ -119,7 +119,7 @@ def test_what_a_crash_left_of_a_new_store_is_begun_anew(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "data.mdb").write_bytes(b"\0" * 5_000)
     LmdbStore(tmp_path).close()
-    assert sorted(os.listdir(tmp_path)) == ["data.mdb", "lock", "lock.mdb"]
+    assert sorted(os.listdir(tmp_path)) == ["data.mdb", "lock", "lock.mdb", "opened-1"]
 
 
 @pytest.mark.parametrize("bytes_max", [0, MIB - 1])

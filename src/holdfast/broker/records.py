@@ -91,7 +91,7 @@ def counters_key(queue_id: int) -> bytes:
     return b"q" + _QUEUE_ID.pack(queue_id)
 
 
-TOMBSTONES: Final = b"t"
+TOMBSTONES: Final = b"e"
 """Of a row of table `node`: how many of a queue's entries are tombstones."""
 
 

@@ -29,6 +29,8 @@ OWN_QUEUES: Final = (DEAD_LETTERS, WAITING)
 STEADY_KEY: Final = b"steady"
 TIMED_FIELD: Final = "timed"
 """Of a queue's record: it was written by a version that stores where its entries with a time to live are."""
+NUMBERED_BY: Final = b"u"
+"""Of a row of table `custody`: the store that gave the numbers of `identities`."""
 COUNTS_MAX: Final = 10_000
 """Delivery counts kept over a proper stop."""
 
@@ -41,6 +43,7 @@ class Tables(EntryReader, Protocol):
     """What the core asks of a store that is open."""
 
     uuid: UUID
+    copied: str | None
 
     def table(self, name: str) -> Iterator[tuple[bytes, bytes]]: ...
     def mint(self) -> UUID: ...
@@ -70,6 +73,8 @@ class Catalog:
         self.producers: dict[bytes, Producer] = {}
         """The one longest idle first."""
         self.origins: dict[UUID, Origin] = {}
+        self.former: UUID | None = None
+        """Who the store was when these tables were last written, where it is someone new since."""
         self.identities: dict[str, int] = {}
         """By destination: the next number of an identity given here."""
         self.receipts: dict[str, int] = {}
@@ -97,15 +102,24 @@ class Catalog:
         settings = {queue.name: queue for queue in self.config.queues}
         small = dict(store.table("node"))
         self.clock.steady_ms = max(self.clock.steady_ms, int.from_bytes(small.get(STEADY_KEY, b""), "big"))
+        custody = list(store.table("custody"))
+        numbered_by = dict(custody).get(NUMBERED_BY)
+        if numbered_by != store.uuid.bytes:
+            self.put_numbered_by(store.uuid)
+            if numbered_by is not None:
+                self.former = UUID(bytes=numbered_by)
         for key, data in store.table("queues"):
             name = key.decode()
             fields = records.unpack_map(data)
             stored = QueueConfig(name=name, **{key: fields[key] for key in CONFIG_FIELDS})
-            queue = self._make(settings.get(name, stored), int(fields["id"]), fields["uuid"])
+            uuid = fields["uuid"] if self.former is None else self.new_uuid()
+            queue = self._make(settings.get(name, stored), int(fields["id"]), uuid)
             counters = small.get(records.counters_key(queue.queue_id))
             if counters is not None and queue.config.durable:
                 queue.next_sequence, queue.messages, queue.bytes_held, mark = COUNTERS.unpack(counters)
                 queue.visible = queue.next_sequence
+                if self.former is not None:  # what it showed meanwhile is not known
+                    mark = queue.next_sequence
                 queue.shared.mark = queue.shared.mark_stored = queue.shared.shown_below = mark
             tombstones = small.get(records.tombstones_key(queue.queue_id))
             if tombstones is not None:
@@ -122,7 +136,7 @@ class Catalog:
                 queue.timed = records.PAIRS.unpack(timed)
             elif TIMED_FIELD not in fields and queue.config.durable and not queue.keeps_expired:
                 queue.set_timed((0, queue.next_sequence))  # an earlier version kept no such row
-            if settings.get(name, stored) != stored or TIMED_FIELD not in fields:
+            if settings.get(name, stored) != stored or TIMED_FIELD not in fields or self.former is not None:
                 self._store(queue)
         for key in small:
             if key[:1] == records.LEAVING:
@@ -146,9 +160,11 @@ class Catalog:
         for key, data in store.table("origins"):
             origin = UUID(bytes=key)
             self.origins[origin] = Origin.load(origin, records.unpack_origin(data))
-        for key, data in store.table("custody"):
+        for key, data in custody:
             kind, rest = key[:1], key[1:]
-            if kind == b"i":
+            if self.former is not None and kind in b"ir":  # of numbers that someone else gave
+                self.work.batch.deletes.append(("custody", key))
+            elif kind == b"i":
                 self.identities[rest.decode()] = int.from_bytes(data, "big")
             elif kind == b"r":
                 self.receipts[rest.decode()] = int.from_bytes(data, "big")
@@ -170,8 +186,10 @@ class Catalog:
         if name:
             cursor = Cursor(queue, name, mode="take" if record.taking else "copy", floor=record.floor)
             queue.named[name] = cursor
-            cursor.shown_below = record.mark
-            cursor.mark = cursor.mark_stored = record.mark
+            mark = record.mark if self.former is None else max(record.mark, queue.next_sequence)
+            cursor.shown_below = cursor.mark = cursor.mark_stored = mark
+            if self.former is not None:
+                queue.dirty(cursor)
         else:
             cursor = queue.shared
             cursor.tracked = True
@@ -351,6 +369,10 @@ class Catalog:
         """`following` is the next number that is given for that destination."""
         self.work.batch.puts["custody", b"i" + destination.encode()] = following.to_bytes(8, "big")
         self.identities[destination] = following
+
+    def put_numbered_by(self, store: UUID) -> None:
+        """From this batch on the numbers of identities are that store's."""
+        self.work.batch.puts["custody", NUMBERED_BY] = store.bytes
 
     def put_receipt(self, destination: str) -> None:
         self.work.batch.puts["custody", b"r" + destination.encode()] = self.receipts[destination].to_bytes(8, "big")

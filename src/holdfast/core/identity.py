@@ -24,6 +24,38 @@ def next_identity(core: "NodeCore", destination: str) -> entry.Identity:
     return identity
 
 
+def begin_anew(core: "NodeCore", why: str) -> None:
+    """Before anything is read of a store that is a copy: it gets a UUID of its own, as a restored one does (ADR 0025).
+
+    The catalog finds that its tables speak of another store, and begins the numbers and the queues' UUIDs anew.
+    """
+    core.copied = why
+    core.store.mint()
+
+
+def tell_former(core: "NodeCore") -> None:
+    """What has become of the store, in the log and in the records, once the catalog has read whose it was."""
+    former = core.catalog.former
+    if former is None:
+        return
+    core.renewed = True
+    core.log(
+        "WARNING",
+        f"this store was copied or put back: {core.copied or 'it became someone new before it was stopped'}. It was "
+        f"{former}, it is {core.store_uuid} now; its messages keep their identity, new ones are numbered from 1",
+    )
+
+
+def _tell_reused(core: "NodeCore", old: UUID, destination: str, mark: int) -> None:
+    """The numbers that this life gave and sent though an earlier one may have: copies, for who has the first."""
+    reason = "given a second time by a store that was put back: the destination may have dropped them as copies"
+    for name, last in core.forwarding.sent.items():
+        first = core.identities_at_start.get(name, 1)
+        last = min(last, mark) if name == destination else last
+        if first <= last:
+            core.lost(old, [(first, last)], f"{name!r}: {reason}")
+
+
 def renew(core: "NodeCore", destination: str, mark: int) -> None:
     """A peer is ahead of our own counters: this store was rolled back. From now on it is someone new."""
     old = core.store_uuid
@@ -36,11 +68,14 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
     lives = core.identities_at_start
     first = lives.get(destination, 1)
     core.record("loss", {"origin": str(old), "first": first, "last": mark, "reason": "this store was restored"})
+    _tell_reused(core, old, destination, mark)
     core.forwarding.sent.clear()
-    for name, queue in core.catalog.transmissions():
+    core.catalog.put_numbered_by(core.store_uuid)
+    for name in [*core.catalog.identities, *core.catalog.transit]:
         core.catalog.put_identity(name, 1)
         core.catalog.receipts[name] = 0
         core.catalog.put_receipt(name)
+    for name, queue in core.catalog.transmissions():
         first = core.sequences_at_start.get(name, 1)  # what this life numbered it also appended
         while found := queue.read(first, count_max=1_000, bytes_max=8 * 1024 * 1024):
             for sequence, value in found:

@@ -17,7 +17,7 @@ from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
 from holdfast.broker.port import Batch
 from holdfast.broker.queue import Clock, Queue, Work
-from holdfast.core import attach, events, invariants, sessions
+from holdfast.core import attach, events, identity, invariants, sessions
 from holdfast.core.asks import Asks
 from holdfast.core.blobs import Blobs
 from holdfast.core.catalog import STEADY_KEY, Catalog, Tables
@@ -74,6 +74,10 @@ class NodeCore:
         config.validate()
         self.config = config
         self.store = store
+        self.copied: str | None = None
+        """Why the store was taken for a copy when this life began, and is someone new since."""
+        if store.copied is not None:
+            identity.begin_anew(self, store.copied)
         self.store_uuid = entry.uuid_of(store.uuid.bytes)
         self.renewed = False
         """Whether this life found its store rolled back, and became someone new."""
@@ -154,6 +158,7 @@ class NodeCore:
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
         self.forwarding.departed()
+        identity.tell_former(self)
         self.record("node", {"event": "started", "store": str(self.store_uuid), "resident_bytes": None})
 
     # ------------------------------------------------------------------------------------------------ surface

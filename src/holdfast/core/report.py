@@ -225,6 +225,7 @@ def status(core: "NodeCore") -> dict[str, Any]:
     return {
         "node": core.config.name,
         "store": str(core.store_uuid),
+        "former_store": None if core.catalog.former is None else str(core.catalog.former),
         "uptime_s": round(core.now - core.started_at, 3),
         "resident_bytes": Ulong(core.resident_bytes),
         "room_bytes": core.room_bytes,

@@ -127,7 +127,7 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
     for (table, key), record in batch.puts.items():
         if (table, key) in gone:
             continue
-        if table in ("queues", "node") or (table == "custody" and key[:1] in b"rnmo"):
+        if table in ("queues", "node") or (table == "custody" and key[:1] in b"rnmou"):
             retry.puts.setdefault((table, key), record)
     for table, key in batch.puts:
         if table == "subscriptions":

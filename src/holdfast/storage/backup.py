@@ -47,7 +47,7 @@ from holdfast.storage.directory import (
     sync_file,
 )
 from holdfast.storage.pages import read_root, reusable_pages
-from holdfast.storage.schema import BACKUP_KEY, DATABASES_MAX, UUID_KEY, databases, read_identity
+from holdfast.storage.schema import BACKUP_KEY, DATABASES_MAX, FILE_KEY, UUID_KEY, databases, read_identity
 from holdfast.storage.upgrades import upgrade
 from holdfast.units import MIB, iso8601
 
@@ -261,6 +261,8 @@ def _restore(source: Path, path: Path, watch: Watch | None) -> Restored:
 
 _QUEUES: Final = b"queues\0"
 _SUBSCRIPTIONS: Final = b"subscriptions\0"
+_NUMBERED_BY: Final = b"custody\0u"
+"""Whose numbers these are."""
 _OWN_NUMBERS: Final = (b"custody\0i", b"custody\0r")
 """The next number for each destination, and how far it has finished ours: both of the former UUID."""
 
@@ -271,6 +273,8 @@ def _renew(env: lmdb.Environment, fresh: UUID) -> None:
         tables = databases(env, txn)[-1]
         txn.put(UUID_KEY, fresh.bytes)
         txn.delete(BACKUP_KEY)
+        txn.delete(FILE_KEY)
+        txn.put(_NUMBERED_BY, fresh.bytes, db=tables)
         for key in [key for prefix in _OWN_NUMBERS for key, _ in rows_of(txn, tables, prefix)]:
             txn.delete(key, db=tables)
         ends: dict[int, int] = {}

@@ -25,7 +25,16 @@ from holdfast.storage.directory import DATA, hold, refusal
 from holdfast.storage.entries import CHUNK_BYTES
 from holdfast.storage.pages import SUB, Damage, Tree, Walk, read_root, tree_of
 from holdfast.storage.port import PIECE_BYTES, TABLES
-from holdfast.storage.schema import BACKUP_KEY, DATABASES, SCHEMA, SCHEMA_KEY, UUID_KEY, databases, read_identity
+from holdfast.storage.schema import (
+    BACKUP_KEY,
+    DATABASES,
+    FILE_KEY,
+    SCHEMA,
+    SCHEMA_KEY,
+    UUID_KEY,
+    databases,
+    read_identity,
+)
 
 __all__ = ["Checked", "check"]
 
@@ -186,7 +195,7 @@ class _Contents:
                 checked.find(f"{where}: the next sequence is {queue.next_sequence}, found an entry at {queue.last}")
 
     def _has_databases(self, txn: "lmdb.Transaction[bytes]") -> bool:
-        own = (SCHEMA_KEY, UUID_KEY, BACKUP_KEY)
+        own = (SCHEMA_KEY, UUID_KEY, BACKUP_KEY, FILE_KEY)
         with txn.cursor() as cursor:
             there = [key for key in cursor.iternext(values=False) if key not in own]
         for name in DATABASES:
@@ -251,6 +260,8 @@ class _Contents:
             _exactly(value, 8)
         elif kind == b"o":
             UUID(bytes=rest)
+        elif kind == b"u":
+            UUID(bytes=value)
         elif kind == b"n":
             rest.decode()
             UUID(bytes=value)

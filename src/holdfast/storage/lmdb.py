@@ -27,6 +27,7 @@ from holdfast.storage.allocation import Allocation
 from holdfast.storage.blobs import Pieces
 from holdfast.storage.bounds import check_pieces, check_rows, check_table
 from holdfast.storage.compaction import shrink
+from holdfast.storage.copied import find_copy, mark_closed, mark_opened, record_open
 from holdfast.storage.directory import (
     DATA,
     allocate_lock_table,
@@ -98,6 +99,9 @@ class LmdbStore:
         self._middle_bytes = 0
         """Free below the file's end when last measured, less the most that was used of it since."""
         self._measure_at = 0.0
+        self.copied: str | None = None
+        """See `Store.copied`."""
+        self._opens = 0
         if must_exist:
             check_there(path)
         self._lock_fd = hold(path)
@@ -108,8 +112,10 @@ class LmdbStore:
                 check_new(path)
                 create(path)
             drop_aside(path)
+            self.copied = find_copy(path)
             upgrade(path)
-            shrink(path)
+            if self.copied is None:
+                shrink(path)
             self._data_fd = os.open(data, os.O_RDWR)
             check_length(path, self._data_fd)
             make_durable(path, self._data_fd)
@@ -132,6 +138,8 @@ class LmdbStore:
                 bytes_max += lacking + -lacking % self._page_bytes
                 self._env.set_mapsize(bytes_max)
             write_bound(self._lock_fd, bytes_max)
+            if self.copied is None:
+                self._opened()
             self._readers = Readers(self._env, self._data_fd)
             self._allocation = Allocation(self._data_fd, bytes_max)
             self._allocation.grow(used + self._ahead_bytes)
@@ -191,6 +199,18 @@ class LmdbStore:
 
     # ------------------------------------------------------------------------------------------------ writing
 
+    def _opened(self) -> None:
+        """The file is the one that was worked with last; a store without space for that word is opened without it."""
+        try:
+            with self._env.begin(write=True) as txn:
+                opens = record_open(self.path, txn, self._data_fd)
+            mark_opened(self.path, opens)
+        except lmdb.Error as error:
+            if not means_full(error):
+                raise
+            return
+        self._opens = opens
+
     def mint(self) -> UUID:
         """See `Store.mint`."""
         fresh = uuid4()
@@ -199,10 +219,14 @@ class LmdbStore:
             try:
                 with self._env.begin(write=True) as txn:
                     txn.put(UUID_KEY, fresh.bytes)
-            except lmdb.Error as error:
+                    opens = self._opens or record_open(self.path, txn, self._data_fd)
+                if not self._opens:
+                    mark_opened(self.path, opens)
+            except (lmdb.Error, OSError) as error:
                 raise self._failure("writing", error) from error
             self._measure_at = 0.0  # it took pages that no batch counts
-        self.uuid = fresh
+        self._opens = opens
+        self.uuid, self.copied = fresh, None
         return fresh
 
     def commit(self, batch: Batch) -> None:
@@ -412,6 +436,8 @@ class LmdbStore:
         with self._writing:
             if not self._closed:
                 self._closed = True
+                if self._opens and self._failed is None:
+                    mark_closed(self.path, self._opens, self._data_fd)
                 self._release()
 
     def _release(self) -> None:

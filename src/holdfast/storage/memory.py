@@ -64,11 +64,14 @@ class MemoryStore:
         self._lock = Lock()
         self._closed = False
         self.uuid: UUID = mint_from()
+        self.copied: str | None = None
+        """See `Store.copied`; set by who puts a copy in its place."""
 
     def mint(self) -> UUID:
         """See `Store.mint`."""
         self._check()
         self.uuid = self._mint_from()
+        self.copied = None
         return self.uuid
 
     def table(self, name: str) -> Iterator[tuple[bytes, bytes]]:

@@ -23,6 +23,10 @@ class Store(EntryReader, Protocol):
     uuid: UUID
     """Minted when the store was made. A node that must be someone new calls `mint`."""
 
+    copied: str | None
+    """Why the store is taken for a copy, or an older one put back, for people to read; None where it is not. Stands
+    until `mint`: whoever goes on under the old UUID would give numbers a second time."""
+
     def mint(self) -> UUID:
         """A fresh UUID, stored and synced before the return (a rolled-back snapshot, docs/GUARANTEES.md)."""
 

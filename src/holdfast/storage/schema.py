@@ -22,6 +22,7 @@ __all__ = [
     "BACKUP_KEY",
     "DATABASES",
     "DATABASES_MAX",
+    "FILE_KEY",
     "OLDEST",
     "SCHEMA",
     "SCHEMA_KEY",
@@ -39,6 +40,9 @@ SCHEMA_KEY: Final = b"holdfast.schema"
 UUID_KEY: Final = b"holdfast.uuid"
 BACKUP_KEY: Final = b"holdfast.backup"
 """In a backup alone: when it was made (ISO 8601). No node opens such a store; `restore` makes one of it."""
+
+FILE_KEY: Final = b"holdfast.file"
+"""Which file it is and how often it was opened (copied.py); not in a store that was never opened."""
 
 DATABASES: Final = (*ENTRY_DATABASES, *BLOB_DATABASES, b"tables")
 DATABASES_MAX: Final = 16

@@ -16,6 +16,7 @@ from typing import Final
 import lmdb
 
 from holdfast.errors import StorageError
+from holdfast.storage.copied import forget_file, forget_transaction
 from holdfast.storage.copying import check_space, open_quiet
 from holdfast.storage.directory import ASIDE, DATA, check_length, exclude_backups, make_aside, refusal, sync_file
 from holdfast.storage.entries import DATABASES as ENTRY_DATABASES
@@ -120,8 +121,10 @@ def _rewrite(path: Path, step: Rewrite) -> int:
         with open_quiet(path) as old, _new(aside, 2 * root.bytes + root.map_bytes) as new:
             with old.begin() as txn:
                 _fill(old, txn, new, step)
+            forget_file(new)
             new.sync(True)
         sync_file(aside / DATA)
+        forget_transaction(path)
         os.rename(aside / DATA, path / DATA)
         sync_file(path)
     finally:

@@ -1,0 +1,141 @@
+"""Whether a store's file is the one that was worked with last, or a copy of it that somebody put there (ADR 0025).
+
+Rules of this file: what cannot be known is no evidence. A store records at each open which file it is and how often
+it was opened, and leaves a file `opened-N` beside it, whose name a copy that is put over it does not take along.
+Nothing here keeps a store from being opened: a full disk leaves less to go by.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+import lmdb
+
+from holdfast.storage.copying import open_quiet
+from holdfast.storage.directory import DATA, check_length, means_full
+from holdfast.storage.pages import read_root
+from holdfast.storage.schema import FILE_KEY
+
+__all__ = ["FileRecord", "find_copy", "forget_file", "forget_transaction", "mark_closed", "mark_opened", "record_open"]
+
+_RECORD: Final = Struct(">QQI")
+_GENERATION: Final = Struct("=i")
+FS_IOC_GETVERSION: Final = 0x80087601
+"""Linux: the number that sets an inode apart from an earlier one of the same number (ext4, XFS, btrfs, F2FS)."""
+PREFIX: Final = "opened-"
+WORD_BYTES_MAX: Final = 32
+
+
+class FileRecord(NamedTuple):
+    """`opens`: how often the store was opened. `inode` and `generation`: of its file, 0 where not known."""
+
+    opens: int
+    inode: int
+    generation: int
+
+
+def find_copy(path: Path) -> str | None:
+    """Why the file in `path`, which nobody has open, is taken for a copy, for people to read; None where it is not.
+
+    `StorageError` where it is no store that can be read.
+    """
+    with (path / DATA).open("rb") as file:
+        check_length(path, file.fileno())
+        root = read_root(file.fileno())
+        here = _file_of(file.fileno(), 0)
+    record = _read(path)
+    if record is None or root is None:
+        return None
+    moved = record.inode and record.inode != here.inode
+    if moved or (record.generation and here.generation and record.generation != here.generation):
+        return "its file is not the one that was opened last"
+    words = _words(path)
+    newest = max(words, default=0)
+    if newest > record.opens:
+        return f"it was opened {record.opens} times, the store that was in this directory {newest} times"
+    closed_at = words.get(record.opens)
+    if closed_at is not None and root.transaction < closed_at:
+        return "it is older than the store that was closed in this directory"
+    return None
+
+
+def record_open(path: Path, txn: "lmdb.Transaction[bytes]", data_fd: int) -> int:
+    """Writes into the store which file it is, and that it was opened once more; how often that is now."""
+    record = _unpack(txn.get(FILE_KEY))
+    opens = max(0 if record is None else record.opens, *_words(path), 0) + 1
+    txn.put(FILE_KEY, _RECORD.pack(*_file_of(data_fd, opens)))
+    return opens
+
+
+def mark_opened(path: Path, opens: int) -> None:
+    """What `record_open` wrote is on disk: the directory says so too, from now on alone."""
+    try:
+        os.close(os.open(_mark(path, opens), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+        for other in _words(path):
+            if other != opens:
+                _mark(path, other).unlink(missing_ok=True)
+    except OSError as error:
+        if not means_full(error):
+            raise
+
+
+def mark_closed(path: Path, opens: int, data_fd: int) -> None:
+    """The store was closed properly: the directory knows how far it had come."""
+    root = read_root(data_fd)
+    mark = _mark(path, opens)
+    if root is None or not mark.exists():
+        return
+    try:
+        mark.write_text(f"{root.transaction}\n")
+    except OSError as error:
+        if not means_full(error):
+            raise
+
+
+def forget_file(env: lmdb.Environment) -> None:
+    """The store is written anew by us: it is a copy that may take the place of the first. `env` is the new one's."""
+    with env.begin(write=True) as txn:
+        record = _unpack(txn.get(FILE_KEY))
+        if record is not None:
+            txn.put(FILE_KEY, _RECORD.pack(record.opens, 0, 0))
+
+
+def forget_transaction(path: Path) -> None:
+    """Before a store that was written anew takes its place: its transactions are counted from the beginning."""
+    for opens in _words(path):
+        os.truncate(_mark(path, opens), 0)
+
+
+def _mark(path: Path, opens: int) -> Path:
+    return path / f"{PREFIX}{opens}"
+
+
+def _words(path: Path) -> dict[int, int | None]:
+    """By number of opens: at which transaction the store was closed, None where that is not known."""
+    found: dict[int, int | None] = {}
+    for name in os.listdir(path):
+        number = name.removeprefix(PREFIX)
+        if number != name and number.isdigit() and len(number) < 20:
+            with (path / name).open("rb") as file:
+                word = file.read(WORD_BYTES_MAX).strip()
+            found[int(number)] = int(word) if word.isdigit() else None
+    return found
+
+
+def _read(path: Path) -> FileRecord | None:
+    with open_quiet(path) as env, env.begin() as txn:
+        return _unpack(txn.get(FILE_KEY))
+
+
+def _unpack(data: bytes | None) -> FileRecord | None:
+    return None if data is None or len(data) != _RECORD.size else FileRecord(*_RECORD.unpack(data))
+
+
+def _file_of(fd: int, opens: int) -> FileRecord:
+    try:
+        (generation,) = _GENERATION.unpack(fcntl.ioctl(fd, FS_IOC_GETVERSION, bytes(_GENERATION.size)))
+    except OSError:  # a file system without such numbers
+        generation = 0
+    return FileRecord(opens, os.fstat(fd).st_ino, generation & 0xFFFFFFFF)

@@ -1,0 +1,163 @@
+"""Which copies of a store are known for what they are when they are opened, and what is none (ADR 0025)."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.broker.port import Batch
+from holdfast.storage.backup import backup, restore
+from holdfast.storage.check import check
+from holdfast.storage.compaction import compact
+from holdfast.storage.lmdb import LmdbStore
+
+AHEAD = 1 << 16
+
+
+def work(path: Path, *, clean: bool = True, after: Callable[[], object] | None = None) -> LmdbStore:
+    """A life of the store: opened, written to, closed, or left as a kill leaves it."""
+    store = LmdbStore(path, ahead_bytes=AHEAD)
+    store.commit(Batch(puts={("node", b"steady"): bytes(8)}))
+    if after is not None:
+        after()
+    store.commit(Batch(puts={("node", b"steady"): bytes(7) + b"x"}))
+    if clean:
+        store.close()
+    else:
+        kill(store)
+    return store
+
+
+def kill(store: LmdbStore) -> None:
+    """As a kill: nothing is written any more."""
+    store._opens = 0
+    store.close()
+
+
+def copied(path: Path) -> str | None:
+    store = LmdbStore(path, ahead_bytes=AHEAD)
+    found = store.copied
+    kill(store)
+    return found
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_store_that_stays_where_it_is_is_none(tmp_path: Path, clean: bool) -> None:
+    for _ in range(3):
+        assert work(tmp_path / "a", clean=clean).copied is None
+    os.rename(tmp_path / "a", tmp_path / "b")
+    os.chmod(tmp_path / "b" / "data.mdb", 0o640)
+    os.link(tmp_path / "b" / "data.mdb", tmp_path / "link")
+    os.utime(tmp_path / "b" / "data.mdb", (1, 1))
+    assert copied(tmp_path / "b") is None
+    assert sorted(name for name in os.listdir(tmp_path / "b") if name.startswith("opened-")) == ["opened-4"]
+
+
+def test_what_holdfast_itself_writes_anew_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for clean in (True, False, True):
+        work(path, clean=clean)
+        compact(path)
+        assert copied(path) is None
+    backup(path, tmp_path / "backup")
+    restore(tmp_path / "backup", tmp_path / "b")
+    assert copied(tmp_path / "b") is None and check(tmp_path / "b").findings == []
+
+
+def into_another_directory(kept: Path, path: Path) -> None:
+    shutil.rmtree(path)
+    subprocess.run(["cp", "-a", str(kept), str(path)], check=True)
+
+
+def over_it(kept: Path, path: Path) -> None:
+    subprocess.run(["cp", "-a", f"{kept}/.", str(path)], check=True)
+
+
+def one_file_over_it(kept: Path, path: Path) -> None:
+    subprocess.run(["cp", str(kept / "data.mdb"), str(path / "data.mdb")], check=True)
+
+
+def one_file_in_its_place(kept: Path, path: Path) -> None:
+    os.unlink(path / "data.mdb")  # the file system may give its inode to the next file
+    subprocess.run(["cp", "-p", str(kept / "data.mdb"), str(path / "data.mdb")], check=True)
+
+
+def by_renaming(kept: Path, path: Path) -> None:
+    subprocess.run(["cp", "-p", str(kept / "data.mdb"), str(path / "other")], check=True)
+    os.rename(path / "other", path / "data.mdb")
+
+
+WAYS = [into_another_directory, over_it, one_file_over_it, one_file_in_its_place, by_renaming]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_an_older_copy_that_is_put_back_is_known(
+    tmp_path: Path, way: Callable[[Path, Path], None], clean: bool
+) -> None:
+    path, kept = tmp_path / "data", tmp_path / "kept"
+    work(path, clean=clean)
+    subprocess.run(["cp", "-a", str(path), str(kept)], check=True)
+    work(path, clean=clean)
+    way(kept, path)
+    assert copied(path) is not None
+    assert copied(path) is not None  # until it is someone new
+    store = LmdbStore(path, ahead_bytes=AHEAD)
+    before = store.uuid
+    assert store.mint() != before and store.copied is None
+    kill(store)
+    assert copied(path) is None and check(path).findings == []
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_copy_made_while_the_node_ran_is_known_once_that_was_stopped_properly(
+    tmp_path: Path, way: Callable[[Path, Path], None]
+) -> None:
+    path, kept = tmp_path / "data", tmp_path / "kept"
+    work(path, after=lambda: subprocess.run(["cp", "-a", str(path), str(kept)], check=True))
+    if way is over_it:  # its marks are put back too, and all of one life: what is left (docs/GUARANTEES.md)
+        way(kept, path)
+        assert copied(path) is None
+        return
+    way(kept, path)
+    assert copied(path) is not None
+
+
+def test_a_copy_elsewhere_is_known_however_new_it_is(tmp_path: Path) -> None:
+    work(tmp_path / "data")
+    subprocess.run(["cp", "-a", str(tmp_path / "data"), str(tmp_path / "there")], check=True)
+    assert copied(tmp_path / "there") is not None and copied(tmp_path / "data") is None
+
+
+def test_a_copy_that_is_compacted_stays_one(tmp_path: Path) -> None:
+    path, kept = tmp_path / "data", tmp_path / "kept"
+    work(path)
+    subprocess.run(["cp", "-a", str(path), str(kept)], check=True)
+    work(path)
+    one_file_over_it(kept, path)
+    compact(path)
+    assert copied(path) is not None
+
+
+def test_a_store_without_space_for_the_word_is_opened_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import lmdb
+
+    from holdfast.storage import lmdb as room
+
+    work(tmp_path)
+
+    def full(*_: object) -> int:
+        raise lmdb.MapFullError("full")
+
+    monkeypatch.setattr(room, "record_open", full)
+    store = LmdbStore(tmp_path, ahead_bytes=AHEAD)
+    assert store.copied is None
+    store.commit(Batch(retires=[(1, 1)]))
+    store.close()
+    monkeypatch.undo()
+    assert copied(tmp_path) is None
