@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.broker import custody, entry, queue
 from holdfast.broker.gaps import GapClocks
-from holdfast.core import attach, destination, forwarding, hops, identity, ingress, management, node, routes
+from holdfast.core import attach, destination, endings, forwarding, hops, identity, ingress, management, node, routes
 from holdfast.harness.histories import HISTORIES
 from holdfast.routing import linkstate
 
@@ -142,6 +142,16 @@ def identity_kept(original: Original) -> Original:
     return next_identity
 
 
+def purges_the_ends(original: Original) -> Original:
+    """A purge takes tombstones too."""
+
+    def at_rest(self: Any, first: int, end: int, **most: int) -> Any:
+        found = self.read(first, **most)
+        return [item for item in found if item[0] < end], found[-1][0] + 1 if found else end
+
+    return at_rest
+
+
 def returns(value: object) -> Callable[[Original], object]:
     return lambda original: lambda *args, **kwargs: value
 
@@ -159,6 +169,9 @@ BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
     ("stale-return", forwarding.Forwarding, "holds", returns(False)),
     ("own-origin", ingress, "next_identity", identity_kept),
     ("restored-backup", identity, "check", returns(True)),
+    ("copied-store", identity, "begin_anew", returns(None)),
+    ("purged-twice", queue.Queue, "at_rest", purges_the_ends),
+    ("departed-node", endings, "tombstone", returns(None)),
     ("replaced-disk-receiver", destination.Destination, "_adopt", returns(None)),
     ("replaced-disk-sender", forwarding.Forwarding, "neighbour_store", returns(None)),
     ("clock-jump", node, "offer", life_by_the_wall),

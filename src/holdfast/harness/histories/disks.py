@@ -45,6 +45,39 @@ async def restored_backup(stage: Stage) -> None:
     stage.equal("what jfk tells of its former self", told, [(str(old), len(before) + 1, len(before + forgotten))])
 
 
+async def copied_store(stage: Stage) -> None:
+    """An older copy of jfk's store is put back. via, with a new disk, is all that it meets; the hub, which has seen its
+    numbers, is out of reach: jfk knows by its own directory that it is someone new."""
+    await stage.together()
+    jfk, via = stage.nodes["jfk"], stage.nodes["via"]
+    before = await stage.send("jfk", "work@hub", stage.some(1, 30))
+    await stage.until("all is at the hub", lambda: stage.keys("hub", "work") == before)
+    backup = jfk.store.snapshot()
+    forgotten = await stage.send("jfk", "work@hub", stage.some(1, 20))
+    await stage.until("the hub has those too", lambda: stage.keys("hub", "work") == before + forgotten)
+    await stage.until("and nobody else", lambda: not stage.keys("jfk", "@hub") and not stage.keys("via", "@hub"))
+    old = jfk.store.uuid
+    stage.part("via", "hub")
+    stage.crash("via", power=stage.chance())
+    via.replace_disk()
+    stage.crash("jfk", power=stage.chance())
+    jfk.store.restore(backup)
+    jfk.store.copied = "its file is not the one that was opened last"
+    stage.bed.disk_changed(jfk)
+    stage.start("via", "jfk")
+    await stage.until("jfk and via are joined", lambda: stage.joined("jfk", "via"))
+    fresh = await stage.send("jfk", "work@hub", stage.some(1, 40))
+    if stage.chance():
+        await stage.moment(2.0)
+        stage.crash("jfk", power=stage.chance())
+        stage.start("jfk")
+    await stage.moment(3.0)
+    stage.join("via", "hub")
+    await stage.together()
+    await in_order(stage, before + forgotten + fresh)
+    stage.check(jfk.store.uuid != old and stage.told("jfk", "copied or put back"), "jfk is someone new, and says so")
+
+
 async def replaced_disk_receiver(stage: Stage) -> None:
     """Strict, and not for ever: the hub's new disk begins where its old one's word ended."""
     await stage.together()
@@ -157,6 +190,8 @@ async def clock_jump(stage: Stage) -> None:
 HISTORIES = (
     History("restored-backup", "jfk is restored to an older state and gives the same numbers again: it is someone new.",
             sites("jfk-hub"), restored_backup),
+    History("copied-store", "An older copy of jfk's store is put back, and who it meets first cannot know.",
+            sites("jfk-via", "via-hub", forwarding={"jfk": {"hub": "via"}, "hub": {"jfk": "via"}}), copied_store),
     History("replaced-disk-receiver", "The hub's disk is replaced: it begins where its old disk's word ended.",
             sites("jfk-hub"), replaced_disk_receiver),
     History("replaced-disk-sender", "jfk's disk is replaced while 5 sleeps elsewhere: its gap closes, told as lost.",
