@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
-from holdfast.core import chores
+from holdfast.core import departed
 from holdfast.core.config import NeighbourConfig
 from holdfast.storage.check import check
 from support.hops import STRICT, names, reroute, send
@@ -198,21 +198,21 @@ def test_a_deep_queue_becomes_dead_letters_in_shares_and_over_a_restart(tmp_path
     node = LoneNode(tmp_path)
     node.fill("@gone", 1_000)
     told: list[tuple[int, int]] = []
-    node.core.chores.depart(node.queue("@gone"), lambda *ended: told.append(ended), with_tombstones=False)
+    node.core.departures.begin(node.queue("@gone"), lambda *ended: told.append(ended), with_tombstones=False)
     node.turn()
     assert not told
     node.crash()
     node = LoneNode(tmp_path)
     queue = node.queue("@gone")
-    assert queue.tombstones == chores.DEPART_COUNT and queue.messages == 1_000
+    assert queue.tombstones == departed.DEPART_COUNT and queue.messages == 1_000
     node.commits.clear()
-    node.core.chores.depart(queue, lambda *ended: told.append(ended), with_tombstones=False)
+    node.core.departures.begin(queue, lambda *ended: told.append(ended), with_tombstones=False)
     node.settle()
-    assert told == [(1_000 - chores.DEPART_COUNT, 1_000)]
-    assert max(len(batch.retires) for batch in node.commits) == chores.DEPART_COUNT
+    assert told == [(1_000 - departed.DEPART_COUNT, 1_000)]
+    assert max(len(batch.retires) for batch in node.commits) == departed.DEPART_COUNT
     assert queue.tombstones == 1_000
     assert node.core.catalog.own("$dead-letters").messages == 1_000
-    node.core.chores.depart(queue, lambda *ended: told.append(ended), with_tombstones=True)
+    node.core.departures.begin(queue, lambda *ended: told.append(ended), with_tombstones=True)
     node.settle()
     assert "@gone" not in node.core.catalog.queues and told[-1] == (0, 0)
     node.stop()
@@ -228,7 +228,7 @@ def test_without_room_for_the_dead_letters_it_waits_and_does_not_spin(tmp_path: 
     node.store.room_bytes = lambda: -(1 << 40)  # type: ignore[method-assign]  # a full disk
     node.core.room_bytes = -(1 << 40)
     told: list[tuple[int, int]] = []
-    node.core.chores.depart(node.queue("@gone"), lambda *ended: told.append(ended), with_tombstones=False)
+    node.core.departures.begin(node.queue("@gone"), lambda *ended: told.append(ended), with_tombstones=False)
     for _ in range(5):
         node.turn()
     assert not told and not node.core.chores.busy and node.queue("@gone").messages == 10

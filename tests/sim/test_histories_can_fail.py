@@ -8,7 +8,19 @@ import pytest
 
 from holdfast.broker import custody, entry, queue
 from holdfast.broker.gaps import GapClocks
-from holdfast.core import attach, destination, endings, forwarding, hops, identity, ingress, management, node, routes
+from holdfast.core import (
+    attach,
+    chores,
+    destination,
+    endings,
+    forwarding,
+    hops,
+    identity,
+    ingress,
+    management,
+    node,
+    routes,
+)
 from holdfast.harness.histories import HISTORIES
 from holdfast.routing import linkstate
 
@@ -145,8 +157,8 @@ def identity_kept(original: Original) -> Original:
 def purges_the_ends(original: Original) -> Original:
     """A purge takes tombstones too."""
 
-    def at_rest(self: Any, first: int, end: int, **most: int) -> Any:
-        found = self.read(first, **most)
+    def at_rest(of: Any, first: int, end: int, **most: int) -> Any:
+        found = of.read(first, **most)
         return [item for item in found if item[0] < end], found[-1][0] + 1 if found else end
 
     return at_rest
@@ -170,7 +182,7 @@ BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
     ("own-origin", ingress, "next_identity", identity_kept),
     ("restored-backup", identity, "check", returns(True)),
     ("copied-store", identity, "begin_anew", returns(None)),
-    ("purged-twice", queue.Queue, "at_rest", purges_the_ends),
+    ("purged-twice", chores, "at_rest", purges_the_ends),
     ("departed-node", endings, "tombstone", returns(None)),
     ("replaced-disk-receiver", destination.Destination, "_adopt", returns(None)),
     ("replaced-disk-sender", forwarding.Forwarding, "neighbour_store", returns(None)),

@@ -81,7 +81,6 @@ class Cursor:
         "returned",
         "shown",
         "shown_below",
-        "stopped",
         "takers",
         "tracked",
     )
@@ -117,8 +116,6 @@ class Cursor:
         """Whether one of the takers is limited."""
         self.links_ended: dict[int, int] = {}
         """How many links each entry has ended that was larger than they take."""
-        self.stopped = False
-        """Whether nothing is handed out for now."""
         self.lease_epoch = 0
         self.lease_s = 0.0
         self.lease_until = 0.0
@@ -153,13 +150,10 @@ class Cursor:
     @property
     def has_ahead(self) -> bool:
         """Whether there is anything that `pump` could look at; where there is not, it does nothing."""
-        ahead = self.position < self.queue.visible or bool(self.returned) or bool(self.exclusions.aside)
-        return ahead and not self.stopped
+        return self.position < self.queue.visible or bool(self.returned) or bool(self.exclusions.aside)
 
     def pump(self, limit: int) -> int:
         """Hands out up to `limit` entries, and PUMP_BYTES, to takers in turn; returns how many were handed out."""
-        if self.stopped:
-            return 0
         takers = [taker for taker in self.takers if taker.wants() > 0]
         if self.exclusions.aside and takers:
             for sequence in self.exclusions.offer_to(takers, limit):

@@ -109,6 +109,8 @@ class Queue:
     messages: int = 0
     bytes_held: int = 0
     tombstones: int = 0
+    stopped: bool = False
+    """Whether nothing is offered for now."""
     tombstones_stored: bool = False
     """Whether the store has a row that says how many."""
     in_total: int = 0
@@ -426,53 +428,6 @@ class Queue:
     def in_transit(self) -> bool:
         """Whether it is a transmission queue, of which an end is told for each message that leaves."""
         return self.name.startswith("@")
-
-    def begin_purge(self) -> int:
-        """From now on nothing below the answer, a sequence, is offered any more; `purge_some` takes it off the disk.
-
-        Of a transmission queue nothing at all is offered until `end_purge`: tombstones, which stay, go on from there.
-        """
-        shared = self.shared
-        shared.forget_read_ahead()
-        if self.in_transit:
-            shared.stopped = True
-        else:
-            shared.position = max(shared.position, self.visible)
-        return self.visible
-
-    def end_purge(self) -> None:
-        self.shared.stopped = False
-        self.touch()
-
-    def purge_some(self, first: int, end: int) -> tuple[list[tuple[int, bytes]], int]:
-        """One turn's share of a purge of [first, end): what left, as (sequence, value), and where to go on.
-
-        Stays: what a taker holds, tombstones, and everything once a named cursor is there. Values only of a
-        transmission queue: of another, which may be large, nobody needs them.
-        """
-        if self.named:
-            return [], end
-        if len(self.work.batch.retires) + len(self.work.moved) >= RETIRES_MAX:
-            return [], first
-        found, place = self.at_rest(first, end, count_max=RECLAIM_COUNT, bytes_max=4 * READ_BYTES)
-        gone: list[tuple[int, bytes]] = []
-        for sequence, value in found:
-            self.retire(sequence, entry.size_of(self.cache.get(sequence, value)))
-            self.shared.forget(sequence)
-            gone.append((sequence, value if self.in_transit else b""))
-        return gone, place
-
-    def at_rest(self, first: int, end: int, *, count_max: int, bytes_max: int) -> tuple[list[tuple[int, bytes]], int]:
-        """Messages of [first, end) that no taker holds and that are not leaving, some of them, and where to go on."""
-        found = self.read(first, count_max=count_max, bytes_max=bytes_max)
-        leaving = self.leaving() if found else set()
-        messages: list[tuple[int, bytes]] = []
-        for sequence, value in found:
-            if sequence >= end:
-                return messages, end
-            if not (value[1] & entry.TOMBSTONE or sequence in self.shared.shown or sequence in leaving):
-                messages.append((sequence, value))
-        return messages, found[-1][0] + 1 if found else end
 
     # ------------------------------------------------------------------------------------------------ cursors
 

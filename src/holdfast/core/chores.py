@@ -1,5 +1,4 @@
-"""What is too much for one turn and is done bit by bit: purges, the entries of queues that were deleted, and what is
-queued for a node that left.
+"""What is too much for one turn and is done bit by bit: purges, and the entries of queues that were deleted.
 
 Rules of this file: a turn takes a bounded share, and none while its batch is deep already; what a restart must go on
 with has a row in the store, what it may forget (a purge, whose answer nobody had) has none.
@@ -10,15 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from holdfast.broker import entry
-from holdfast.broker.cursor import RETIRES_MAX
+from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
-from holdfast.core.endings import DEATH_BYTES_MAX, dead_letter_on_its_way, end_in_transit
+from holdfast.core.endings import end_in_transit
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
-
-DEPART_COUNT: Final = 200
-"""Messages that one turn makes dead letters of."""
 
 LEAVING_BYTES: Final = 4 * 1024 * 1024
 """What one turn reads of a deleted queue, to know what is there."""
@@ -38,46 +34,28 @@ class Purge:
     told: list[Callable[[int], None]] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Departure:
-    """A transmission queue for a node that left: its messages become dead letters. `place`: where it goes on; `end`:
-    what came later is for another pass; `before`: the tombstones that were there. `told` are called with how many
-    messages became dead letters, and how many tombstones are left."""
-
-    end: int
-    before: int
-    with_tombstones: bool
-    place: int = 0
-    starved: bool = False
-    """Whether the store has no room for the dead letters."""
-    told: list[Callable[[int, int], None]] = field(default_factory=list)
-
-
 class Chores:
     """Of one node."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core
         self.purges: dict[Queue, Purge] = {}
-        self.departures: dict[Queue, Departure] = {}
 
     @property
     def pending(self) -> bool:
         """Whether there is anything here to be asked for its share."""
-        return bool(self.purges or self.departures or self.core.catalog.leaving)
+        return bool(self.purges or self.core.departures.under_way or self.core.catalog.leaving)
 
     @property
     def busy(self) -> bool:
-        """Whether the next turn has something to do here."""
-        return bool(self.purges or self.core.catalog.leaving) or not all(
-            departure.starved for departure in self.departures.values()
-        )
+        """Whether the next turn has something to do here, or where what waits moves on (destination.py)."""
+        core = self.core
+        return bool(self.purges or core.catalog.leaving) or core.departures.busy or core.destination.busy
 
     @property
     def full(self) -> bool:
         """Whether as many wait for the end of something as may."""
-        asked = sum(len(purge.told) for purge in self.purges.values())
-        return asked + sum(len(departure.told) for departure in self.departures.values()) >= ASKED_MAX
+        return sum(len(purge.told) for purge in self.purges.values()) + self.core.departures.asked >= ASKED_MAX
 
     def purge(self, queue: Queue, told: Callable[[int], None]) -> None:
         """Empties a queue but for what is in somebody's hands; in transmission, tombstones take the places, and stay.
@@ -85,23 +63,11 @@ class Chores:
         `told` is called in the turn that takes the last of it, with how many left. The caller has asked `full`.
         """
         purge = self.purges.get(queue)
-        end = queue.begin_purge()
+        end = _begin_purge(queue)
         if purge is None:
             purge = self.purges[queue] = Purge(0, end)
         purge.end = max(purge.end, end)
         purge.told.append(told)
-
-    def depart(self, queue: Queue, told: Callable[[int, int], None], *, with_tombstones: bool) -> None:
-        """Makes dead letters of what is queued for a node that left (ADR 0024).
-
-        Tombstones take the places, lest such a node, should it come back, wait for those numbers. The queue goes once
-        it is empty, or has only tombstones left that `with_tombstones` gives up. The caller has asked `full`.
-        """
-        departure = self.departures.get(queue)
-        if departure is None:
-            departure = self.departures[queue] = Departure(queue.begin_purge(), queue.tombstones, with_tombstones)
-        departure.with_tombstones |= with_tombstones
-        departure.told.append(told)
 
     def forget(self, queue: Queue) -> None:
         """The queue is deleted: what is left of it leaves as such."""
@@ -112,16 +78,16 @@ class Chores:
     def step(self) -> None:
         """This turn's share of all of it."""
         for queue, purge in list(self.purges.items()):
-            gone, purge.place = queue.purge_some(purge.place, purge.end)
+            gone, purge.place = purge_some(queue, purge.place, purge.end)
             purge.gone += len(gone)
             if queue.in_transit:
                 end_in_transit(self.core, [(queue, sequence, value) for sequence, value in gone])
             if purge.place >= purge.end:
-                queue.end_purge()
+                queue.stopped = False
+                queue.touch()
                 self._over(purge)
                 del self.purges[queue]
-        for queue, departure in list(self.departures.items()):
-            self._depart(queue, departure)
+        self.core.departures.step()
         for queue_id in list(self.core.catalog.leaving):
             if not self._leave(queue_id):
                 break
@@ -130,41 +96,6 @@ class Chores:
         while purge.told:
             purge.told[0](purge.gone)
             del purge.told[0]
-
-    def _depart(self, queue: Queue, departure: Departure) -> None:
-        core = self.core
-        if departure.place < departure.end:
-            self._make_dead_letters(queue, departure)
-        elif core.in_flight is None and not core.turn.moves:  # what a full disk refused is back
-            if queue.messages - queue.tombstones > len(queue.shared.shown):
-                departure.place, departure.end = 0, queue.visible
-                return
-            del self.departures[queue]
-            queue.end_purge()
-            made = max(0, queue.tombstones - departure.before)
-            if queue.messages <= (queue.tombstones if departure.with_tombstones else 0):
-                core.forwarding.forget(queue.name[1:], queue)
-                core.catalog.delete(queue)
-                core.forget_queue(queue)
-            left = queue.tombstones if core.catalog.queues.get(queue.name) is queue else 0
-            for told in departure.told:
-                told(made, left)
-
-    def _make_dead_letters(self, queue: Queue, departure: Departure) -> None:
-        core = self.core
-        if len(core.turn.moves) >= DEPART_COUNT:
-            return
-        name = queue.name[1:]
-        reason = f"{name!r} left: it is in neither the configuration nor the topology of {core.config.name!r}"
-        found, place = queue.at_rest(departure.place, departure.end, count_max=DEPART_COUNT, bytes_max=LEAVING_BYTES)
-        for sequence, value in found:
-            departure.starved = not core.has_room(len(value) + DEATH_BYTES_MAX, forwarding=True)
-            if departure.starved:
-                departure.place = sequence
-                return
-            queue.shared.forget(sequence)
-            dead_letter_on_its_way(core, queue, sequence, value, reason, f"{entry.unpack(value).to}@{name}")
-        departure.place = place
 
     def _leave(self, queue_id: int) -> bool:
         """A share of what a deleted queue left on disk; True once that is all."""
@@ -180,3 +111,52 @@ class Chores:
         batch.retires += [(queue_id, sequence) for sequence, _ in found]
         catalog.leaving[queue_id] = found[-1][0] + 1
         return False
+
+
+def _begin_purge(queue: Queue) -> int:
+    """From now on nothing below the answer, a sequence, is offered any more.
+
+    Of a transmission queue nothing at all is offered until the end: tombstones, which stay, go on from there.
+    """
+    shared = queue.shared
+    shared.forget_read_ahead()
+    if queue.in_transit:
+        queue.stopped = True
+    else:
+        shared.position = max(shared.position, queue.visible)
+    return queue.visible
+
+
+def purge_some(queue: Queue, first: int, end: int) -> tuple[list[tuple[int, bytes]], int]:
+    """One turn's share of a purge of [first, end): what left, as (sequence, value), and where to go on.
+
+    Stays: what a taker holds, tombstones, and everything once a named cursor is there. Values only of a transmission
+    queue: of another, which may be large, nobody needs them.
+    """
+    work = queue.work
+    if queue.named:
+        return [], end
+    if len(work.batch.retires) + len(work.moved) >= RETIRES_MAX:
+        return [], first
+    found, place = at_rest(queue, first, end, count_max=RECLAIM_COUNT, bytes_max=4 * READ_BYTES)
+    gone: list[tuple[int, bytes]] = []
+    for sequence, value in found:
+        queue.retire(sequence, entry.size_of(queue.cache.get(sequence, value)))
+        queue.shared.forget(sequence)
+        gone.append((sequence, value if queue.in_transit else b""))
+    return gone, place
+
+
+def at_rest(
+    queue: Queue, first: int, end: int, *, count_max: int, bytes_max: int
+) -> tuple[list[tuple[int, bytes]], int]:
+    """Messages of [first, end) that no taker holds and that are not leaving, some of them, and where to go on."""
+    found = queue.read(first, count_max=count_max, bytes_max=bytes_max)
+    leaving = queue.leaving() if found else set()
+    messages: list[tuple[int, bytes]] = []
+    for sequence, value in found:
+        if sequence >= end:
+            return messages, end
+        if not (value[1] & entry.TOMBSTONE or sequence in queue.shared.shown or sequence in leaving):
+            messages.append((sequence, value))
+    return messages, found[-1][0] + 1 if found else end

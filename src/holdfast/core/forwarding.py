@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from holdfast.amqp import conditions
 from holdfast.broker import entry
 from holdfast.broker.queue import Queue
 from holdfast.core import carried, identity
@@ -44,10 +43,6 @@ ROOM_BYTES: Final = 256 * 1024
 
 TIGHT_CREDIT: Final = 16
 """The credit of a link whose queue may still use its share of the reserve."""
-
-
-ORPHANS_TOLD_MAX: Final = 20
-"""Nodes that left, of which the log says that messages for them are queued."""
 
 
 def place_in(trace: bytes, store: bytes) -> int:
@@ -91,8 +86,6 @@ class Forwarding:
         """Counts the changes of `brought`, for those who remember what stands there."""
         self.returned: dict[str, Returned] = {}
         self.passed: deque[Passed] = deque(maxlen=core.config.limits.passed_max)
-        self.orphans: dict[str, None] = {}
-        """Nodes of which nothing is known though messages for them are queued, and of which that was told."""
         self.refused = self.dead_lettered = 0
         """Attaches and messages for nodes of which nothing is known, and what of them became dead letters."""
 
@@ -110,40 +103,6 @@ class Forwarding:
         if self.table.get(destination, destination) in self.core.neighbours:
             return True
         return self.core.routing is not None and self.core.routing.knows(destination)
-
-    def departed(self) -> None:
-        """To be called when nodes may have left: links for those of which nothing is known any more end, so that new
-        mail for them is treated as `unknown_destination` says. What is queued stays until an operator ends it."""
-        core = self.core
-        unknown = [(name, queue) for name, queue in core.catalog.transmissions() if not self.knows(name)]
-        self.orphans = {name: None for name in self.orphans if not self.knows(name)}
-        for name, queue in unknown:
-            count = queue.messages - queue.tombstones
-            if count and name not in self.orphans:
-                self.orphans[name] = None
-                if len(self.orphans) <= ORPHANS_TOLD_MAX:
-                    left = f"{count} messages wait for node {name!r}, in neither the configuration nor the topology"
-                    core.log("WARNING", f"{left}: `holdfast queue delete @{name}` makes them dead letters")
-        if core.config.unknown_destination == "keep":
-            return
-        for name, queue in unknown:
-            for link in list(core.producers_of(queue)):
-                core.steal(link, f"{core.config.name!r} has no route to {name!r}", conditions.NOT_FOUND)
-        gone = {name for name, _ in unknown}
-        for receiver in [item for item in core.custody_receivers.values() if gone and item.destination in gone]:
-            receiver.dismiss(conditions.NOT_FOUND, f"{core.config.name!r} has no route to {receiver.destination!r}")
-
-    def forget(self, destination: str, queue: Queue) -> None:
-        """Its transmission queue is about to be deleted."""
-        for neighbour in self.core.neighbours.values():
-            sender = neighbour.senders.get(destination)
-            if sender is not None:
-                sender.close()
-        for receiver in self.core.custody_receivers.values():
-            if receiver.onward is queue:
-                receiver.onward = None
-        self.returned.pop(destination, None)
-        self.orphans.pop(destination, None)
 
     def change(self, table: dict[str, str]) -> None:
         """A new table: every transmission queue is pumped by its next hop's sender, and by no other."""
@@ -165,7 +124,7 @@ class Forwarding:
             self._try_soon(destination)
         for neighbour in core.neighbours.values():
             neighbour.tell_version()
-        self.departed()
+        core.departures.look()
 
     def steer(self, destination: str) -> None:
         """Has the transmission queue for `destination` pumped by its next hop's sender alone."""

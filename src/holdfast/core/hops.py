@@ -118,18 +118,6 @@ class CustodySender(TakesTurns):
                 self.neighbour.unanswered.pop(self, None)
         self._give_back([sequence for sequence, shown in self.queue.shared.shown.items() if shown.taker is self])
 
-    def close(self) -> None:
-        """The queue is deleted: nothing is sent any more, and no answer is waited for."""
-        self.stop()
-        self.in_doubt.clear()
-        if self.link is not None and self.peer is not None and not self.link.detached:
-            self.link.detach(closed=True)
-            self.peer.touch()
-        self.queue.shared.detach(self, failed=False)
-        del self.neighbour.senders[self.destination]
-        self.neighbour.timed.pop(self, None)
-        self.neighbour.unanswered.pop(self, None)
-
     def _give_back(self, sequences: list[int]) -> None:
         """Those of `sequences` that are still this sender's own go back to their places."""
         cursor = self.queue.shared
@@ -521,13 +509,6 @@ class CustodyReceiver(Intake):
     def refused(self, deliveries: list[int], outcome: object = None) -> None:
         self.settle(deliveries, Released())  # first: the lowest that was not taken is told first
         self.fail()
-
-    def dismiss(self, condition: str, description: str) -> None:
-        """Ends the link: nothing more of it is taken, and what of it is not answered goes again, or waits there."""
-        if not self.link.detached:
-            self.link.detach(closed=True, error=Error(Symbol(condition), description))
-            self.peer.touch()
-        self.fence()
 
     def fence(self) -> None:
         """A newer link speaks for this hop, or this one is gone: nothing more of it is taken."""

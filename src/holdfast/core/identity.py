@@ -11,6 +11,7 @@ from holdfast.broker import entry
 from holdfast.broker.queue import Queue
 
 if TYPE_CHECKING:
+    from holdfast.core.catalog import Tables
     from holdfast.core.node import NodeCore
 
 
@@ -24,13 +25,16 @@ def next_identity(core: "NodeCore", destination: str) -> entry.Identity:
     return identity
 
 
-def begin_anew(core: "NodeCore", why: str) -> None:
+def begin_anew(store: "Tables") -> str | None:
     """Before anything is read of a store that is a copy: it gets a UUID of its own, as a restored one does (ADR 0025).
 
     The catalog finds that its tables speak of another store, and begins the numbers and the queues' UUIDs anew.
+    Returns why, None where it is no copy.
     """
-    core.copied = why
-    core.store.mint()
+    why = store.copied
+    if why is not None:
+        store.mint()
+    return why
 
 
 def tell_former(core: "NodeCore") -> None:

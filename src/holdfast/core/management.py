@@ -194,8 +194,8 @@ def _delete_for_departed(core: "NodeCore", queue: Queue, arguments: dict[str, An
         body = {"dead_lettered": Ulong(dead_letters), "tombstones": Ulong(tombstones)}
         later.answer(Answer(200, "OK", body, stored=True))
 
-    core.forwarding.departed()
-    core.chores.depart(queue, ended, with_tombstones=with_tombstones)
+    core.departures.look()
+    core.departures.begin(queue, ended, with_tombstones=with_tombstones)
     return later
 
 

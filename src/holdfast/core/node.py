@@ -27,6 +27,7 @@ from holdfast.core.config import NodeConfig
 from holdfast.core.containment import ATTEMPTS_MAX, ENTRIES_MAX, Containment
 from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.deadlines import Deadlines, Timed
+from holdfast.core.departed import Departures
 from holdfast.core.destination import Destination
 from holdfast.core.doors import open_door, welcome
 from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
@@ -74,10 +75,8 @@ class NodeCore:
         config.validate()
         self.config = config
         self.store = store
-        self.copied: str | None = None
-        """Why the store was taken for a copy when this life began, and is someone new since."""
-        if store.copied is not None:
-            identity.begin_anew(self, store.copied)
+        self.copied = identity.begin_anew(store)
+        """Why the store was taken for a copy as this life began, and is someone new since; else None."""
         self.store_uuid = entry.uuid_of(store.uuid.bytes)
         self.renewed = False
         """Whether this life found its store rolled back, and became someone new."""
@@ -139,7 +138,7 @@ class NodeCore:
         self.asked: Timed | None = None
         self.commits_failed = 0
         """How often in a row the gathered turn could not be handed over."""
-        self.chores = Chores(self)
+        self.chores, self.departures = Chores(self), Departures(self)
         self.dead_letters = DeadLetters(self)
         self.expiry = Expiry(self)
         self.temporaries = Temporaries(self)
@@ -157,7 +156,7 @@ class NodeCore:
         self.timed += [] if self.routing is None else [self.routing]
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
-        self.forwarding.departed()
+        self.departures.look()
         identity.tell_former(self)
         self.record("node", {"event": "started", "store": str(self.store_uuid), "resident_bytes": None})
 

@@ -80,6 +80,8 @@ def offer(core: "NodeCore") -> None:
 def _offer_of(core: "NodeCore", queue: "Queue") -> None:
     if queue.reclaiming or queue.sweeping:
         queue.reclaim_some()
+    if queue.stopped:
+        return
     shared = queue.shared
     if shared.takers and shared.has_ahead and queue.taken_by is None and shared.pump(PUMP_LIMIT) >= PUMP_LIMIT:
         queue.touch()

@@ -7,14 +7,14 @@ takes away is excused. Source: docs/CUSTODY.md, "End to end" 3, "Transit" 6; doc
 from collections.abc import Callable
 
 from holdfast.core import events
-from holdfast.core.chores import Chores
+from holdfast.core.node import NodeCore
 from holdfast.harness.histories.stage import History, Stage, sites
 
 
-async def _operate(stage: Stage, node: str, queue: str, begin: Callable[[Chores, Callable[..., None]], None]) -> None:
+async def _operate(stage: Stage, node: str, queue: str, begin: Callable[[NodeCore, Callable[..., None]], None]) -> None:
     """Begins the operation, and waits for its answer."""
     answered: list[tuple[int, ...]] = []
-    begin(stage.core(node).chores, lambda *told: answered.append(told))
+    begin(stage.core(node), lambda *told: answered.append(told))
     stage.nodes[node].post(events.TimerFired())
     await stage.until(f"{node} has answered for {queue}", lambda: answered)
 
@@ -24,7 +24,7 @@ async def _purge(stage: Stage, node: str, queue: str) -> list[bytes]:
     before = stage.keys(node, queue)
     stage.excuse(before, "purged")
     found = stage.core(node).catalog.queues[queue]
-    await _operate(stage, node, queue, lambda chores, told: chores.purge(found, told))
+    await _operate(stage, node, queue, lambda core, told: core.chores.purge(found, told))
     return before
 
 
@@ -86,7 +86,7 @@ async def departed_node(stage: Stage) -> None:
         await stage.until("a knows of no d", lambda: not stage.core("a").forwarding.knows("d"))
     stage.excuse(gone, "its node left, and it is a dead letter")
     queue = stage.core("a").catalog.queues["@d"]
-    await _operate(stage, "a", "@d", lambda chores, told: chores.depart(queue, told, with_tombstones=False))
+    await _operate(stage, "a", "@d", lambda core, told: core.departures.begin(queue, told, with_tombstones=False))
     await stage.until("all are dead letters", lambda: stage.keys("a", "$dead-letters") == gone)
     stage.equal("what is queued for d", stage.keys("a", "@d"), [])
     stage.join("a", "b")

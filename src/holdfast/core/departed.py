@@ -1,0 +1,186 @@
+"""Nodes that left configuration and topology: new mail for them, and what is queued for them (ADR 0024).
+
+Rules of this file: what was accepted stays until an operator ends it, and is then a dead letter, a bounded share each
+turn; a number that was given is closed by a tombstone, unless the operator gives those up too.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.types import Symbol
+from holdfast.broker import entry
+from holdfast.core.chores import at_rest
+from holdfast.core.endings import DEATH_BYTES_MAX, dead_letter_on_its_way
+
+if TYPE_CHECKING:
+    from holdfast.broker.queue import Queue
+    from holdfast.core.hops import CustodyReceiver, CustodySender
+    from holdfast.core.node import NodeCore
+
+DEPART_COUNT: Final = 200
+DEPART_BYTES: Final = 4 * 1024 * 1024
+"""Messages that one turn makes dead letters of, and what it reads for that."""
+
+ORPHANS_TOLD_MAX: Final = 20
+"""Nodes that left, of which the log says that messages for them are queued."""
+
+
+@dataclass(slots=True)
+class Departure:
+    """A transmission queue of which the messages become dead letters.
+
+    `place`: where the pass goes on; `end`: where it ends; `moved`: whether it has found any. `before`: the tombstones
+    that were there. `told` are called with how many messages became dead letters, and how many tombstones are left.
+    """
+
+    end: int
+    before: int
+    with_tombstones: bool
+    place: int = 0
+    moved: bool = False
+    starved: bool = False
+    """Whether the store has no room for the dead letters."""
+    told: list[Callable[[int, int], None]] = field(default_factory=list)
+
+
+class Departures:
+    """Of one node."""
+
+    def __init__(self, core: "NodeCore") -> None:
+        self.core = core
+        self.orphans: dict[str, None] = {}
+        """Nodes of which nothing is known though messages for them are queued, and of which that was told."""
+        self.under_way: dict[Queue, Departure] = {}
+
+    # ------------------------------------------------------------------------------------------------ new mail
+
+    def look(self) -> None:
+        """To be called when nodes may have left: links for those of which nothing is known any more end, so that new
+        mail for them is treated as `unknown_destination` says."""
+        core = self.core
+        knows = core.forwarding.knows
+        unknown = {name: queue for name, queue in core.catalog.transmissions() if not knows(name)}
+        self.orphans = {name: None for name in self.orphans if name in unknown}
+        for name, queue in unknown.items():
+            count = queue.messages - queue.tombstones
+            if count and name not in self.orphans:
+                self.orphans[name] = None
+                if len(self.orphans) <= ORPHANS_TOLD_MAX:
+                    left = f"{count} messages wait for node {name!r}, in neither the configuration nor the topology"
+                    core.log("WARNING", f"{left}: `holdfast queue delete @{name}` makes them dead letters")
+        if not unknown or core.config.unknown_destination == "keep":
+            return
+        for name, queue in unknown.items():
+            for link in list(core.producers_of(queue)):
+                core.steal(link, f"{core.config.name!r} has no route to {name!r}", conditions.NOT_FOUND)
+        for receiver in list(core.custody_receivers.values()):
+            if receiver.destination in unknown:
+                text = f"{core.config.name!r} has no route to {receiver.destination!r}"
+                _dismiss(receiver, Error(Symbol(conditions.NOT_FOUND), text))
+
+    # ------------------------------------------------------------------------------------------------ what is queued
+
+    @property
+    def busy(self) -> bool:
+        """Whether the next turn has something to do here; without room for dead letters it waits for some."""
+        return not all(departure.starved for departure in self.under_way.values())
+
+    @property
+    def asked(self) -> int:
+        """Requests that wait for an end."""
+        return sum(len(departure.told) for departure in self.under_way.values())
+
+    def begin(self, queue: "Queue", told: Callable[[int, int], None], *, with_tombstones: bool) -> None:
+        """Makes dead letters of what is queued for a node that left.
+
+        The queue goes once it is empty, or has only tombstones left that `with_tombstones` gives up.
+        """
+        departure = self.under_way.get(queue)
+        if departure is None:
+            queue.stopped = True
+            departure = self.under_way[queue] = Departure(queue.visible, queue.tombstones, with_tombstones)
+        departure.with_tombstones |= with_tombstones
+        departure.told.append(told)
+
+    def step(self) -> None:
+        """This turn's share."""
+        core = self.core
+        for queue, departure in list(self.under_way.items()):
+            if departure.place < departure.end:
+                self._some(queue, departure)
+            elif core.in_flight is not None or core.turn.moves:
+                continue  # what a full disk refuses will be back
+            elif departure.moved:  # one more pass
+                departure.place, departure.end, departure.moved = 0, queue.visible, False
+            else:
+                del self.under_way[queue]
+                self._over(queue, departure)
+
+    def _some(self, queue: "Queue", departure: Departure) -> None:
+        core = self.core
+        if len(core.turn.moves) >= DEPART_COUNT:
+            return
+        name = queue.name[1:]
+        reason = f"{name!r} left: it is in neither the configuration nor the topology of {core.config.name!r}"
+        found, place = at_rest(queue, departure.place, departure.end, count_max=DEPART_COUNT, bytes_max=DEPART_BYTES)
+        for sequence, value in found:
+            departure.starved = not core.has_room(len(value) + DEATH_BYTES_MAX, forwarding=True)
+            if departure.starved:
+                departure.place = sequence
+                return
+            queue.shared.forget(sequence)
+            dead_letter_on_its_way(core, queue, sequence, value, reason, f"{entry.unpack(value).to}@{name}")
+            departure.moved = True
+        departure.place = place
+
+    def _over(self, queue: "Queue", departure: Departure) -> None:
+        queue.stopped = False
+        queue.touch()
+        made, left = max(0, queue.tombstones - departure.before), queue.tombstones
+        if queue.messages <= (queue.tombstones if departure.with_tombstones else 0):
+            left = 0
+            self._forget(queue)
+        for told in departure.told:
+            told(made, left)
+
+    def _forget(self, queue: "Queue") -> None:
+        core = self.core
+        name = queue.name[1:]
+        for neighbour in core.neighbours.values():
+            sender = neighbour.senders.get(name)
+            if sender is not None:
+                _close(sender)
+        for receiver in core.custody_receivers.values():
+            if receiver.onward is queue:
+                receiver.onward = None
+        core.forwarding.returned.pop(name, None)
+        core.catalog.delete(queue)
+        core.forget_queue(queue)
+
+
+def _dismiss(receiver: "CustodyReceiver", error: Error) -> None:
+    """Ends the link: nothing more of it is taken, and what of it is not answered goes again, or waits at the sender."""
+    if not receiver.link.detached:
+        receiver.link.detach(closed=True, error=error)
+        receiver.peer.touch()
+    receiver.fence()
+
+
+def _close(sender: "CustodySender") -> None:
+    """Its queue is deleted: nothing is sent any more, and no answer is waited for."""
+    sender.stop()
+    sender.in_doubt.clear()
+    if sender.link is not None and sender.peer is not None and not sender.link.detached:
+        sender.link.detach(closed=True)
+        sender.peer.touch()
+    sender.queue.shared.detach(sender, failed=False)
+    neighbour = sender.neighbour
+    neighbour.links.ready.pop(sender, None)
+    if sender.link is None:
+        neighbour.links.gone(sender, None)
+    del neighbour.senders[sender.destination]
+    neighbour.timed.pop(sender, None)
+    neighbour.unanswered.pop(sender, None)
