@@ -54,6 +54,7 @@ ELSEWHERE = {
     "user_links_max": "test_users.py",
     "user_unsettled_bytes_max": "test_users.py",
     "user_requests_per_s": "test_users.py",
+    "commit_stall_s": "test_disk.py",
     "passed_max": "test_where.py",
     "neighbour_links_max": "test_hop_links.py",
     "neighbours_unstored_bytes_max": "test_pressure.py",

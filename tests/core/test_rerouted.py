@@ -277,6 +277,7 @@ def small_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("node.FORWARDING_BYTES", "forwarding.RESERVE_BYTES"):
         monkeypatch.setattr(f"holdfast.core.{name}", 128 * 1024)
     monkeypatch.setattr("holdfast.core.forwarding.ROOM_BYTES", 32 * 1024)
+    monkeypatch.setattr("holdfast.core.disk.ROOM_BYTES", 512)  # clients may fill it to the last message
 
 
 @pytest.mark.usefixtures("small_disks")

@@ -235,6 +235,8 @@ class Limits:
     """Entries of its queue that one consumer link may have called undeliverable there; one more ends the link."""
     too_large_links_max: int = 5
     """Consumer links that an entry larger than they take ends, before it becomes a dead letter."""
+    commit_stall_s: float = 5.0
+    """After so long without an answer to a commit the disk counts as stalled: nothing is taken until it answers."""
     ranges_max: int = 1_024
     """Gaps kept for each origin or producer; at the bound what would make one more goes back, or is rejected."""
     producers_max: int = 100_000
@@ -278,6 +280,7 @@ class Limits:
 _LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
     "handshake_time_out_s": (0.1, 3_600),
     "idle_time_out_s": (0.1, 86_400),
+    "commit_stall_s": (0.1, 3_600),
     "peer_idle_time_out_min_s": (0.002, 60),
     "frame_bytes_max": (512, 65_536),
     "nesting_max": (8, 32),

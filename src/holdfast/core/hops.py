@@ -496,7 +496,8 @@ class CustodyReceiver(Intake):
         if window:
             self.top_up(window)
         else:  # full, or closed: credit is withheld, nothing is sent back and forth
-            if self.link.credit and self.core.routing is not None and self.core.routing.closed:
+            closed = self.core.routing is not None and self.core.routing.closed
+            if self.link.credit and (closed or self.core.disk.stalled):
                 self.link.grant(0)
                 self.peer.touch()
             self.core.wait_for_room(self)

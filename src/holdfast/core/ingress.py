@@ -304,7 +304,8 @@ class ProducerLink(Intake):
         if not self.parked:
             limit = self.core.config.limits.credit
             routing = self.core.routing
-            if self.destination is not None and routing is not None and routing.closed:
+            closed = self.destination is not None and routing is not None and routing.closed
+            if closed or not self._has_disk():
                 if self.link.attached and self.link.credit:
                     self.link.grant(0)
                     self.peer.touch()
@@ -315,6 +316,29 @@ class ProducerLink(Intake):
             self.top_up(room)
         elif self.queue.memory is not None:
             self.core.memory.wait(self)
+
+    @property
+    def _waits_for_disk(self) -> bool:
+        """Whether a full disk is to this link as a full queue that blocks (docs/adr/0026)."""
+        return self.may_wait and self.queue.config.when_full == "block"
+
+    def _has_disk(self) -> bool:
+        """Whether credit may be given as far as the disk goes; asked again with the next word of it."""
+        disk = self.core.disk
+        if disk.gives_credit(self.queue) or not (disk.stalled or self._waits_for_disk):
+            return True
+        self.core.wait_for_room(self)
+        return False
+
+    def overflow(self, delivery: Delivery) -> None:
+        """Of a full disk a client hears `rejected`: some take `released` for success (docs/adr/0026)."""
+        if delivery.settled or not self.queue.config.durable or self._fits_disk(delivery.payload):
+            super().overflow(delivery)
+        else:
+            self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, "the node's disk is full"))
+
+    def _fits_disk(self, payload: bytes | memoryview) -> bool:
+        return self.core.has_room(len(payload) + ENTRY_OVERHEAD)
 
     def gone(self) -> None:
         super().gone()
@@ -415,8 +439,8 @@ class ProducerLink(Intake):
                 return False
             text = f"queue {queue.name!r} is full: {queue.messages} messages, {queue.bytes_held} bytes"
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
-        if not core.has_room(len(payload) + ENTRY_OVERHEAD):
-            if not core.room_is_known:
+        if queue.config.durable and not self._fits_disk(payload):
+            if self._waits_for_disk or not core.room_is_known:
                 core.wait_for_room(self)
                 return False
             return self._answer(delivery, FULL)

@@ -29,6 +29,7 @@ from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.deadlines import Deadlines, Timed
 from holdfast.core.departed import Departures
 from holdfast.core.destination import Destination
+from holdfast.core.disk import Disk
 from holdfast.core.doors import open_door, welcome
 from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
 from holdfast.core.expiry import Expiry
@@ -148,12 +149,13 @@ class NodeCore:
         self.routing: Routes | None = None
         self.control_kinds: dict[str, Callable[[sessions.Neighbour, dict[Any, Any]], None]] = {}
         """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
+        self.disk = Disk(self)
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
         self.asks, self.clocks = Asks(self), Clocks(self)
         self.routing = None if config.topology is None else Routes(self, config.topology)
         self.timed: list[Timed] = [*self.neighbours.values(), self.destination, self.forwarding, self.resume]
-        self.timed += [self.guard, self.users, self.asks, self.clocks, self.dead_letters, self.expiry, self.containment]
-        self.timed += [] if self.routing is None else [self.routing]
+        self.timed += [self.guard, self.users, self.asks, self.clocks, self.dead_letters, self.disk, self.expiry]
+        self.timed += [self.containment, *([] if self.routing is None else [self.routing])]
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
         self.departures.look()
@@ -569,6 +571,7 @@ class NodeCore:
         self.in_flight = turn
         work.retires_in_flight = turn.batch.retires
         self.commands.append(command)
+        self.disk.began()
         return False
 
     def _committed(self, event: events.Committed) -> None:
@@ -577,6 +580,7 @@ class NodeCore:
         self.in_flight = None
         self.work.retires_in_flight = []
         self.room_bytes = event.room_bytes
+        self.disk.answered()
         self.refills.update(self.starved)
         self.starved.clear()
         self._completed(turn)

@@ -65,7 +65,9 @@ class RelayLink(Intake):
     def refill(self) -> None:
         """Called once a turn while messages come, and when the store says how much room there is."""
         self.take_parked()
-        if not self.parked:
+        if self.core.disk.stalled:
+            self.core.wait_for_room(self)
+        elif not self.parked:
             self.top_up(self.core.config.limits.credit)
 
     def delivered(self, delivery: Delivery) -> None:

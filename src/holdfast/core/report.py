@@ -195,6 +195,7 @@ def session_map(core: "NodeCore", neighbour: "Neighbour") -> dict[str, Any]:
         "lost": neighbour.flaps,
         "clock_offset_s": core.clocks.offset_s(neighbour.name),
         "damped": neighbour.damped,
+        "disk_stalled": core.disk.stalled_at(neighbour),
         "probes": {
             "sent": Ulong(liveness.sent),
             "missed": Ulong(liveness.missed),
@@ -244,6 +245,7 @@ def status(core: "NodeCore") -> dict[str, Any]:
             "refused": Ulong(core.forwarding.refused),
             "dead_lettered": Ulong(core.forwarding.dead_lettered),
         },
+        "disk": core.disk.status(),
         "dead_letters": core.dead_letters.status(),
         "failures": {
             "peers_ended": Ulong(core.containment.peers_ended),

@@ -414,6 +414,7 @@ class Neighbour:
             self._move(Happened.CONTROL_UP)
             self.core.forwarding.established(self)
             self.core.clocks.established()
+            self.core.disk.established(self)
             self._offer()
 
     def sender_to(self, destination: str) -> None:

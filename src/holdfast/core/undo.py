@@ -31,6 +31,7 @@ def refuse(core: "NodeCore", room_bytes: int) -> None:
     core.work.retires_in_flight = []
     core.hops_in_flight, core.marks_in_flight = {}, {}
     core.room_bytes = min(room_bytes, 0)
+    core.disk.answered()
     core.refills.update(core.starved)
     core.starved.clear()
     core.log("ERROR", "the disk is full: new messages are refused")

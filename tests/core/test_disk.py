@@ -1,0 +1,257 @@
+"""A full disk and one that does not answer: what clients and neighbours are told, and that nothing is lost."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.performatives import Accepted, Rejected
+from holdfast.core import events
+from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.disk import ROOM_BYTES
+from holdfast.storage.memory import MemoryStore
+from support.hops import STRICT, is_empty, names, send
+from support.rig import Client, Node, Rig
+from support.routing import agree, network, path
+
+SLOW_S = 6.0
+"""Longer than the default of commit_stall_s."""
+
+
+def small_disk(*queues: QueueConfig, **limits: Any) -> tuple[Rig, Node, Client]:
+    """A node whose store takes somewhat more than two messages of 100 kB before its room is down to ROOM_BYTES."""
+    rig = Rig()
+    node = rig.node("hub", start=False, queues=queues, limits=Limits(**limits))
+    node.store = MemoryStore(bytes_max=(ROOM_BYTES + 250_000) * 16 // 7, mint_from=rig.uuid)
+    node.start()
+    return rig, node, rig.client(node)
+
+
+def body(number: int) -> str:
+    return f"{number}".ljust(100_000)
+
+
+def numbers(bodies: list[str]) -> list[str]:
+    return [each.strip() for each in bodies]
+
+
+def state(client: Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.manage("STATUS", "node")[1]["disk"]
+    return {str(key): value for key, value in found.items()}
+
+
+def test_a_full_disk_gives_no_credit_and_answers_when_there_is_room() -> None:
+    rig, node, client = small_disk()
+    link = client.sender("work")
+    rig.settle()
+    for number in range(1, 31):
+        client.send(link, body(number))
+    rig.settle()
+    stored = len(client.outcomes)
+    assert 2 <= stored < 20 and all(outcome == Accepted() for _, outcome in client.outcomes)
+    assert len(node.bodies("work")) == stored
+    rig.run(3)
+    assert len(client.outcomes) == stored and state(rig.client(node))["state"] == "full"
+    idle = rig.client(node)
+    late = idle.sender("work")
+    rig.settle()
+    assert late.attached and late.credit == 0
+    taker = rig.client(node)
+    reader = taker.receiver("work")
+    seen: list[str] = []
+    for _ in range(60):
+        seen += taker.accept(link=reader)
+        rig.run(0.5)
+    assert numbers(seen) == names(1, 30)
+    assert len(client.outcomes) == 30 and all(outcome == Accepted() for _, outcome in client.outcomes)
+    assert late.credit > 0 and link.credit > 0 and state(rig.client(node))["state"] == "ok"
+
+
+def test_what_is_under_way_beyond_parked_bytes_max_is_rejected_and_never_released() -> None:
+    rig, node, client = small_disk(parked_bytes_max=300_000)
+    link = client.sender("work")
+    rig.settle()
+    for number in range(1, 31):
+        client.send(link, body(number))
+    rig.settle()
+    refused = [outcome for _, outcome in client.outcomes if outcome != Accepted()]
+    assert refused and all(isinstance(outcome, Rejected) for outcome in refused)
+    assert {outcome.error.condition for outcome in refused} == {"amqp:resource-limit-exceeded"}
+    assert len(node.bodies("work")) + len(refused) == len(client.outcomes)
+
+
+def test_a_queue_that_refuses_rejects_on_a_full_disk() -> None:
+    rig, _, client = small_disk(QueueConfig(name="work", when_full="refuse"))
+    link = client.sender("work")
+    rig.settle()
+    for number in range(1, 31):
+        client.send(link, body(number))
+    rig.settle()
+    assert len(client.outcomes) == 30 and link.credit > 0
+    assert {type(outcome) for _, outcome in client.outcomes} == {Accepted, Rejected}
+
+
+def test_a_queue_in_memory_heeds_no_full_disk() -> None:
+    rig, node, client = small_disk(QueueConfig(name="quick", durable=False))
+    node.unwatched.add("quick")
+    full, link = client.sender("work"), client.sender("quick")
+    rig.settle()
+    for number in range(1, 31):
+        client.send(full, body(number))
+    rig.settle()
+    done = len(client.outcomes)
+    client.send(link, body(1))
+    rig.settle()
+    assert client.outcomes[done:] == [(body(1), Accepted())] and link.credit > 0
+
+
+# ------------------------------------------------------------------------------------------------ a disk that stalls
+
+
+def test_commit_stall_s() -> None:
+    rig = Rig()
+    node = rig.node("hub", limits=Limits(commit_stall_s=2.0))
+    client, other = rig.client(node), rig.client(node)
+    link, idle = client.sender("work"), other.sender("work")
+    rig.settle()
+    node.hold_commits = True
+    client.send(link, "1")
+    rig.run(1.9)
+    assert state(other)["state"] == "ok" and link.credit > 0 and idle.credit > 0
+    rig.run(0.2)
+    told = state(other)
+    assert (told["state"], told["stalls"]) == ("stalled", 1) and told["commit_s"] >= 2.0
+    assert link.credit == idle.credit == 0 and not client.outcomes
+    assert sum("the disk has not answered a commit for 2 s" in line for line in node.logs) == 1
+    node.hold_commits = False
+    rig.settle()
+    assert client.outcomes == [("1", Accepted())] and link.credit > 0 and idle.credit > 0
+    assert state(other)["state"] == "ok" and any("the disk answers again, after 2.1 s" in line for line in node.logs)
+
+
+def test_a_stalled_disk_that_turns_out_full_is_over_too() -> None:
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    node.hold_commits, node.refuse = True, 1
+    client.send(link, "1")
+    rig.run(SLOW_S)
+    node.hold_commits = False
+    rig.run(2)
+    assert isinstance(client.outcomes[0][1], Rejected) and state(client)["state"] == "ok" and link.credit > 0
+
+
+def test_neighbours_hear_of_it_and_keep_the_session_and_their_messages() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    client = rig.client(jfk)
+    link = client.sender("work@hub")
+    rig.settle()
+    hub.hold_commits = True
+    client.send(link, "1")
+    rig.run(SLOW_S)
+    neighbour = jfk.core.neighbours["hub"]
+    assert neighbour.established and jfk.core.disk.stalled_at(neighbour)
+    assert any("neighbour hub: its disk does not answer" in line for line in jfk.logs)
+    assert neighbour.senders["hub"].link.credit == 0
+    for number in range(2, 9):
+        client.send(link, str(number))
+    rig.run(60)
+    assert neighbour.established and neighbour.flaps == 0
+    assert rig.client(jfk).manage("STATUS", "node")[1]["sessions"][0]["disk_stalled"] is True
+    hub.hold_commits = False
+    rig.run(2)
+    assert hub.bodies("work") == names(1, 8) and not jfk.core.disk.stalled_at(neighbour)
+
+
+def test_a_session_that_begins_meanwhile_hears_of_it() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    client = rig.client(hub)
+    link = client.sender("own")
+    rig.settle()
+    hub.hold_commits = True
+    client.send(link, "1")
+    rig.run(SLOW_S)
+    for wire in rig.between("jfk", "hub"):
+        wire.cut()
+    rig.run(8)
+    neighbour = jfk.core.neighbours["hub"]
+    assert neighbour.established and jfk.core.disk.stalled_at(neighbour)
+    hub.crash()
+    rig.run(1)
+    assert not jfk.core.disk.stalled_at(neighbour)
+
+
+@pytest.mark.parametrize("said", [None, 1, "yes", [True]])
+def test_another_word_for_stalled_is_none(said: Any) -> None:
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    hub.core.neighbours["jfk"].send({"kind": "disk", "stalled": said})
+    rig.run(1)
+    assert not jfk.core.disk.stalled_at(jfk.core.neighbours["hub"])
+
+
+def test_a_proper_stop_waits_for_no_stalled_disk_in_the_core() -> None:
+    """The driver ends without it (tests/node/test_runtime.py); here the core says that it is not done."""
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    node.hold_commits = True
+    client.send(link, "1")
+    rig.run(SLOW_S)
+    node.handle(events.Stopping())
+    rig.run(3)
+    assert not node.stopped and not client.outcomes
+    node.hold_commits = False
+    rig.run(1)
+    assert node.stopped
+
+
+def test_no_way_leads_through_a_node_whose_disk_stalls() -> None:
+    rig = Rig()
+    a, b, d, _ = nodes = network(rig, "a-b", "b-d", "a-c", "c-d", supers=("a",), costs={"a-c": 2.0}, d=STRICT)
+    rig.run(3)
+    assert path(a, "d") == "abd"
+    client = rig.client(b)
+    link = client.sender("work@d")
+    rig.settle()
+    b.hold_commits = True
+    client.send(link, "0")
+    rig.run(SLOW_S)
+    assert path(a, "d") == "acd" and path(d, "a") == "dca" and agree(*nodes)
+    send(rig, a, *names(1, 5))
+    rig.run(2)
+    assert d.bodies("work") == names(1, 5)
+    rig.run(30)  # heartbeats go on: nobody calls it lost
+    assert agree(*nodes) and not any("node b is lost" in line for node in nodes for line in node.logs)
+    b.hold_commits = False
+    rig.run(10)
+    assert path(a, "d") == "abd" and agree(*nodes)
+    assert d.bodies("work") == [*names(1, 5), "0"] and is_empty(*nodes)
+    assert all(neighbour.flaps == 0 for node in nodes for neighbour in node.core.neighbours.values())
+
+
+def test_a_session_with_a_stalled_node_that_begins_anew_is_no_way() -> None:
+    rig = Rig()
+    a, b, *_ = nodes = network(rig, "a-b", "b-d", "a-c", "c-d", supers=("a",), costs={"a-c": 2.0})
+    rig.run(3)
+    client = rig.client(b)
+    link = client.sender("work")
+    rig.settle()
+    b.hold_commits = True
+    client.send(link, "0")
+    rig.run(SLOW_S)
+    for wire in rig.between("a", "b"):
+        wire.cut()
+    rig.run(8)
+    assert a.core.neighbours["b"].established and path(a, "d") == "acd"
+    b.hold_commits = False
+    rig.run(10)
+    assert path(a, "d") == "abd" and agree(*nodes)
