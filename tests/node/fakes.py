@@ -1,6 +1,7 @@
 """A core that a test scripts, and a store that fails when told, to drive the runtime with."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,20 @@ class FailingStore(MemoryStore):
         self.asked += 1
         if self.error is not None:
             raise self.error
+        super().commit(batch)
+
+
+class HangingStore(MemoryStore):
+    """Whose first commit does not come back before `go_on`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = threading.Event()
+        self.go_on = threading.Event()
+
+    def commit(self, batch: Batch) -> None:
+        self.entered.set()
+        self.go_on.wait()
         super().commit(batch)
 
 

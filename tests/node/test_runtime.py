@@ -42,7 +42,7 @@ from holdfast.node import runtime as runtime_module
 from holdfast.node.points import Points
 from holdfast.node.telemetry import TelemetryFile
 from node import fakes
-from node.fakes import LIMIT_S, FailingStore, FakeCore, Once, Running, neighbour, read, settings
+from node.fakes import LIMIT_S, FailingStore, FakeCore, HangingStore, Once, Running, neighbour, read, settings
 
 
 def echo(event: Event, now: float) -> Iterable[Command]:
@@ -590,6 +590,26 @@ async def test_a_peer_that_hangs_does_not_hold_the_end_up(
         running.runtime.stop()
         assert await running.code() == 0
         writer.transport.abort()
+
+
+@pytest.mark.parametrize("stops", [True, False], ids=["core-done", "core-waits"])
+async def test_a_disk_that_hangs_does_not_hold_the_end_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, stops: bool
+) -> None:
+    monkeypatch.setattr(runtime_module, "STOP_TIME_OUT_S", 0.2)
+    monkeypatch.setattr(runtime_module, "WRITER_TIME_OUT_S", 0.1)
+    store = HangingStore()
+    core = FakeCore(Once(commit(1), TurnEnded), stops=stops)
+    try:
+        async with Running(core, settings(tmp_path), store=store) as running:
+            assert await asyncio.to_thread(store.entered.wait, LIMIT_S)
+            running.runtime.stop()
+            assert await running.code() == 1
+        lines = [record.getMessage() for record in caplog.records]
+        assert sum("the disk has not answered a commit for" in line for line in lines) == 1
+        assert not any("not every peer" in line for line in lines)
+    finally:
+        store.go_on.set()
 
 
 async def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:

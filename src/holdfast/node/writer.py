@@ -6,6 +6,7 @@ with the loop: docs/adr/0005-node-runtime.md.
 """
 
 import threading
+import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -35,6 +36,7 @@ class CommitWriter:
         self._points = points
         self._jobs: SimpleQueue[Commit | None] = SimpleQueue()
         self._in_flight = False
+        self._handed_at = 0.0
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
 
     def start(self) -> None:
@@ -45,9 +47,15 @@ class CommitWriter:
         """Hands over the next batch; asserts that the one before it was answered."""
         assert not self._in_flight, f"commit {job.number} while another is in flight"
         self._in_flight = True
+        self._handed_at = time.monotonic()
         if self._points is not None and job.batch.appends:
             self._points.passed("before-append")
         self._jobs.put(job)
+
+    @property
+    def waited_s(self) -> float | None:
+        """How long the commit in flight has been under way; None where there is none."""
+        return time.monotonic() - self._handed_at if self._in_flight else None
 
     def stop(self, time_out_s: float) -> bool:
         """Ends the thread after what it has in hand; False where that took longer than `time_out_s`."""
