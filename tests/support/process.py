@@ -38,6 +38,7 @@ class NodeProcess:
         self.ready: dict[str, str] = {}
         self._stderr: list[str] = []
         self._stdout: list[str] = []
+        self._said = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
         self._readers: list[asyncio.Task[None]] = []
 
@@ -76,7 +77,7 @@ class NodeProcess:
         came = asyncio.get_running_loop().create_future()
         self._readers = [
             asyncio.create_task(self._read_stdout(self._process.stdout, came)),
-            asyncio.create_task(_read_lines(self._process.stderr, self._stderr)),
+            asyncio.create_task(self._read_stderr(self._process.stderr)),
         ]
         try:
             self.ready = await asyncio.wait_for(came, limit_s)
@@ -96,6 +97,19 @@ class NodeProcess:
                 came.set_result(dict(field.split("=", 1) for field in text.split()[1:]))
         if not came.done():
             came.set_exception(EOFError("standard output ended"))
+
+    async def _read_stderr(self, stream: asyncio.StreamReader | None) -> None:
+        assert stream is not None
+        async for line in stream:
+            self._stderr.append(line.decode(errors="replace").rstrip("\n"))
+            self._said.set()
+
+    async def logged(self, text: str, limit_s: float = STOP_LIMIT_S) -> None:
+        """Waits until the node's log has that text."""
+        async with asyncio.timeout(limit_s):
+            while text not in self.stderr:
+                self._said.clear()
+                await self._said.wait()
 
     @property
     def name(self) -> str:
@@ -194,9 +208,3 @@ async def _spawn(arguments: Sequence[str], *, stdin: bool = False) -> asyncio.su
         stderr=asyncio.subprocess.PIPE,
         limit=16 * 1024 * 1024,
     )
-
-
-async def _read_lines(stream: asyncio.StreamReader | None, lines: list[str]) -> None:
-    assert stream is not None
-    async for line in stream:
-        lines.append(line.decode(errors="replace").rstrip("\n"))
