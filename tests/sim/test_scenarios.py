@@ -57,6 +57,16 @@ def test_a_full_disk_pushes_back_to_the_node_before() -> None:
     assert most_held(result, "field") > 100 and any(note.kind == "commit refused" for note in result.notes)
 
 
+def test_messages_go_round_a_node_whose_disk_does_not_answer() -> None:
+    result = ran("stalled-disk")
+    logged = [(note.place, note.text) for note in result.notes if note.kind == "log"]
+    assert ("near", "WARNING the disk has not answered a commit for 5 s: nothing is taken until it does") in logged
+    assert ("field", "WARNING neighbour near: its disk does not answer, and it takes nothing") in logged
+    assert sum(note.place == "far" and note.kind == "append" for note in result.notes) > 100
+    assert any(place == "near" and text.startswith("INFO the disk answers again") for place, text in logged)
+    assert not any("Established -> Idle" in text for _, text in logged if "near" in text)
+
+
 def test_a_slow_consumer_keeps_the_backlog_at_the_origin() -> None:
     result = ran("slow-consumer")
     assert most_held(result, "plant") > 100 and most_held(result, "hub") == 20

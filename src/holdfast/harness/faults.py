@@ -51,6 +51,7 @@ KINDS: Final = {
     "restore-backup": "node",
     "full-disk": "node",
     "slow-disk": "node",
+    "stalled-disk": "node",
     "failed-sync": "node",
     "clock-step": "node",
     "lying-peer": "node",
@@ -67,7 +68,9 @@ KINDS: Final = {
 }
 """What there is, and whether it strikes a node or a link."""
 
-WEARING: Final = frozenset({"full-disk", "slow-disk", "failed-sync", "lying-peer", "defect", "slow-link"})
+WEARING: Final = frozenset(
+    {"full-disk", "slow-disk", "stalled-disk", "failed-sync", "lying-peer", "defect", "slow-link"}
+)
 """Those under which nothing comes to rest before they are over."""
 
 
@@ -132,6 +135,7 @@ class Faults:
             "restore-backup": self._crash,
             "full-disk": self._full_disk,
             "slow-disk": self._slow_disk,
+            "stalled-disk": self._stalled_disk,
             "failed-sync": self._failed_sync,
             "clock-step": self._clock_step,
             "lying-peer": self._lie,
@@ -217,6 +221,11 @@ class Faults:
         store = self.bed.sim_nodes[fault.node].store
         store.slow = max(1.0, fault.amount)
         self._later(fault.seconds, setattr, store, "slow", 1.0)
+
+    def _stalled_disk(self, fault: Fault) -> None:
+        store = self.bed.sim_nodes[fault.node].store
+        store.stall()
+        self._later(fault.seconds, store.unstall)
 
     def _clock_step(self, fault: Fault) -> None:
         self.bed.sim_nodes[fault.node].clock.step(fault.amount)
@@ -315,6 +324,7 @@ class Faults:
             node.defects = None
             node.store.fill(None)
             node.store.slow = 1.0
+            node.store.unstall()
             node.store.fail_next_sync = False
             if node.up and node.core is not None and node.core.stopping:
                 node.crash()
@@ -356,7 +366,7 @@ class FaultBudget:
                 seconds=round(seconds, 6),
                 amount=round(_amount(random, kind), 6),
             )
-            if KINDS[kind] == "node" and kind not in ("full-disk", "slow-disk", "clock-step"):
+            if KINDS[kind] == "node" and kind not in ("full-disk", "slow-disk", "stalled-disk", "clock-step"):
                 down = sum(_downs(item) and _overlap(item, fault) and item.node != fault.node for item in found)
                 if down >= self.down_max:
                     continue

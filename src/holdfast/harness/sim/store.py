@@ -44,6 +44,8 @@ class SimStore(MemoryStore):
         self.refuse_appends = 0
         """So many of the next commits that append something find no space."""
         self.held = False
+        self.stalled = False
+        """No commit at all comes back, over crashes of the node too, until it is `unstall`ed."""
         self._ready: tuple[Batch, Callable[[Exception | None], None]] | None = None
         self._under_way: tuple[Batch, Timer] | None = None
 
@@ -67,12 +69,24 @@ class SimStore(MemoryStore):
     def release(self) -> None:
         """Commits come back again, the one that was held at once."""
         self.held = False
+        self._go_on()
+
+    def stall(self) -> None:
+        """The disk does not answer from now on."""
+        self.stalled = True
+
+    def unstall(self) -> None:
+        """The disk answers again."""
+        self.stalled = False
+        self._go_on()
+
+    def _go_on(self) -> None:
         ready, self._ready = self._ready, None
         if ready is not None:
             self._under_way = ready[0], self.world.after(0.0, self._finish, *ready)
 
     def _finish(self, batch: Batch, done: Callable[[Exception | None], None]) -> None:
-        if self.held and (batch.appends or batch.pieces):
+        if self.stalled or (self.held and (batch.appends or batch.pieces)):
             self._ready = batch, done
             return
         self._under_way = None
