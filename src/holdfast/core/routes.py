@@ -189,7 +189,7 @@ class Routes:
         if not self.core.disk.stalled:
             links = [neighbour.name for neighbour in self.core.neighbours.values() if neighbour.offered]
             self.up.update(dict.fromkeys(name for name in links if name in self.costs))
-        self._wake()
+        self.wake()
 
     def link_down(self, neighbour: "Neighbour") -> None:
         """The session is gone, or was not to be had at all."""
