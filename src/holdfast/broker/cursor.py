@@ -283,7 +283,7 @@ class Cursor:
         if value is not None:
             if len(value) > taker.run_bytes_max:
                 return 0, 0
-            values = _in_memory(queue.cache, first, end, bytes_max)
+            values = queue.in_memory(first, end, bytes_max)
             sequences = range(first, first + len(values))
         else:
             found = queue.read(first, count_max=end - first, bytes_max=bytes_max)
@@ -401,7 +401,8 @@ class Cursor:
             return False
         ranges = len(self.finished)
         most = FINISHED_MAX if self.queue.ranges.room else FINISHED_MIN
-        return ranges >= most or ranges + len(self.shown) + len(self.returned) >= OUTSTANDING_MAX
+        outstanding = len(self.shown) + len(self.returned) + len(self.exclusions.aside)
+        return ranges >= most or ranges + outstanding >= OUTSTANDING_MAX
 
     def _skip_to(self, sequence: int) -> None:
         """Numbers that were never stored, or left before, count as finished."""
@@ -583,7 +584,8 @@ class Cursor:
         waiting = gone.intersection(self.below_position())
         for sequence in sequences:
             self.forget_counts(sequence)
-        self.prefetched = [item for item in self.prefetched if item[0] not in gone]
+        if self.prefetched:
+            self.forget_read_ahead()
         if not waiting:
             return
         self.returned = [sequence for sequence in self.returned if sequence not in gone]
@@ -604,16 +606,3 @@ class Cursor:
         if sequence in self.returned:
             self.returned.remove(sequence)
             heapify(self.returned)
-
-
-def _in_memory(cache: dict[int, bytes], first: int, end: int, bytes_max: int) -> list[bytes]:
-    """The entries from `first` on that are in `cache`, up to the first that is not, or past `bytes_max`."""
-    values: list[bytes] = []
-    room_bytes = bytes_max
-    for sequence in range(first, end):
-        value = cache.get(sequence)
-        if value is None or room_bytes <= 0:
-            break
-        room_bytes -= len(value)
-        values.append(value)
-    return values

@@ -1,4 +1,4 @@
-"""What the broker asks of a store: one batch a turn, and entries read back by sequence.
+"""What the broker asks of a store (one batch a turn, entries read back by sequence) and of a queue's configuration.
 
 Rules of this file: types only; `storage/port.py` adds what a driver needs. A store knows bytes and order; what
 keys and values mean belongs to `broker/` alone.
@@ -54,3 +54,20 @@ class EntryReader(Protocol):
 
     def piece(self, blob: int, index: int) -> bytes | None:
         """One piece of a blob, or None."""
+
+
+class Settings(Protocol):
+    """What a queue reads of its configuration (`core.config.QueueConfig`)."""
+
+    @property
+    def bytes_max(self) -> int | None: ...
+    @property
+    def messages_max(self) -> int | None: ...
+    @property
+    def when_full(self) -> str: ...
+    @property
+    def order(self) -> str: ...
+    @property
+    def order_wait_s(self) -> float: ...
+    @property
+    def durable(self) -> bool: ...

@@ -9,13 +9,13 @@ told). A sequence is given once and never again; what a refused batch burned sta
 from dataclasses import dataclass, field
 from itertools import repeat
 from struct import Struct
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from holdfast.accounts import Account
 from holdfast.broker import entry, records
 from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX, Cursor
-from holdfast.broker.port import Batch, EntryReader
+from holdfast.broker.port import Batch, EntryReader, Settings
 from holdfast.broker.read_ahead import ReadAhead
 from holdfast.broker.wheel import PRUNE_COUNT, Wheel, due_s
 
@@ -30,23 +30,6 @@ RECLAIM_COUNT: Final = 2_000
 
 ENTRY_BYTES: Final = 256
 """What an entry that is held in memory costs beyond its own bytes."""
-
-
-class Settings(Protocol):
-    """What a queue reads of its configuration (`core.config.QueueConfig`)."""
-
-    @property
-    def bytes_max(self) -> int | None: ...
-    @property
-    def messages_max(self) -> int | None: ...
-    @property
-    def when_full(self) -> str: ...
-    @property
-    def order(self) -> str: ...
-    @property
-    def order_wait_s(self) -> float: ...
-    @property
-    def durable(self) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -281,6 +264,19 @@ class Queue:
                 if len(items) >= count_max:
                     break
         return items
+
+    def in_memory(self, first: int, end: int, bytes_max: int) -> list[bytes]:
+        """The entries from `first` on, below `end`, that are cached, up to the first that is not, or past the bytes."""
+        cache = self.cache
+        values: list[bytes] = []
+        room_bytes = bytes_max
+        for sequence in range(first, end):
+            value = cache.get(sequence)
+            if value is None or room_bytes <= 0:
+                break
+            room_bytes -= len(value)
+            values.append(value)
+        return values
 
     def value(self, sequence: int) -> bytes | None:
         if not self.config.durable:
