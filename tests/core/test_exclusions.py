@@ -7,6 +7,7 @@ import pytest
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.performatives import Modified, Released
 from holdfast.amqp.types import Symbol
+from holdfast.broker import cursor
 from holdfast.core.config import Limits, QueueConfig
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
@@ -197,8 +198,8 @@ def test_a_message_that_no_consumer_takes_becomes_a_dead_letter(settle_mode: int
     assert got == ["2"]
     rig.run(1)
     assert node.bodies("$dead-letters") == [BIG] and node.queue("work").messages == 0
-    cursor = node.queue("work").shared
-    assert (cursor.links_ended, cursor.counts, cursor.exclusions.live) == ({}, {}, set())
+    shared = node.queue("work").shared
+    assert (shared.links_ended, shared.counts, shared.exclusions.live) == ({}, {}, set())
     letters = rig.client(node)
     letters.receiver("$dead-letters")
     rig.settle()
@@ -286,3 +287,28 @@ def test_given_back_by_another_it_still_counts_as_shown() -> None:
     large.grant(1)
     rig.settle()
     assert taken(client, large) == [BIG]
+
+
+def test_what_is_set_aside_counts_among_what_a_tracked_cursor_has_outstanding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them may become a range of the cursor's row (tests/core/test_rows.py)."""
+    monkeypatch.setattr(cursor, "OUTSTANDING_MAX", 8)
+    rig, node, client = world()
+    other = rig.client(node)
+    other.receiver("work", name="sub", credit=0, source={"durable": 2, "expiry_policy": Symbol("never")})
+    rig.settle()
+    link = client.receiver("work", credit=8)
+    rig.settle()
+    fill(rig, client, 20)
+    client.accept(NOT_HERE, link=link)
+    link.grant(20)
+    rig.settle()
+    shared = node.queue("work").shared
+    assert len(shared.exclusions.aside) == 8 and client.deliveries == []
+    taker = rig.client(node)
+    taker.receiver("work")
+    rig.settle()
+    got: list[str] = []
+    while taker.deliveries or client.deliveries:
+        got += taker.accept() + client.accept(link=link)
+        rig.settle()
+    assert sorted(got, key=int) == [str(number) for number in range(1, 21)]

@@ -533,7 +533,7 @@ class Cursor:
         left = [(low, high) for low, high in self.finished if high >= head]  # of earlier tracking, over a restart
         ranges = []
         first = head
-        for sequence in sorted((*self.shown, *self.returned, *self.exclusions.aside)):
+        for sequence in sorted(self.below_position()):
             if sequence > first:
                 ranges.append((first, sequence - 1))
             first = max(first, sequence + 1)
@@ -547,7 +547,7 @@ class Cursor:
     @property
     def crowded(self) -> bool:
         """Whether too much is in takers' hands for tracking to begin."""
-        return not self.tracked and len(self.shown) + len(self.returned) >= OUTSTANDING_MAX
+        return not self.tracked and len(self.below_position()) >= OUTSTANDING_MAX
 
     def rewind(self) -> None:
         """Begins anew at the floor; nothing may be in a taker's hands."""

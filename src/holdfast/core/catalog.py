@@ -289,7 +289,7 @@ class Catalog:
         if len(queue.named) >= limits.queue_subscriptions_max:
             return f"queue {queue.name!r} has {len(queue.named)} subscriptions, the most that one may have"
         if not queue.named and queue.shared.crowded:
-            held = len(queue.shared.shown) + len(queue.shared.returned)
+            held = len(queue.shared.below_position())
             return (
                 f"queue {queue.name!r}: its consumers hold {held} messages unsettled, too many to begin a subscription"
             )
