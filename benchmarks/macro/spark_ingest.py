@@ -46,7 +46,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 async def fill(url: str, messages: int, size: int) -> None:
     """A copying subscription that keeps everything, then the messages; each body begins with its number."""
     async with await connect(url) as connection:
-        arguments = {"queue": QUEUE, "mode": "copy", "start": "first", "lease_s": 60.0}
+        arguments = {"queue": QUEUE, "mode": "copy", "start": "first"}
         await connection.manage("OPEN", "holdfast:subscription", "keeper", arguments)
         sender = await connection.sender(QUEUE, in_doubt_max=2_000)
         for number in range(messages):

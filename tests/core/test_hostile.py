@@ -18,7 +18,7 @@ values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=2)
 )
 KEYS = (
-    "queue", "queue_uuid", "lease_epoch", "start", "sequence", "mode", "lease_s", "messages_max", "bytes_max",
+    "queue", "queue_uuid", "lease_epoch", "start", "sequence", "mode", "messages_max", "bytes_max",
     "when_full", "order", "order_wait_s", "durable", "origin", "other",
 )  # fmt: skip
 

@@ -38,9 +38,12 @@ class FakeMessage:
     properties: FakeProperties | None = None
     application_properties: dict[object, object] | None = None
     message_annotations: dict[object, object] | None = field(default=None)
+    sequences: list[list[object]] | None = None
+    value: object = None
 
-    def body_bytes(self) -> bytes:
-        return self.body
+    @property
+    def data(self) -> list[bytes]:
+        return [self.body]
 
 
 class FakeQueue:
@@ -105,7 +108,7 @@ class FakeBus:
         if lease.lease_epoch != place.lease_epoch:
             raise ReaderFenced(f"subscription {lease.subscription!r} was taken over")
 
-    def open(self, start: str, mode: str, lease_s: float) -> Position:
+    def open(self, start: str, mode: str) -> Position:
         place = self._position()
         first = place.head if start == "first" else place.tail
         self.connection.execute(

@@ -56,6 +56,20 @@ def test_nothing_is_proven_before_the_first_commit(tmp_path: Path) -> None:
     assert checkpoint.proven() is None
 
 
+def test_two_sources_of_one_name_are_kept_apart_by_their_queues(tmp_path: Path) -> None:
+    batch(tmp_path, 0, 5)
+    offsets = tmp_path / "offsets" / "0"
+    offsets.write_text(offsets.read_text() + "\n" + json.dumps({"sub": "s", "queue": "other", "seq": 9}))
+    for queue, end in (("u", 5), ("other", 9)):
+        checkpoint = Checkpoint(tmp_path, "s")
+        checkpoint.queue = queue
+        assert checkpoint.proven() == Proven(0, Offset("s", queue, end))
+        assert checkpoint.holds(Offset("s", queue, end))
+    offsets.write_text(offsets.read_text() + "\n" + json.dumps({"sub": "s", "queue": "other", "seq": 9}))
+    with pytest.raises(ConfigError, match=r"several sources .* 's' of one queue, accepted is a name of its own"):
+        checkpoint.proven()
+
+
 def test_the_newest_commit_is_proven_not_the_newest_offset(tmp_path: Path) -> None:
     for number in range(12):
         batch(tmp_path, number, 10 * number)

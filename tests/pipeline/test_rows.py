@@ -1,22 +1,35 @@
 """Entries as Arrow: the exact schema that Spark demands, and every kind of value as text."""
 
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
 
+from holdfast.client import Message
+from holdfast.client.typed_json import typed_body
+from holdfast.errors import HoldfastError
+from holdfast.pipeline import rows
 from holdfast.pipeline.bus import Entry
 from holdfast.pipeline.rows import arrow_schema, batches, record_batch, text_of
 from pipeline.fake_bus import FakeMessage, FakeProperties
 
+if TYPE_CHECKING:
+    import pyarrow
+
 pytest.importorskip("pyarrow")
 U = UUID("5d2b9c5e-6a40-4b5c-8c9e-0123456789ab")
+
+
+def one_batch(*entries: Entry) -> "pyarrow.RecordBatch":
+    return record_batch("q", list(entries), [typed_body(entry.message) for entry in entries])
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
     [
         (None, None), ("é", "é"), (True, "true"), (False, "false"), (7, "7"), (-1.5, "-1.5"), (b"\x01\xff", "01ff"),
-        (U, str(U)), ([1, "a", U], f'[1, "a", "{U}"]'), ({"a": None}, '{"a": null}'),
+        (U, str(U)), (["a", "b"], '["a","b"]'), ([1, U], f'[1,{{"amqp:uuid":"{U}"}}]'), ({"a": None}, '{"a":null}'),
+        ({b"a": 1, 2: 3}, '{"amqp:map":[[{"amqp:binary":"YQ=="},1],[2,3]]}'),
     ],
 )  # fmt: skip
 def test_text_of(value: object, text: str | None) -> None:
@@ -30,7 +43,7 @@ def test_a_batch_holds_every_column() -> None:
         {"n": 1, "none": None, "yes": True},
         {"x-opt-a": 2.5},
     )
-    batch = record_batch("q", [Entry(5, 1_700_000_000_456, full), Entry(6, None, FakeMessage(b""))])
+    batch = one_batch(Entry(5, 1_700_000_000_456, full), Entry(6, None, FakeMessage(b"")))
     assert batch.schema.equals(arrow_schema())
     first, second = batch.to_pylist()
     assert first["address"] == "q"
@@ -45,7 +58,7 @@ def test_a_batch_holds_every_column() -> None:
 
 
 def test_a_time_beyond_64_bits_is_null() -> None:
-    batch = record_batch("q", [Entry(1, None, FakeMessage(b"", FakeProperties(creation_time=2**62)))])
+    batch = one_batch(Entry(1, None, FakeMessage(b"", FakeProperties(creation_time=2**62))))
     assert batch.to_pylist()[0]["created"] is None
 
 
@@ -55,3 +68,37 @@ def test_batches_are_cut_in_order(count: int, sizes: list[int]) -> None:
     cut = list(batches("q", iter(entries), 3))
     assert [batch.num_rows for batch in cut] == sizes
     assert [n for batch in cut for n in batch.column("sequence").to_pylist()] == list(range(1, count + 1))
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "body", "value"),
+    [
+        (Message(data=[b"ab"]), "data", b"ab", None),
+        (Message(data=[b"a", b"bc"]), "data", b"abc", "[1,2]"),
+        (Message(data=[]), "data", b"", "[]"),
+        (Message(value="é"), "string", "é".encode(), None),
+        (Message(value=b"\xff"), "binary", b"\xff", None),
+        (Message(value=7), "value", b"", "7"),
+        (Message(value=None), "value", b"", "null"),
+        (Message(value={"t": 21.5}), "value", b"", '{"t":21.5}'),
+        (Message(sequences=[[1], ["a"]]), "sequence", b"", '[[1],["a"]]'),
+        (Message(), "none", b"", None),
+    ],
+)
+def test_every_kind_of_body_is_in_its_row(message: Message, kind: str, body: bytes, value: str | None) -> None:
+    found = one_batch(Entry(1, None, message)).to_pylist()[0]
+    assert (found["body_kind"], found["body"], found["body_value"]) == (kind, body, value)
+
+
+def test_what_cannot_be_told_is_named() -> None:
+    with pytest.raises(HoldfastError, match="queue 'q', sequence 9: its body cannot be told as a row"):
+        list(batches("q", [Entry(9, None, Message(value=object()))], 10))
+
+
+def test_batches_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "BATCH_BYTES_MAX", 10)
+    messages = [Message(data=[bytes(4)]), Message(value=[1, 2]), Message(data=[b""]), Message(data=[bytes(50)])]
+    entries = [Entry(number, None, message) for number, message in enumerate(messages, 1)]
+    assert [batch.num_rows for batch in batches("q", entries, 100)] == [4]
+    assert [batch.num_rows for batch in batches("q", entries[:1] * 2 + entries[:1], 100)] == [3]
+    assert [batch.num_rows for batch in batches("q", entries[3:] + entries, 100)] == [1, 4]

@@ -127,7 +127,7 @@ def test_a_successor_fences_a_running_query(spark: "SparkSession", tmp_path: Pat
         if not taken.is_set():
             taken.set()
             bus = FakeBus(parse_options(running.options))
-            bus.open("first", "take", 1.0)
+            bus.open("first", "take")
             bus.close()
 
     with pytest.raises(HoldfastError) as caught:

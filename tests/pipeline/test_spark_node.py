@@ -27,7 +27,7 @@ from holdfast.pipeline.checkpoint import batches_in
 from holdfast.pipeline.ingest import IngestJob, Progress, default_checkpoint, run_ingest
 from holdfast.pipeline.node_bus import NodeBus
 from holdfast.pipeline.options import parse_options
-from holdfast.pipeline.tables import read_arrow
+from holdfast.pipeline.tables import property_of, read_arrow, read_table
 from support.eventually import eventually_true
 from support.process import NodeProcess, run_holdfast
 
@@ -121,6 +121,39 @@ async def test_every_message_with_all_its_columns(spark: "SparkSession", tmp_pat
     assert bodies(ingest.out) == list(range(1, 2_601))
 
 
+async def test_every_kind_of_body_is_in_the_table(spark: "SparkSession", tmp_path: Path, start_node: StartNode) -> None:
+    node = await start_node("hub")
+    messages = [
+        Message(value={"carrier": "UA", "delay": 2.5, "gate": None}),
+        Message(value=[1, "two", b"\x03"]),
+        Message(value=42),
+        Message(sequences=[[1, 2], [3]]),
+        Message(data=[b"a", b"bc"]),
+        Message(value="text"),
+        Message(),
+    ]
+    async with await connect(node.url) as connection:
+        sender = await connection.sender(QUEUE)
+        for message in messages:
+            await sender.post(message)
+    ingest = job(tmp_path, node.url)
+    await run(spark, ingest)
+    rows = read_arrow(ingest.out).sort_by("sequence").to_pylist()
+    assert [(row["body_kind"], row["body"], row["body_value"]) for row in rows] == [
+        ("value", b"", '{"carrier":"UA","delay":2.5,"gate":null}'),
+        ("value", b"", '[1,"two",{"amqp:binary":"Aw=="}]'),
+        ("value", b"", "42"),
+        ("sequence", b"", "[[1,2],[3]]"),
+        ("data", b"abc", "[1,2]"),
+        ("string", b"text", None),
+        ("none", b"", None),
+    ]
+    carriers = await asyncio.to_thread(
+        lambda: read_table(spark, ingest.out).select(property_of("carrier")).orderBy("sequence").collect()
+    )
+    assert [row[0] for row in carriers] == ["UA", *[None] * 6]
+
+
 async def test_the_batch_reader_leaves_everything(spark: "SparkSession", tmp_path: Path, start_node: StartNode) -> None:
     node = await start_node("hub")
     await send(node.url, 1, 900)
@@ -158,7 +191,7 @@ async def test_a_successor_fences_the_query(spark: "SparkSession", tmp_path: Pat
     running = asyncio.create_task(run(spark, ingest, tell=lambda progress: begun.set()))
     await asyncio.to_thread(begun.wait, LIMIT_S)
     bus = NodeBus(parse_options(ingest.options))
-    await asyncio.to_thread(bus.open, "first", "take", 10.0)
+    await asyncio.to_thread(bus.open, "first", "take")
     with pytest.raises(HoldfastError, match="taken over") as caught:
         await running
     assert "\n" not in str(caught.value)
@@ -176,10 +209,10 @@ async def test_a_fenced_lease_reads_and_advances_nothing(tmp_path: Path, start_n
     node = await start_node("hub")
     await send(node.url, 1, 10)
     bus = NodeBus(parse_options(job(tmp_path, node.url).options))
-    old = await asyncio.to_thread(bus.open, "first", "take", 10.0)
+    old = await asyncio.to_thread(bus.open, "first", "take")
     lease = Lease("s", old.queue_uuid, old.lease_epoch)
     assert [entry.sequence for entry in bus.entries(3, 6, lease)] == [3, 4, 5]
-    bus.open("first", "take", 10.0)
+    bus.open("first", "take")
     for call in (lambda: list(bus.entries(3, 6, lease)), lambda: bus.advance(lease, 5)):
         with pytest.raises(HoldfastError, match="taken over"):
             call()

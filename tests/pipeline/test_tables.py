@@ -9,10 +9,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
+
+from holdfast.client import Message
+from holdfast.client.typed_json import typed_body
 from holdfast.errors import ConfigError
+from holdfast.pipeline.bus import Entry
 from holdfast.pipeline.flights import flights_report
-from holdfast.pipeline.rows import COLUMNS
-from holdfast.pipeline.tables import check_table, count_by_path, property_of
+from holdfast.pipeline.rows import COLUMNS, record_batch
+from holdfast.pipeline.tables import check_table, count_by_path, property_of, read_arrow, read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,9 +48,35 @@ def table(spark: "SparkSession") -> "DataFrame":
             (
                 "flights", sequence, f"m-{flight[0]}", None, None, None, None, stored,
                 properties if sequence % 2 == 0 else {}, annotations, bytearray(json.dumps(properties).encode()),
+                "data", None,
             )
         )  # fmt: skip
     return spark.createDataFrame(rows, COLUMNS)
+
+
+@pytest.mark.spark
+def test_a_table_of_an_earlier_version_is_read_with_the_columns_of_this_one(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    import pyarrow.parquet as parquet
+
+    (tmp_path / "_spark_metadata").mkdir()
+    made = [
+        record_batch("q", [Entry(number, None, message)], [typed_body(message)])
+        for number, message in enumerate((Message(data=[b"old"]), Message(value=[1])), 1)
+    ]
+    for number, batch in enumerate((made[0].drop_columns(["body_kind", "body_value"]), made[1])):
+        file = tmp_path / f"part-{number}.parquet"
+        parquet.write_table(pa.Table.from_batches([batch]), file)
+        entry = {"path": file.as_uri(), "size": file.stat().st_size, "isDir": False, "modificationTime": 1}
+        line = json.dumps({**entry, "blockReplication": 1, "blockSize": 1, "action": "add"})
+        (tmp_path / "_spark_metadata" / str(number)).write_text(f"v1\n{line}")
+    rows = read_table(spark, tmp_path).orderBy("sequence").collect()
+    assert [(bytes(row.body), row.body_kind, row.body_value) for row in rows] == [
+        (b"old", None, None),
+        (b"", "value", "[1]"),
+    ]
+    assert read_arrow(tmp_path, ["body_value"]).column("body_value").to_pylist() == [None, "[1]"]
 
 
 @pytest.mark.spark

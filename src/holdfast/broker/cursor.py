@@ -65,8 +65,6 @@ class Cursor:
         "finished_bytes",
         "floor",
         "lease_epoch",
-        "lease_s",
-        "lease_until",
         "limited",
         "links_ended",
         "mark",
@@ -117,8 +115,6 @@ class Cursor:
         self.links_ended: dict[int, int] = {}
         """How many links each entry has ended that was larger than they take."""
         self.lease_epoch = 0
-        self.lease_s = 0.0
-        self.lease_until = 0.0
 
     # ------------------------------------------------------------------------------------------------ takers
 

@@ -13,11 +13,13 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from holdfast.amqp.message import Message
 from holdfast.client.connection import MANAGE_LIMIT_S, Connection
+from holdfast.client.delivery import Delivery
 from holdfast.client.opening import RETRY_S, connect
 from holdfast.client.outcomes import Outcome
 from holdfast.client.receiver import Lease
 from holdfast.client.sender import Sender
 from holdfast.client.url import Url, parse_url
+from holdfast.errors import RemoteProtocolError
 
 T = TypeVar("T")
 
@@ -32,6 +34,15 @@ class Entry(NamedTuple):
     sequence: int
     enqueued_ms: int
     message: Message
+
+
+def _entry(queue: str, item: Delivery) -> Entry:
+    try:
+        return Entry(item.sequence, item.enqueued_ms, item.message)
+    except RemoteProtocolError as error:
+        raise RemoteProtocolError(
+            error.condition, f"queue {queue!r}, sequence {item.sequence}: {error.description}"
+        ) from None
 
 
 class BlockingConnection:
@@ -89,7 +100,8 @@ class BlockingConnection:
         """The entries of `queue` with start <= sequence < end, in order, as lists; nothing is taken off.
 
         With a subscription, its queue's UUID and its lease epoch, as OPEN answered them, the node refuses a
-        reader that was fenced: LinkError. After a break it goes on behind the last entry that came.
+        reader that was fenced: LinkError. After a break it goes on behind the last entry that came. An entry that is
+        no message is a RemoteProtocolError that names it.
         """
         lease = None
         if subscription is not None and queue_uuid is not None and lease_epoch is not None:
@@ -100,7 +112,7 @@ class BlockingConnection:
         )
         try:
             while batch := self._run(receiver.batch(count_max=BATCH_MAX)):
-                yield [Entry(item.sequence, item.enqueued_ms, item.message) for item in batch]
+                yield [_entry(queue, item) for item in batch]
         finally:
             self._run(receiver.close())
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 MANAGEMENT: Final = "$management"
 SUBSCRIPTIONS_A_PAGE: Final = 200
 """With so many in an answer to QUERY the next queue's wait for the next page."""
-LEASE_S: Final = (1.0, 3_600.0)
 
 
 class Answer(NamedTuple):
@@ -236,7 +235,7 @@ def _subscription(core: "NodeCore", name: str, arguments: dict[str, Any]) -> tup
     return queue, cursor
 
 
-def _subscription_map(core: "NodeCore", queue: Queue, cursor: Cursor) -> dict[str, Any]:
+def _subscription_map(queue: Queue, cursor: Cursor) -> dict[str, Any]:
     return {
         "name": cursor.name,
         "queue": queue.name,
@@ -246,7 +245,6 @@ def _subscription_map(core: "NodeCore", queue: Queue, cursor: Cursor) -> dict[st
         "head": Ulong(max(cursor.floor, queue.head())),
         "tail": Ulong(queue.visible),
         "lease_epoch": Ulong(cursor.lease_epoch),
-        "lease_left_s": max(0.0, round(cursor.lease_until - core.now, 3)),
     }
 
 
@@ -264,9 +262,6 @@ def subscription_open(core: "NodeCore", name: str, arguments: dict[str, Any]) ->
     mode = _text(arguments, "mode", "take")
     if mode not in ("take", "copy"):
         raise Refused(400, f"mode: found {mode!r}, accepted is take or copy")
-    lease_s = arguments.get("lease_s", 30.0)
-    if not isinstance(lease_s, (int, float)) or not LEASE_S[0] <= lease_s <= LEASE_S[1]:
-        raise Refused(400, f"lease_s: found {lease_s!r}, accepted is {LEASE_S[0]:g} to {LEASE_S[1]:g}")
     cursor = queue.named.get(name)
     status = 200
     if cursor is None:
@@ -293,15 +288,13 @@ def subscription_open(core: "NodeCore", name: str, arguments: dict[str, Any]) ->
     elif cursor.mode != mode:
         raise Refused(409, f"subscription {name!r} is there as {cursor.mode}")
     cursor.lease_epoch += 1
-    cursor.lease_s = float(lease_s)
-    cursor.lease_until = core.now + cursor.lease_s
     queue.dirty(cursor)
-    return Answer(status, "OK", _subscription_map(core, queue, cursor), stored=True)
+    return Answer(status, "OK", _subscription_map(queue, cursor), stored=True)
 
 
 def subscription_read(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
     queue, cursor = _subscription(core, name, arguments)
-    return Answer(200, "OK", _subscription_map(core, queue, cursor))
+    return Answer(200, "OK", _subscription_map(queue, cursor))
 
 
 def _held(core: "NodeCore", name: str, arguments: dict[str, Any]) -> tuple[Queue, Cursor]:
@@ -311,7 +304,6 @@ def _held(core: "NodeCore", name: str, arguments: dict[str, Any]) -> tuple[Queue
         raise Refused(412, f"queue {queue.name!r} was made anew: it is {queue.uuid} now")
     if _number(arguments, "lease_epoch") != cursor.lease_epoch:
         raise Refused(409, f"subscription {name!r} has a newer holder: lease epoch {cursor.lease_epoch}")
-    cursor.lease_until = core.now + cursor.lease_s
     return queue, cursor
 
 
@@ -365,7 +357,7 @@ def subscription_query(core: "NodeCore", name: str, arguments: dict[str, Any]) -
             continue
         if more := len(found) >= SUBSCRIPTIONS_A_PAGE:
             break
-        found += [_subscription_map(core, queue, cursor) for _, cursor in sorted(queue.named.items())]
+        found += [_subscription_map(queue, cursor) for _, cursor in sorted(queue.named.items())]
     return Answer(200, "OK", {"subscriptions": found, "more": more})
 
 

@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 class Bus(Protocol):
     """One reader's way to one queue. Network errors are retried inside, for a bounded time."""
 
-    def open(self, start: str, mode: str, lease_s: float) -> Position:
+    def open(self, start: str, mode: str) -> Position:
         """Takes the lease, which fences whoever had it; makes the subscription where missing."""
 
     def place(self) -> Position:
@@ -62,7 +62,8 @@ class Bus(Protocol):
         """The queue's, without a subscription: `advanced` is the head."""
 
     def peek(self, lease: Lease, start: int, rows_max: int | None, bytes_max: int | None) -> int:
-        """The end of the range from `start` within the limits, one entry at least; renews the lease."""
+        """The end of the range from `start`: at most `rows_max` entries, one at least. `bytes_max` is met by the
+        average size of what the queue holds: a range of larger messages than that has more bytes."""
 
     def advance(self, lease: Lease, sequence: int) -> int:
         """All below `sequence` is done; returns the place reached. Idempotent and monotone."""

@@ -120,6 +120,8 @@ class Checkpoint:
     def __init__(self, path: Path, subscription: str, sink: SinkLog | None = None) -> None:
         self.path = path
         self.subscription = subscription
+        self.queue: str | None = None
+        """The UUID of the source's queue, once it is known: two sources of a query may have one name."""
         self.sink = sink
         self._synced_paths: set[Path] = set()
         self._synced_metadata = False
@@ -140,19 +142,31 @@ class Checkpoint:
         return Proven(commits[-1], offset)
 
     def offset(self, batch: int) -> Offset | None:
-        """Where `batch` ends for our subscription; None where the file or our line is missing."""
+        """Where `batch` ends for our subscription; None where the file or our line is missing.
+
+        Several lines of our name are those of several sources: ours is the one of our queue. Raises ConfigError where
+        there are two of these.
+        """
         try:
             lines = (self.path / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
             return None
+        places: list[Offset] = []
         for line in lines[2:]:
             try:
                 found = offset_of(json.loads(line))
             except ValueError:
                 continue
             if found is not None and found.sub == self.subscription:
-                return found
-        return None
+                places.append(found)
+        if len(places) > 1:
+            places.sort(key=lambda place: place.queue != self.queue)
+            if places[1].queue == self.queue:
+                raise ConfigError(
+                    f"checkpoint {self.path}: several sources of this query are subscription {self.subscription!r} of "
+                    "one queue, accepted is a name of its own for each"
+                )
+        return places[0] if places else None
 
     def holds(self, end: Offset) -> bool:
         """Whether the newest planned batch ends at `end`, as it must in this query's own checkpoint."""

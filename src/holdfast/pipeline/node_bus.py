@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.client.blocking import BlockingConnection
 from holdfast.client.errors import ConnectionFailed, LinkError, LinkStolen, ManagementError
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError
 from holdfast.pipeline.bus import Entry, Lease, NodeUnreachable, Position, QueueMadeAnew, ReaderFenced
 from holdfast.pipeline.options import SourceOptions, hidden
 
@@ -29,8 +29,8 @@ class NodeBus:
 
     # ------------------------------------------------------------------------------------------ management
 
-    def open(self, start: str, mode: str, lease_s: float) -> Position:
-        return _position(self._subscription("OPEN", {"mode": mode, "start": start, "lease_s": lease_s}))
+    def open(self, start: str, mode: str) -> Position:
+        return _position(self._subscription("OPEN", {"mode": mode, "start": start}))
 
     def place(self) -> Position:
         return _position(self._subscription("READ", {}))
@@ -79,6 +79,8 @@ class NodeBus:
                     yield Entry(sequence, enqueued_ms, message)
         except (LinkError, ConnectionFailed) as error:
             raise self._told(error) from error
+        except RemoteProtocolError as error:
+            raise HoldfastError(f"at {hidden(self._options.url)}: {error.description}: it cannot be told") from error
 
     # --------------------------------------------------------------------------------------------- connection
 
@@ -106,7 +108,7 @@ class NodeBus:
         if isinstance(error, LinkStolen) or _NEWER_HOLDER in str(error):
             return ReaderFenced(
                 f"subscription {options.subscription!r} of {where}: taken over by another reader, "
-                "which goes on from here; one query for each subscription"
+                "which goes on from here; one query, and one source of it, for each subscription"
             )
         if isinstance(error, ManagementError):
             if error.code == 412:

@@ -18,10 +18,15 @@ MODES: Final = ("take", "copy")
 
 NAMES: Final = (
     "url", "urlFile", "passwordFile", "address", "subscription", "mode", "startingFrom", "checkpoint",
-    "sinkPath", "maxRowsPerTrigger", "maxBytesPerTrigger", "rowsPerPartition", "rowsPerBatch",
-    "leaseSeconds", "retrySeconds",
+    "sinkPath", "maxRowsPerTrigger", "bytesPerTrigger", "rowsPerPartition", "rowsPerBatch",
+    "retrySeconds",
 )  # fmt: skip
 """As users write them; Spark does not tell case apart."""
+
+FORMER: Final = {
+    "maxBytesPerTrigger": "it is called bytesPerTrigger now, for it is what a trigger aims at and never was a bound",
+    "leaseSeconds": "it is gone, for it did nothing: a query that starts fences the one before it at once",
+}
 
 ROWS_PER_BATCH_MAX: Final = 100_000
 
@@ -30,10 +35,9 @@ ROWS_PER_BATCH_MAX: Final = 100_000
 class SourceOptions:
     """`checkpoint` and `sink_path` are local directories; `checkpoint` is the query's own checkpointLocation.
 
-    A trigger takes at most `rows_max` entries and about `bytes_max` bytes; a task reads `rows_per_partition`
-    sequences; an Arrow batch holds `rows_per_batch` rows. `lease_s` is how long the subscription stays ours
-    without a sign of life; `retry_s` how long a node that cannot be reached is tried again before the query
-    fails.
+    A trigger takes at most `rows_max` entries; it aims at `bytes_aim` bytes, by the average size of what the queue
+    holds. A task reads `rows_per_partition` sequences; an Arrow batch holds at most `rows_per_batch` rows. `retry_s`:
+    how long a node that cannot be reached is tried again before the query fails.
     """
 
     url: str = field(repr=False)
@@ -44,10 +48,9 @@ class SourceOptions:
     checkpoint: Path | None = None
     sink_path: Path | None = None
     rows_max: int = 100_000
-    bytes_max: int = 256 * MIB
+    bytes_aim: int = 256 * MIB
     rows_per_partition: int = 50_000
     rows_per_batch: int = 2_000
-    lease_s: float = 60.0
     retry_s: float = 60.0
 
 
@@ -55,7 +58,11 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     """`options` as Spark gives them, in any case. Raises ConfigError at the first wrong one."""
     given = {key.lower(): value for key, value in options.items()}
     known = {name.lower() for name in NAMES}
+    former = {name.lower(): (name, reason) for name, reason in FORMER.items()}
     for key in given:
+        if key in former:
+            name, reason = former[key]
+            raise ConfigError(f"option {name!r}: {reason}")
         if key not in known:
             raise ConfigError(f"option {key!r}: not known, accepted is one of {', '.join(NAMES)}")
     for one, other in (("url", "urlFile"),):
@@ -75,10 +82,9 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         checkpoint=local_path("checkpoint", given["checkpoint"]) if "checkpoint" in given else None,
         sink_path=local_path("sinkPath", given["sinkpath"]) if "sinkpath" in given else None,
         rows_max=_whole("maxRowsPerTrigger", given, 100_000),
-        bytes_max=_whole("maxBytesPerTrigger", given, 256 * MIB),
+        bytes_aim=_whole("bytesPerTrigger", given, 256 * MIB),
         rows_per_partition=_whole("rowsPerPartition", given, 50_000),
         rows_per_batch=_whole("rowsPerBatch", given, 2_000, highest=ROWS_PER_BATCH_MAX),
-        lease_s=_seconds("leaseSeconds", given, 60.0, 1.0, 3_600.0),
         retry_s=_seconds("retrySeconds", given, 60.0, 0.0, 86_400.0),
     )
 

@@ -5,13 +5,15 @@ only the first batch of a task, so every batch is built from the one schema. Tim
 1970, UTC.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from holdfast.client.typed_json import TypedBody, json_text, typed_body
+from holdfast.errors import HoldfastError
 from holdfast.pipeline.bus import Entry
+from holdfast.units import MIB
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
@@ -21,11 +23,14 @@ COLUMNS: Final = (
     "string, "
     "correlation_id string, created timestamp, enqueued timestamp, application_properties "
     "map<string,string>, "
-    "annotations map<string,string>, body binary not null"
+    "annotations map<string,string>, body binary not null, body_kind string not null, body_value string"
 )
-"""`sequence` with `address` names an entry once and for ever; `body` is the data sections joined, or the
-text.
+"""`sequence` with `address` names an entry once and for ever; `body` is the data sections joined, or the text or
+bytes of a value; of any other body `body_value` is its JSON (docs/spark.md, "Bodies").
 """
+
+BATCH_BYTES_MAX: Final = 64 * MIB
+"""Bodies of an Arrow batch, but for its last message: an array of Arrow's holds no more than 2 GiB."""
 
 _MILLISECONDS_MAX: Final = 9_000_000_000_000_000
 """What still fits as microseconds into 64 bits; times beyond are null."""
@@ -51,12 +56,15 @@ def arrow_schema() -> "Schema":
             pa.field("application_properties", texts),
             pa.field("annotations", texts),
             pa.field("body", pa.binary(), nullable=False),
+            pa.field("body_kind", pa.string(), nullable=False),
+            pa.field("body_value", pa.string()),
         ]
     )
 
 
 def text_of(value: Any) -> str | None:
-    """A property's value as text: booleans as in JSON, bytes in hex, maps and lists as JSON, null as null."""
+    """A property's value as text: booleans as in JSON, bytes in hex, maps, lists and the like as the JSON of bodies,
+    null as null."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -69,25 +77,29 @@ def text_of(value: Any) -> str | None:
         return int.__repr__(value)
     if isinstance(value, float):
         return float.__repr__(value)
-    if isinstance(value, (dict, list, tuple)):
-        return json.dumps(value, default=lambda inner: text_of(inner) or str(inner), ensure_ascii=False)
-    return str(value)
+    return str(value) if isinstance(value, UUID) else json_text(value)
 
 
 def batches(address: str, entries: Iterable[Entry], rows_max: int) -> Iterator["RecordBatch"]:
-    """`entries` in order as Arrow batches of `rows_max` rows, the last one shorter; none for no entries."""
+    """`entries` in order as Arrow batches of `rows_max` rows, or of fewer where BATCH_BYTES_MAX is reached; none for
+    no entries."""
     gathered: list[Entry] = []
+    bodies: list[TypedBody] = []
+    size = 0
     for entry in entries:
         gathered.append(entry)
-        if len(gathered) >= rows_max:
-            yield record_batch(address, gathered)
-            gathered = []
+        body = _body_of(address, entry)
+        bodies.append(body)
+        size += len(body.content) + len(body.value or "")
+        if len(gathered) >= rows_max or size >= BATCH_BYTES_MAX:
+            yield record_batch(address, gathered, bodies)
+            gathered, bodies, size = [], [], 0
     if gathered:
-        yield record_batch(address, gathered)
+        yield record_batch(address, gathered, bodies)
 
 
-def record_batch(address: str, entries: list[Entry]) -> "RecordBatch":
-    """One batch of `entries`, in their order."""
+def record_batch(address: str, entries: list[Entry], bodies: list[TypedBody]) -> "RecordBatch":
+    """One batch of `entries` and their `bodies`, in their order."""
     import pyarrow as pa
 
     schema = arrow_schema()
@@ -98,7 +110,6 @@ def record_batch(address: str, entries: list[Entry]) -> "RecordBatch":
     created: list[int | None] = []
     properties: list[dict[Any, Any] | None] = []
     annotations: list[dict[Any, Any] | None] = []
-    bodies: list[bytes] = []
     for entry in entries:
         message = entry.message
         header = message.properties
@@ -116,7 +127,6 @@ def record_batch(address: str, entries: list[Entry]) -> "RecordBatch":
             created.append(_microseconds(header.creation_time))
         properties.append(message.application_properties)
         annotations.append(message.message_annotations)
-        bodies.append(message.body_bytes())
     moment = schema.field("created").type
     return pa.RecordBatch.from_arrays(
         [
@@ -130,10 +140,21 @@ def record_batch(address: str, entries: list[Entry]) -> "RecordBatch":
             pa.array([_microseconds(entry.enqueued_ms) for entry in entries], moment),
             _texts(properties),
             _texts(annotations),
-            pa.array(bodies, pa.binary()),
+            pa.array([body.content for body in bodies], pa.binary()),
+            pa.array([body.kind for body in bodies], pa.string()),
+            pa.array([body.value for body in bodies], pa.string()),
         ],
         schema=schema,
     )
+
+
+def _body_of(address: str, entry: Entry) -> TypedBody:
+    try:
+        return typed_body(entry.message)
+    except (TypeError, ValueError) as error:
+        raise HoldfastError(
+            f"queue {address!r}, sequence {entry.sequence}: its body cannot be told as a row: {error}"
+        ) from None
 
 
 def _texts(maps: list[dict[Any, Any] | None]) -> Any:

@@ -147,7 +147,7 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
         self._release()
         first = self._checked(start).seq
         rows_max: int | None = self.options.rows_max
-        bytes_max: int | None = self.options.bytes_max
+        bytes_max: int | None = self.options.bytes_aim
         if isinstance(limit, ReadMaxRows):
             rows_max = limit.max_rows
         elif isinstance(limit, ReadMaxBytes):
@@ -191,7 +191,7 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
         self._release()
 
     def stop(self) -> None:
-        """Closes the connection. Spark does not always call it: the node's lease must do without."""
+        """Closes the connection. Spark does not always call it: the next run fences this one."""
         self.close()
 
     # ------------------------------------------------------------------------------------------------ reading
@@ -220,8 +220,9 @@ class HoldfastStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
         """The lease, taken at the first call of a run: it fences the run before."""
         if self._place is None:
             options = self.options
-            self._place = self.bus().open(options.starting_from, options.mode, options.lease_s)
+            self._place = self.bus().open(options.starting_from, options.mode)
             self._advanced = self._place.advanced
+            self._checkpoint.queue = self._place.queue_uuid
         return self._place
 
     def _lease(self) -> Lease:

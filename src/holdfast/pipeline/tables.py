@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigError
 from holdfast.pipeline.checkpoint import SinkLog
+from holdfast.pipeline.rows import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,31 +26,43 @@ def check_table(out: Path) -> SinkLog:
 def read_table(spark: "SparkSession", out: Path) -> "DataFrame":
     """The table's rows, in no order; columns as docs/spark.md, all nullable."""
     check_table(out)
-    return spark.read.parquet(str(out))
+    # Files of an earlier version have fewer columns, which then are null.
+    return spark.read.schema(COLUMNS.replace(" not null", "")).parquet(str(out))
 
 
 def read_arrow(out: Path, columns: list[str] | None = None) -> Any:
-    """The table's rows as a pyarrow Table, files in the order they were added; `columns` None for all."""
+    """The table's rows as a pyarrow Table, files in the order they were added; `columns` None for all.
+
+    A column that a file of an earlier version lacks is null in its rows.
+    """
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
     from holdfast.pipeline.rows import arrow_schema
 
-    tables = [parquet.read_table(str(file), columns=columns) for file in check_table(out).files()]
-    if not tables:
-        schema = arrow_schema()
-        return schema.empty_table() if columns is None else schema.empty_table().select(columns)
-    return pa.concat_tables(tables, promote_options="permissive")
+    schema = arrow_schema()
+    wanted = schema.names if columns is None else columns
+    tables = []
+    for file in check_table(out).files():
+        there = set(parquet.read_schema(str(file)).names)
+        found = parquet.read_table(str(file), columns=[name for name in wanted if name in there])
+        for name in wanted:
+            if name not in there:  # a file of an earlier version
+                kind = schema.field(name).type
+                found = found.append_column(pa.field(name, kind), pa.nulls(len(found), kind))
+        tables.append(found.select(wanted))
+    return pa.concat_tables(tables, promote_options="permissive") if tables else schema.empty_table().select(wanted)
 
 
 def property_of(name: str) -> "Column":
     """Application property `name` as text; where the message has none, the field of that name of its JSON
-    body.
+    body, or of the map that is its body.
     """
     from pyspark.sql import functions as f
 
     own = f.col("application_properties").getItem(name)
-    return f.coalesce(own, f.get_json_object(f.col("body").cast("string"), f"$.{name}"))
+    body = f.get_json_object(f.col("body").cast("string"), f"$.{name}")
+    return f.coalesce(own, body, f.get_json_object("body_value", f"$.{name}"))
 
 
 def identities(rows: "DataFrame") -> "DataFrame":
@@ -65,7 +78,7 @@ def identities(rows: "DataFrame") -> "DataFrame":
         f.count("*").alias("rows"),
         f.count_distinct("address", "sequence").alias("sequences"),
         f.count_distinct("message_id").alias("message_ids"),
-        f.count_distinct(f.sha2("body", 256)).alias("bodies"),
+        f.count_distinct(f.sha2("body", 256), "body_kind", f.coalesce("body_value", f.lit(""))).alias("bodies"),
         f.min("sequence").alias("first"),
         f.max("sequence").alias("last"),
     )

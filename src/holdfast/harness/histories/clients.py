@@ -32,7 +32,7 @@ class Reader:
         """Started, or started anew: it is the holder of the lease now."""
         if self.connection is None:
             self.connection = await self.stage.bed.connect(self.node, self.name)
-        self.opened = await self.ask("OPEN", mode=self.mode, lease_s=300.0)
+        self.opened = await self.ask("OPEN", mode=self.mode)
 
     async def ask(self, operation: str, **arguments: Any) -> dict[str, Any]:
         assert self.connection is not None

@@ -1,0 +1,108 @@
+"""A message's body for programs that have no AMQP types: bytes where it is bytes or text, else JSON that keeps types.
+
+Rules of this file: pure. No two different values become the same JSON, but for the width of numbers (docs/spark.md,
+"Bodies", states the mapping; tables hold it: add to it, never change it).
+"""
+
+import base64
+import json
+from math import isfinite
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from holdfast.amqp.message import Message
+from holdfast.amqp.types import (
+    MISSING,
+    Array,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Pairs,
+    Symbol,
+    Timestamp,
+)
+
+PREFIX: Final = "amqp:"
+"""Begins the key of every object that stands for a value of another type; no map's own key does."""
+
+
+class TypedBody(NamedTuple):
+    """`kind`: data, binary, string, value, sequence or none. `content`: the bytes of the first three, else empty;
+    `value`: what `content` does not say, as JSON text, else None."""
+
+    kind: str
+    content: bytes
+    value: str | None
+
+
+def typed_body(message: Message) -> TypedBody:
+    """All of the body of `message`."""
+    if message.data is not None:
+        if len(message.data) == 1:
+            return TypedBody("data", message.data[0], None)
+        return TypedBody("data", b"".join(message.data), json_text([len(part) for part in message.data]))
+    if message.sequences is not None:
+        return TypedBody("sequence", b"", json_text(message.sequences))
+    value = message.value
+    if value is MISSING:
+        return TypedBody("none", b"", None)
+    if type(value) is str:
+        return TypedBody("string", value.encode(), None)
+    if type(value) is bytes:
+        return TypedBody("binary", value, None)
+    return TypedBody("value", b"", json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """`value` in one line of JSON."""
+    return json.dumps(typed_json(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def typed_json(value: Any) -> Any:
+    """An AMQP value as `json` takes it."""
+    match value:
+        case None | bool():
+            return value
+        case Symbol() | Char():
+            return {f"{PREFIX}{type(value).__name__.lower()}": str(value)}
+        case Timestamp():
+            return {f"{PREFIX}timestamp": int(value)}
+        case str() | int():
+            return value
+        case float():
+            return value if isfinite(value) else {f"{PREFIX}double": _infinite(value)}
+        case Decimal32() | Decimal64() | Decimal128():
+            return {f"{PREFIX}{type(value).__name__.lower()}": value.hex()}
+        case bytes():
+            return {f"{PREFIX}binary": base64.b64encode(value).decode()}
+        case UUID():
+            return {f"{PREFIX}uuid": str(value)}
+        case dict():
+            return _map(value)
+        case Pairs():
+            return {f"{PREFIX}map": [[typed_json(key), typed_json(item)] for key, item in value]}
+        case Described(descriptor, inner):
+            return {f"{PREFIX}descriptor": typed_json(descriptor), f"{PREFIX}value": typed_json(inner)}
+        case Array():
+            told = {f"{PREFIX}array": [typed_json(item) for item in value.values]}
+            if value.descriptor is not MISSING:
+                told[f"{PREFIX}descriptor"] = typed_json(value.descriptor)
+            return told
+        case list() | tuple():
+            return [typed_json(item) for item in value]
+        case _:
+            raise TypeError(f"no AMQP value: {type(value).__name__}")
+
+
+def _map(value: dict[Any, Any]) -> dict[str, Any]:
+    """A map of strings is an object; any other is a list of pairs, so that 1 and "1" stay apart."""
+    if all(type(key) is str and not key.startswith(PREFIX) for key in value):
+        return {key: typed_json(item) for key, item in value.items()}
+    return {f"{PREFIX}map": [[typed_json(key), typed_json(item)] for key, item in value.items()]}
+
+
+def _infinite(value: float) -> str:
+    """As ECMAScript and Arrow write it."""
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
