@@ -73,6 +73,33 @@ async def test_ready_then_a_signal_ends_it_with_0(tmp_path: Path, number: signal
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGPIPE])
+async def test_a_signal_without_a_meaning_is_told_once_and_ends_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    async with Process("--name", "ewr", "--listen", "127.0.0.1:0", "--data", tmp_path / "d") as node:
+        host, _, port = (await node.ready())["amqp"].rpartition(":")
+        for _ in range(3):
+            node.process.send_signal(number)
+        async with asyncio.timeout(LIMIT_S):
+            _, writer = await asyncio.open_connection(host, int(port))
+        writer.close()
+        node.process.send_signal(signal.SIGTERM)
+        code, output, error = await node.end()
+    assert (code, output) == (0, "")
+    told = [] if number is signal.SIGPIPE else [f"WARNING {number.name} ignored: it has no meaning here"]
+    assert [line.split(" ", 2)[2] for line in error.splitlines() if "ignored" in line] == told
+
+
+async def test_a_signal_before_the_node_is_ready_ends_nothing(tmp_path: Path) -> None:
+    async with Process("--name", "ewr", "--listen", "127.0.0.1:0", "--data", tmp_path / "d") as node:
+        async with asyncio.timeout(LIMIT_S):
+            while not (tmp_path / "d").exists():  # noqa: ASYNC110  # the first that is seen of it
+                await asyncio.sleep(0.001)
+        node.process.send_signal(signal.SIGHUP)
+        await node.ready()
+        node.process.send_signal(signal.SIGTERM)
+        assert (await node.end())[0] == 0
+
+
 async def test_a_second_node_on_the_same_data_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "d"
     async with Process("--listen", "127.0.0.1:0", "--data", data) as node:

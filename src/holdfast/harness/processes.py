@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Final
 
 from holdfast.errors import HoldfastError
+from holdfast.signals import MEANINGLESS, ignore
 
 READY_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 8.0
@@ -71,11 +72,14 @@ def _die_with_parent() -> None:
 
 
 def cancel_on_signals() -> None:
-    """SIGTERM and SIGHUP cancel the running task, as Ctrl-C does, so that its children are ended."""
+    """SIGTERM and SIGHUP cancel the running task, as Ctrl-C does, so that its children are ended; what means nothing
+    does not end us either."""
+    ignore(MEANINGLESS, lambda text: print(text, file=sys.stderr))
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
 def first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:

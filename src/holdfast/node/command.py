@@ -23,6 +23,7 @@ from holdfast.node.memory import ResidentMemory
 from holdfast.node.points import Points, parse_crash_point
 from holdfast.node.runtime import NodeRuntime
 from holdfast.node.telemetry import TelemetryFile
+from holdfast.signals import MEANINGLESS, ignore
 
 SWITCH_INTERVAL_S: Final = 0.0001
 """So that the writer's thread gets the interpreter soon enough beside a busy loop; the default is 5 ms."""
@@ -42,6 +43,7 @@ def run_node(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _end_at_once)  # Until the loop runs there is nothing to close.
     signal.signal(signal.SIGINT, _end_at_once)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    ignore((signal.SIGHUP, *MEANINGLESS), _log.warning)
     try:
         settings = _load(args)
         points = _points(args)
@@ -132,6 +134,8 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             code = runner.run(serve())
+        for number in (signal.SIGTERM, signal.SIGINT):  # the loop gave them back their old meaning
+            signal.signal(number, signal.SIG_IGN)
     finally:
         if code == 0:
             store.close()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.signals import MEANINGLESS, ignore
 
 if TYPE_CHECKING:
     from holdfast.pipeline.ingest import IngestJob, Progress
@@ -143,8 +144,14 @@ def _with_prompted_password(url: str, password_file: str | None) -> str:
 
 
 def _on_signals(stop: threading.Event) -> dict[signal.Signals, Any]:
-    """SIGTERM and SIGINT set `stop`; returns the handlers that were there."""
-    return {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    """SIGTERM, SIGINT and SIGHUP set `stop`; returns the handlers that were there."""
+    ignore(MEANINGLESS, lambda text: print(f"holdfast pipeline: {text}", file=sys.stderr))
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    found = {number: signal.getsignal(number) for number in numbers}
+    for number, handler in found.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: stop.set())
+    return found
 
 
 def _draw(progress: "Progress") -> None:

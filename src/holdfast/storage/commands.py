@@ -12,6 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NoReturn
 
+from holdfast.signals import MEANINGLESS, ignore
 from holdfast.storage.backup import backup, restore
 from holdfast.storage.check import check
 from holdfast.storage.compaction import compact
@@ -22,12 +23,17 @@ BAR_EVERY_S: Final = 0.1
 
 def store(args: argparse.Namespace) -> int:
     """Runs the action that `args` names; its exit code."""
-    before = signal.signal(signal.SIGTERM, _end)  # so that what was made aside goes
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, _end)  # so that what was made aside goes
+    ignore(MEANINGLESS, lambda text: print(f"holdfast store: {text}", file=sys.stderr))
     try:
         with _Bar() as bar:
             answer, lines, code = _ACTIONS[args.action](args, bar)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if args.json:
         print(json.dumps(answer))
     else:
