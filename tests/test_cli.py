@@ -1,14 +1,17 @@
 """The command line's grammar: help with an example for every verb, mistakes are exit 2 and one line."""
 
 import argparse
+import errno
 import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from holdfast import cli
-from holdfast.cli import messages
+from holdfast.cli import messages, process
 from holdfast.errors import ConfigError, HoldfastError
 
 VERBS = [
@@ -81,6 +84,10 @@ def test_a_mistake_is_exit_2_and_said_in_a_line(line: str, capsys: pytest.Captur
         ("send q --url amqp://ann@127.0.0.1", "found a user without a password"),
         ("send q /does/not/exist", "/does/not/exist: No such file"),
         ("status --password-file /does/not/exist", "--password-file: found without a user"),
+        ("send q\udcff --count 1", "address: found 'q\\udcff', accepted is text in UTF-8"),
+        ("send q --count 1 --property k=\udcff", "property: found '\\udcff', accepted is text in UTF-8"),
+        ("receive q --subscription \udcff", "subscription: found '\\udcff', accepted is text in UTF-8"),
+        ("node --name \udcff", "name: found '\\udcff', accepted is text in UTF-8"),
         ("status --url amqp://ann@127.0.0.1 --password-file /does/not/exist", "/does/not/exist: No such file"),
     ],
 )
@@ -98,6 +105,12 @@ def test_a_value_that_cannot_be_is_exit_2(line: str, said: str, capsys: pytest.C
         (HoldfastError("it broke"), 1, "holdfast status: it broke\n"),
         (ConfigError("it is wrong"), 2, "holdfast status: it is wrong\n"),
         (KeyboardInterrupt(), 130, ""),
+        (OSError(errno.EMFILE, "Too many open files"), 1, "holdfast status: Too many open files\n"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/d/x"),
+            1,
+            "holdfast status: /d/x: No space left on device\n",
+        ),
     ],
 )
 def test_errors_become_exit_codes(
@@ -106,6 +119,7 @@ def test_errors_become_exit_codes(
     def run(args: argparse.Namespace) -> int:
         raise raised
 
+    monkeypatch.setattr(process, "drop_output", lambda: None)  # the tests' own standard output
     monkeypatch.setattr(messages, "_run_status", run)
     assert exit_code("status") == code
     assert capsys.readouterr().err == said
@@ -140,3 +154,82 @@ def test_a_verb_is_imported_when_it_runs() -> None:
     told = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, timeout=30)
     rooms = {name.split(".")[1] for name in eval(told.stdout)}
     assert rooms == {"cli", "errors"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["send", ""], "found '', accepted is a name"),
+        (["send", "q", "--producer", ""], "found '', accepted is a name"),
+        (["receive", "q", "--subscription", ""], "found '', accepted is a name"),
+        (["send", "q", "--ttl", "4294968"], "found '4294968', accepted is seconds, at most 4294967"),
+        (["queue", "skip", "q", "--origin", "x"], "found 'x', accepted is a UUID"),
+    ],
+)
+def test_a_value_that_would_be_taken_for_another_is_refused(
+    argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(*argv) == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_longest_time_to_live_is_taken() -> None:
+    assert cli.parser().parse_args(["send", "q", "--ttl", "4294967"]).ttl == 4_294_967
+
+
+def shell(line: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """`line` by a shell, where `$H` is the command."""
+    environment = {"H": f"{sys.executable} -m holdfast", "PATH": "/usr/bin:/bin", **variables}
+    return subprocess.run(["sh", "-c", line], env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("verb", ["status", "node --listen 127.0.0.1:0", "sim list", "store check x"])
+def test_too_few_open_files_are_one_line(verb: str, tmp_path: Path) -> None:
+    found = shell(f"cd {tmp_path}; ulimit -n {process.FILES_MIN - 1}; exec $H {verb}")
+    name = verb.split(maxsplit=1)[0]
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr == f"holdfast {name}: open files: found a limit of 31, accepted is at least 32 (ulimit -n)\n"
+
+
+def test_the_fewest_open_files_are_enough() -> None:
+    found = shell(f"ulimit -n {process.FILES_MIN}; exec $H status --url amqp://127.0.0.1:1")
+    assert found.stderr == "holdfast status: amqp://127.0.0.1:1: cannot connect: Connection refused\n"
+
+
+def test_a_soft_limit_is_raised() -> None:
+    found = shell("ulimit -Sn 12; exec $H status --url amqp://127.0.0.1:1")
+    assert found.stderr == "holdfast status: amqp://127.0.0.1:1: cannot connect: Connection refused\n"
+
+
+@pytest.mark.parametrize("where", [">/dev/full", ">&-"])
+def test_output_that_is_not_taken_is_one_line(where: str) -> None:
+    found = shell(f"exec $H sim list {where}")
+    assert found.returncode == 1
+    assert len(found.stderr.splitlines()) == 1
+    assert found.stderr.startswith("holdfast sim: standard output: ")
+
+
+def test_a_closed_descriptor_is_not_given_to_a_store(tmp_path: Path) -> None:
+    """Else what is printed would go into the store's file."""
+    open_files = "import os; print(*(os.readlink(f'/proc/self/fd/{n}') for n in range(3)), file=open('said', 'w'))"
+    program = f"from holdfast.cli import process; process.open_standard_files(); {open_files}"
+    found = shell(f'cd {tmp_path}; exec {sys.executable} -c "{program}" <&- >&- 2>&-')
+    assert found.returncode == 0
+    assert (tmp_path / "said").read_text().split() == ["/dev/null"] * 3
+
+
+@pytest.mark.parametrize(
+    "module", ["holdfast.cli", "argparse", "holdfast.cli.messages", "holdfast.client.verbs.manage", "uvloop"]
+)
+def test_ctrl_c_while_it_is_loading_says_nothing(module: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+    )
+    found = shell("exec $H status --url amqp://127.0.0.1:1", PYTHONPATH=str(tmp_path))
+    assert found.returncode in (-signal.SIGINT, cli.EXIT_INTERRUPTED)
+    assert (found.stdout, found.stderr) == ("", "")

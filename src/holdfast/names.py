@@ -11,7 +11,7 @@ from holdfast.errors import ConfigError
 NAME_BYTES_MAX: Final = 200
 """A queue's or node's name in UTF-8; the store's keys end at 511 bytes and hold two names."""
 
-_PRINTABLE: Final = re.compile(r"[^\x00-\x1f\x7f@]+")
+_PRINTABLE: Final = re.compile(r"[^\x00-\x1f\x7f@\ud800-\udfff]+")
 
 
 class HostPort(NamedTuple):
@@ -28,7 +28,7 @@ def check_name(name: str) -> str:
     """`name` if it can name a queue or node; else ConfigError that says what is accepted."""
     if (
         not name
-        or len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX
+        or len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX
         or not _PRINTABLE.fullmatch(name)
         or name.startswith("$")
     ):

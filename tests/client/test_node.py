@@ -123,7 +123,7 @@ async def test_the_blocking_form(node: NodeProcess) -> None:
             for number in range(50):
                 assert connection.send("q", b"%d" % number, producer="b") == Accepted()
             opened = connection.manage(
-                "OPEN", "holdfast:subscription", "s", {"queue": "q", "mode": "copy", "start": "first", "lease_s": 30}
+                "OPEN", "holdfast:subscription", "s", {"queue": "q", "mode": "copy", "start": "first"}
             )
             batches = list(connection.read_range("q", 11, 41, "s", opened["queue_uuid"], opened["lease_epoch"]))
             entries = [entry for batch in batches for entry in batch]
@@ -185,6 +185,52 @@ async def test_a_bad_row_stops_it_after_what_went_before(node: NodeProcess) -> N
     sent = await run_holdfast("send", "q", "--format", "json", "--url", node.url, stdin='{"a": 1}\nnot\n')
     assert sent.code == 2 and "standard input, line 2: found no JSON" in sent.stderr
     assert summary(sent.stderr)["accepted"] <= 1
+
+
+async def test_a_full_queue_is_told_and_waited_for(node: NodeProcess) -> None:
+    create = await run_holdfast("queue", "create", "full", "--messages-max", "10", "--url", node.url)
+    assert create.code == 0
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "holdfast", "send", "full", "--count", "30", "--url", node.url,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    async with asyncio.timeout(30):
+        line = await process.stderr.readline()
+        assert line.decode() == (
+            "holdfast send: full: the node takes no more messages at the moment: the queue, or the way to it, is full; "
+            "waiting\n"
+        )
+        taken = await run_holdfast("receive", "full", "--count", "30", "--url", node.url)
+        told = (await process.communicate())[1].decode()
+    assert (taken.code, process.returncode) == (0, 0)
+    assert summary(told)["accepted"] == 30
+
+
+@pytest.mark.parametrize("verb", [["send", "q", "--count", "1"], ["status"]])
+async def test_tls_to_a_port_without_it_is_one_line(node: NodeProcess, verb: list[str]) -> None:
+    found = await run_holdfast(*verb, "--retry", "0", "--url", node.url.replace("amqp://", "amqps://"))
+    assert found.code == 1
+    assert "cannot connect: the port does not speak TLS; a URL of one that does not begins with amqp://" in found.stderr
+    assert "SSL" not in found.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+async def test_a_terminal_that_goes_ends_send_after_what_it_has(node: NodeProcess, number: signal.Signals) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "holdfast", "send", "q", "--url", node.url,
+        stdin=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.write(b"1\n2\n")
+    taken = await run_holdfast("receive", "q", "--count", "2", "--url", node.url)
+    assert taken.code == 0
+    process.send_signal(signal.SIGUSR1)
+    process.send_signal(number)
+    async with asyncio.timeout(30):
+        told = (await process.communicate())[1].decode()
+    assert process.returncode == 128 + number
+    assert "SIGUSR1 ignored" in told and summary(told)["accepted"] == 2
 
 
 async def test_rejections_are_counted_shown_and_exit_1(node: NodeProcess) -> None:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,33 @@ def test_json_lines_are_bodies(tmp_path: Path) -> None:
 def test_a_mistake_is_named(tmp_path: Path, form: str, subject: str | None, content: bytes, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         rows_of(written(tmp_path / "f", content), form, subject)
+
+
+@pytest.mark.parametrize(
+    ("form", "content", "good", "said"),
+    [
+        ("csv", b"a,b\n1,2\n3,4\n5\n6,7\n", 2, "line 4: found 1 fields"),
+        ("csv", b"a,b\n1,2\n\xff,4\n", 1, "line 3: found bytes that are no text at 0"),
+        ("csv", b'a,b\n1,2\n"x"y,4\n', 1, "line 3: found "),
+        ("json", b'{"a":1}\n{"a":2}\n{oops\n{"a":3}\n', 2, "line 3: found no JSON"),
+        ("json", b'{"a":1}\n' + b"[" * 100_000 + b"\n", 1, "line 2: found no JSON (nested too deep)"),
+    ],
+)
+def test_what_goes_before_a_mistake_is_handed_over_first(
+    tmp_path: Path, form: str, content: bytes, good: int, said: str
+) -> None:
+    source = Source(written(tmp_path / "file", content), form, None)
+    rows = source.batch()
+    assert rows is not None and len(rows) == good
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            source.batch()
+    source.close()
+
+
+def test_a_csv_field_may_be_as_long_as_a_line(tmp_path: Path) -> None:
+    file = written(tmp_path / "file", b"a\n" + b"x" * 300_000 + b"\n")
+    assert len(rows_of(file, "csv", None)[0].body) > 300_000
 
 
 def test_a_file_that_is_not_there() -> None:

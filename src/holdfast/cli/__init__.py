@@ -6,13 +6,13 @@ A verb's function takes the Namespace that its parser fills, and returns the exi
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from holdfast import __version__
-from holdfast.cli import messages, network, serving, trials
+from holdfast.cli import messages, network, process, serving, trials
+from holdfast.cli.arguments import not_utf8
 from holdfast.errors import ConfigError, HoldfastError
 
 EXIT_FAILED: Final = 1
@@ -41,16 +41,20 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and returns its exit code; argparse itself exits 2 for usage and 0 for help."""
+    process.open_standard_files()
     top = parser()
     args = top.parse_args(argv)
     check: Callable[[argparse.Namespace], str | None] | None = getattr(args, "check", None)
-    complaint = check(args) if check is not None else None
+    complaint = not_utf8(args) or (check(args) if check is not None else None)
     if complaint is not None:
         print(f"holdfast {args.verb}: {complaint}", file=sys.stderr)
         return EXIT_USAGE
     run: Callable[[argparse.Namespace], int] = args.run
     try:
-        return run(args)
+        process.prepare()
+        code = run(args)
+        process.flush_output()
+        return code
     except ConfigError as error:
         print(f"holdfast {args.verb}: {error}", file=sys.stderr)
         return EXIT_USAGE
@@ -60,7 +64,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output is gone: what was not printed was not accepted. Keep the interpreter's last
-        # flush from a second complaint.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output is gone: what was not printed was not accepted.
+        process.drop_output()
+        return EXIT_FAILED
+    except OSError as error:
+        # Of the machine: a disk that is full, no free descriptor, a terminal that is gone.
+        process.drop_output()
+        place = "" if error.filename is None else f"{error.filename}: "
+        print(f"holdfast {args.verb}: {place}{error.strerror or error}", file=sys.stderr)
         return EXIT_FAILED

@@ -6,6 +6,7 @@ Rules of this file: argparse alone; each kind says what it found and what is acc
 import argparse
 from collections.abc import Callable
 from typing import Final
+from uuid import UUID
 
 DEFAULT_URL: Final = "amqp://127.0.0.1:5672"
 
@@ -33,7 +34,56 @@ SEQUENCE: Final = number_of(1, (1 << 64) - 1, "a sequence")
 BYTES: Final = number_of(1, 1 << 62, "a number of bytes")
 SEED: Final = number_of(0, (1 << 63) - 1, "a seed")
 SECONDS: Final = number_of(0, 1e9, "seconds", float)
+TTL_MAX_S: Final = 4_294_967.0
+"""AMQP counts milliseconds in 32 bits (§3.2.1)."""
 SIZE: Final = number_of(0, 64 * 1024 * 1024, "a number of bytes")
+
+
+PATHS: Final = frozenset(
+    {
+        "ca_file", "checkpoint", "config", "crash_point", "data", "dir", "file", "files", "out", "password_file",
+        "points_file", "scenario", "source", "to",
+    }
+)  # fmt: skip
+"""Arguments that name files, of which the system takes any bytes. All others are text."""
+
+
+def not_utf8(args: argparse.Namespace) -> str | None:
+    """The complaint about text that cannot be written as UTF-8; None where all can."""
+    for name, value in vars(args).items():
+        for text in value if isinstance(value, list) else [value]:
+            for part in text if isinstance(text, tuple) else [text]:
+                if isinstance(part, str) and name not in PATHS and not _is_utf8(part):
+                    return f"{name.replace('_', '-')}: found {part!r}, accepted is text in UTF-8"
+    return None
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def some_text(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("found '', accepted is a name")
+    return text
+
+
+def uuid_text(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is a UUID") from None
+
+
+def time_to_live(text: str) -> float:
+    value = positive_seconds(text)
+    if value > TTL_MAX_S:
+        raise argparse.ArgumentTypeError(f"found {text!r}, accepted is seconds, at most {TTL_MAX_S:.0f}")
+    return value
 
 
 def positive_seconds(text: str) -> float:

@@ -19,6 +19,9 @@ from holdfast.cli.arguments import (
     messages_a_second,
     number_of,
     positive_seconds,
+    some_text,
+    time_to_live,
+    uuid_text,
 )
 
 
@@ -41,7 +44,7 @@ def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast send flights --count 100000 --size 1024\n"
         "holdfast send pictures --file ./map.tiff --producer jfk",
     )
-    parser.add_argument("address", metavar="ADDRESS", help="queue, or queue@node")
+    parser.add_argument("address", type=some_text, metavar="ADDRESS", help="queue, or queue@node")
     parser.add_argument("file", nargs="?", metavar="FILE", help="what to send; standard input if - or left out")
     parser.add_argument(
         "--file",
@@ -72,12 +75,13 @@ def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         metavar="K=V",
         help="application property of every message; may be repeated",
     )
-    parser.add_argument("--ttl", type=positive_seconds, metavar="S", help="messages expire after S seconds")
+    parser.add_argument("--ttl", type=time_to_live, metavar="S", help="messages expire after S seconds")
     parser.add_argument(
         "--priority", type=number_of(0, 255, "a priority"), metavar="P", help="0 to 255, 4 if not given"
     )
     parser.add_argument(
         "--producer",
+        type=some_text,
         metavar="NAME",
         help="number the messages under this name, so that none is stored twice whatever breaks on the way",
     )
@@ -127,7 +131,7 @@ def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast receive flights --browse --from-sequence 1 --idle-timeout 1\n"
         "holdfast receive pictures --to ./pictures --count 1",
     )
-    parser.add_argument("address", metavar="ADDRESS", help="the queue")
+    parser.add_argument("address", type=some_text, metavar="ADDRESS", help="the queue")
     parser.add_argument("--count", type=COUNT, metavar="N", help="end after N messages")
     parser.add_argument(
         "--idle-timeout",
@@ -139,6 +143,7 @@ def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument("--from-sequence", type=SEQUENCE, metavar="N", help="start at this sequence; only looks")
     parser.add_argument(
         "--subscription",
+        type=some_text,
         metavar="NAME",
         help="read through this durable subscription, which has a cursor of its own",
     )
@@ -243,7 +248,7 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             parser.add_argument("--order-wait", type=SECONDS, metavar="S", help="how long bounded waits (default 30)")
             parser.add_argument("--memory", action="store_true", help="keep messages in memory alone")
         if name == "skip":
-            parser.add_argument("--origin", metavar="UUID", help="of this origin alone (default: all)")
+            parser.add_argument("--origin", type=uuid_text, metavar="UUID", help="of this origin alone (default: all)")
         add_json_option(parser)
         add_client_options(parser, retry_s=0.0)
         parser.set_defaults(run=_run_queue)

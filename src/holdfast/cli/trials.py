@@ -5,7 +5,17 @@ Rules of this file: as those of the package.
 
 import argparse
 
-from holdfast.cli.arguments import COUNT, SECONDS, SEED, Verbs, add_client_options, add_json_option, add_verb, number_of
+from holdfast.cli.arguments import (
+    COUNT,
+    SECONDS,
+    SEED,
+    Verbs,
+    add_client_options,
+    add_json_option,
+    add_verb,
+    number_of,
+    some_text,
+)
 
 
 def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -29,10 +39,10 @@ def _add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "writes what arrives in a queue to Parquet, each message once",
         "holdfast pipeline ingest flights --url amqp://127.0.0.1:5672 --out ./table --available-now",
     )
-    parser.add_argument("address", metavar="ADDRESS", help="the queue")
+    parser.add_argument("address", type=some_text, metavar="ADDRESS", help="the queue")
     parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory")
     parser.add_argument("--available-now", action="store_true", help="write what is there, then end")
-    parser.add_argument("--subscription", metavar="NAME", help="name of the subscription that reads")
+    parser.add_argument("--subscription", type=some_text, metavar="NAME", help="name of the subscription that reads")
     parser.add_argument("--checkpoint", metavar="DIR", help="Spark's checkpoint (default: beside the table)")
     parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
     parser.add_argument("--max-rows", type=COUNT, metavar="N", help="most rows of one trigger")

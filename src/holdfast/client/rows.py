@@ -53,18 +53,30 @@ class Source:
         except OSError as error:
             raise unreadable(self.name, error) from None
         self._subject_from = subject_from
+        self._failure: ConfigError | None = None
         self._items: Iterator[Row | _Paused] = {"lines": self._lines, "csv": self._csv, "json": self._json}[form]()
 
     def batch(self) -> list[Row] | None:
-        """The next rows, None at the end; may wait for input."""
+        """The next rows, None at the end; may wait for input. What is no row is raised behind the rows before it."""
         rows: list[Row] = []
-        for item in self._items:
-            if isinstance(item, Row):
-                rows.append(item)
-                if len(rows) >= BATCH_ROWS:
+        try:
+            if self._failure is not None:
+                raise self._failure
+            for item in self._items:
+                if isinstance(item, Row):
+                    rows.append(item)
+                    if len(rows) >= BATCH_ROWS:
+                        return rows
+                elif rows:
                     return rows
-            elif rows:
-                return rows
+        except ConfigError as error:
+            if not rows:
+                raise
+            self._failure = error
+        except OSError as error:  # a disk that fails, a terminal that is gone
+            self._failure = unreadable(self.name, error)
+            if not rows:
+                raise self._failure from None
         return rows or None
 
     def close(self) -> None:
@@ -121,27 +133,28 @@ class Source:
                 continue
             try:
                 value = json.loads(body)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
+                reason = "nested too deep" if isinstance(error, RecursionError) else error
                 raise ConfigError(
-                    f"{self.name}, line {number}: found no JSON ({error}), accepted is a value on each line"
+                    f"{self.name}, line {number}: found no JSON ({reason}), accepted is a value on each line"
                 ) from None
             yield Row(body, self._subject(value, number), None, JSON_TYPE)
 
     def _csv(self) -> Iterator[Row | _Paused]:
         # csv asks for lines one by one; the pauses met on the way are handed on after the row.
         paused = False
+        number = 0
 
         def texts() -> Iterator[str]:
-            nonlocal paused
-            first = True
+            nonlocal paused, number
             for line in self._raw_lines():
                 if isinstance(line, _Paused):
                     paused = True
                     continue
-                text = line.decode("utf-8-sig" if first else "utf-8")
-                first = False
-                yield text
+                number += 1
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
 
+        csv.field_size_limit(LINE_BYTES_MAX)
         reader = csv.reader(texts(), strict=True)
         header: list[str] | None = None
         try:
@@ -154,7 +167,10 @@ class Source:
                     paused = False
                     yield _PAUSED
         except (csv.Error, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self.name}, line {reader.line_num}: {error}, accepted is CSV in UTF-8") from None
+            found = (
+                f"found {error}" if isinstance(error, csv.Error) else f"found bytes that are no text at {error.start}"
+            )
+            raise ConfigError(f"{self.name}, line {number}: {found}, accepted is CSV in UTF-8") from None
 
     def _header(self, header: list[str]) -> list[str]:
         twice = {name for name in header if header.count(name) > 1}

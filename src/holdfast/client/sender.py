@@ -106,6 +106,13 @@ class Sender(ClientLink):
         return self._spool.undone if self._spool is not None else 0
 
     @property
+    def waits_for(self) -> Literal["credit", "answers"] | None:
+        """What the node, which is there, has yet to give: leave to send more, or word of what was sent; else None."""
+        if self._link is None or not self._may_send or self._outflow is not None or not self._doubt:
+            return None
+        return "answers" if not self._unsent else None if self._link.sendable else "credit"
+
+    @property
     def next_number(self) -> int:
         """The number that the next message gets; of a producer that has attached once."""
         number = None if self._spool is None else self._spool.number(self._spool.next_local)

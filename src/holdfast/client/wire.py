@@ -18,6 +18,10 @@ CLOSE_LIMIT_S: Final = 1.0
 """How long the last bytes may take."""
 
 
+NO_TLS: Final = frozenset(("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"))
+"""What OpenSSL makes of an answer that is none of TLS."""
+
+
 class Owner(Protocol):
     """What a wire reports to."""
 
@@ -154,6 +158,19 @@ def describe(error: BaseException | None) -> str:
         return "timed out"
     if isinstance(error, ConnectionError) and error.errno:
         return os.strerror(error.errno)  # asyncio's own text names the call
+    if type(error).__module__ == "ssl":  # which is not imported for this
+        return _describe_tls(error)
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
+
+
+def _describe_tls(error: BaseException) -> str:
+    """Without OpenSSL's own words for where in its source it was."""
+    distrust = getattr(error, "verify_message", None)
+    if distrust:
+        return f"the node's certificate is not trusted: {distrust}"
+    reason = str(getattr(error, "reason", None) or "the connection was closed")
+    if reason in NO_TLS:
+        return "the port does not speak TLS; a URL of one that does not begins with amqp://"
+    return f"TLS: {reason.lower().replace('_', ' ')}"

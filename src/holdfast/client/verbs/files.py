@@ -27,7 +27,15 @@ from holdfast.client.parts_receiver import DeliveryInParts, PartsReceiver
 from holdfast.client.render import fields
 from holdfast.client.sender import Sender
 from holdfast.client.verbs.receiving import Receiving
-from holdfast.client.verbs.running import Progress, complain, connect_as, in_thread, place_of, run
+from holdfast.client.verbs.running import (
+    Progress,
+    complain,
+    connect_as,
+    in_thread,
+    place_of,
+    run,
+    telling_stalls,
+)
 from holdfast.client.verbs.send import AGAIN_S, header_of, reason_of
 from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError
 
@@ -65,6 +73,7 @@ class _SendFiles:
         self._args = args
         self._sent = 0
         self._rejected = 0
+        self._progress = Progress()
         self._run_id = uuid.uuid4().hex[:12]
         self._started = time.monotonic()
 
@@ -76,8 +85,9 @@ class _SendFiles:
         try:
             async with await connect_as(self._args, place) as connection:
                 sender = await connection.sender(self._args.address, producer=self._args.producer)
-                for index, path in enumerate(self._args.files, 1):
-                    await self._send(sender, index, Path(path))
+                async with telling_stalls(self._args, sender, self._progress):
+                    for index, path in enumerate(self._args.files, 1):
+                        await self._send(sender, index, Path(path))
         except HoldfastError as error:
             complain(self._args, error)
             code = 2 if isinstance(error, ConfigError) else 1

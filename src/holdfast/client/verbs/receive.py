@@ -6,16 +6,17 @@ twice, what is accepted was printed.
 
 import argparse
 import asyncio
-import os
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from holdfast.client.connection import Connection
 from holdfast.client.delivery import Delivery
+from holdfast.client.disk import write_all
 from holdfast.client.receiver import Receiver
 from holdfast.client.render import as_json, body_bytes
 from holdfast.client.verbs.receiving import Receiving
 from holdfast.client.verbs.running import HEAR_OUT_S, in_thread, run
+from holdfast.errors import HoldfastError
 
 BATCH_MAX: Final = 500
 """Messages of `receive` between a write and its accepts."""
@@ -67,7 +68,11 @@ class _Receive(Receiving[Receiver]):
 
 
 def write_out(data: bytes) -> None:
-    """All of `data` to standard output; past this the operating system has it."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(1, view) :]
+    """All of `data` to standard output; past this the operating system has it. HoldfastError where it takes no more,
+    BrokenPipeError where its reader is gone."""
+    try:
+        write_all(1, data)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise HoldfastError(f"standard output: {error.strerror}: what was not printed stays in the queue") from None

@@ -11,26 +11,39 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from holdfast.client.connection import Connection
 from holdfast.client.opening import connect
+from holdfast.client.sender import Sender
 from holdfast.client.url import Url, parse_url
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.signals import MEANINGLESS, ignore
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 HEAR_OUT_S: Final = 2.0
 """How long a verb that is stopped waits for what is under way: answers, or a write."""
 PROGRESS_S: Final = 0.2
+STALLED_S: Final = 3.0
+"""How long a node that is there may take nothing before a person is told."""
+STALLS: Final = {
+    "credit": "the node takes no more messages at the moment: the queue, or the way to it, is full",
+    "answers": "the node has not yet stored what was sent",
+    "back": "the node gives every message back",
+}
 
-STOP_SIGNALS: Final = {signal.SIGINT: 130, signal.SIGTERM: 143}
+STOP_SIGNALS: Final = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    ignore(MEANINGLESS, _log.warning)
     try:
         import uvloop
     except ImportError:
@@ -52,7 +65,8 @@ async def _stoppable(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
         task.cancel()
 
     for number, code in STOP_SIGNALS.items():
-        loop.add_signal_handler(number, stop, code)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            loop.add_signal_handler(number, stop, code)
     try:
         return await task
     except asyncio.CancelledError:
@@ -114,6 +128,37 @@ async def connect_as(args: argparse.Namespace, place: Url) -> Connection:
 
 def complain(args: argparse.Namespace, error: HoldfastError) -> None:
     print(f"holdfast {args.verb}: {error}", file=sys.stderr)
+
+
+@asynccontextmanager
+async def telling_stalls(
+    args: argparse.Namespace, sender: Sender, progress: "Progress", is_pending: Callable[[], bool] = lambda: False
+) -> AsyncIterator[None]:
+    """Says in a line, once for each time, that the node is there and takes nothing: who waits should know for what.
+
+    `is_pending`: what the node gave back waits to be offered again.
+    """
+    task = asyncio.create_task(_tell_stalls(args, sender, progress, is_pending))
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _tell_stalls(
+    args: argparse.Namespace, sender: Sender, progress: "Progress", is_pending: Callable[[], bool]
+) -> None:
+    taken, since, told = -1, 0.0, False
+    while True:
+        now = time.monotonic()
+        reason = "back" if is_pending() else sender.waits_for
+        if reason is None or sender.accepted + sender.rejected != taken:
+            taken, since, told = sender.accepted + sender.rejected, now, False
+        elif not told and now - since >= STALLED_S:
+            told = True
+            progress.clear()
+            print(f"holdfast {args.verb}: {args.address}: {STALLS[reason]}; waiting", file=sys.stderr)
+        await asyncio.sleep(STALLED_S / 10)
 
 
 class Progress:

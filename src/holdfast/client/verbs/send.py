@@ -18,7 +18,16 @@ from holdfast.amqp.performatives import Header, Properties
 from holdfast.client.outcomes import Outcome, Rejected
 from holdfast.client.rows import Generated, Row, Source
 from holdfast.client.sender import Sender
-from holdfast.client.verbs.running import HEAR_OUT_S, Progress, complain, connect_as, in_thread, place_of, run
+from holdfast.client.verbs.running import (
+    HEAR_OUT_S,
+    Progress,
+    complain,
+    connect_as,
+    in_thread,
+    place_of,
+    run,
+    telling_stalls,
+)
 from holdfast.errors import ConfigError, HoldfastError
 
 IN_DOUBT_MAX: Final = 8_192
@@ -81,11 +90,12 @@ class _Send:
                 sender = await connection.sender(
                     self._args.address, producer=self._args.producer, in_doubt_max=IN_DOUBT_MAX
                 )
-                try:
-                    await self._send_all(sender)
-                except (asyncio.CancelledError, ConfigError):
-                    await self._hear_out(sender)  # a signal, or a row that is none: what went before is sent
-                    raise
+                async with telling_stalls(self._args, sender, self._progress, lambda: bool(self._again)):
+                    try:
+                        await self._send_all(sender)
+                    except asyncio.CancelledError:
+                        await self._hear_out(sender)
+                        raise
         except HoldfastError as error:
             self._progress.clear()
             complain(self._args, error)
@@ -105,14 +115,20 @@ class _Send:
             pass  # the summary tells how many were accepted
 
     async def _send_all(self, sender: Sender) -> None:
-        while (rows := await self._batch()) is not None:
-            await self._offer_again(sender, wait=False)
-            await self._send_rows(sender, rows)
-            self._progress.show(partial(self._line, sender))
+        mistake: ConfigError | None = None
+        try:
+            while (rows := await self._batch()) is not None:
+                await self._offer_again(sender, wait=False)
+                await self._send_rows(sender, rows)
+                self._progress.show(partial(self._line, sender))
+        except ConfigError as error:
+            mistake = error  # a row that is none; what went before it counts
         await sender.drain()
         while self._again:
             await self._offer_again(sender, wait=True)
             await sender.drain()
+        if mistake is not None:
+            raise mistake
 
     async def _batch(self) -> list[Row] | None:
         if isinstance(self._source, Generated):

@@ -1,0 +1,61 @@
+"""What the command needs of its process before a verb runs, and at its end.
+
+Rules of this file: quick, and about descriptors and signals alone.
+"""
+
+import os
+import resource
+import signal
+import sys
+from typing import Final
+
+from holdfast.errors import ConfigError, HoldfastError
+
+FILES_MIN: Final = 32
+"""Open files that the smallest verb may need: a loop, a connection, a store, and what Python loads meanwhile."""
+
+
+def open_standard_files() -> None:
+    """Descriptors 0 to 2 stand for something: else a socket or a store that is opened later would be standard output.
+
+    What was closed fails as it did: nothing is read from it, and what is written to standard output is not kept.
+    """
+    for number, way in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDWR)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, way)  # the lowest that is free
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115  # until the process ends
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def prepare() -> None:
+    """Ctrl-C is KeyboardInterrupt, and there are files to be had. Raises ConfigError where there are too few."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= FILES_MIN:
+        return
+    if hard != resource.RLIM_INFINITY and hard < FILES_MIN:
+        raise ConfigError(f"open files: found a limit of {hard}, accepted is at least {FILES_MIN} (ulimit -n)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_MIN, hard))
+
+
+def flush_output() -> None:
+    """What was printed is with the system. HoldfastError where it takes no more, BrokenPipeError where nobody reads."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        drop_output()
+        raise HoldfastError(f"standard output: {error.strerror}") from None
+
+
+def drop_output() -> None:
+    """Standard output takes no more: keeps the interpreter's last flush from a second complaint."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
