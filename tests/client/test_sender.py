@@ -27,6 +27,7 @@ from holdfast.client import (
     connect,
     numbering,
 )
+from holdfast.client import sender as sender_module
 from holdfast.errors import ConfigError
 
 
@@ -377,6 +378,32 @@ async def test_an_older_copy_of_a_spool_is_a_conflict_before_anything_is_accepte
     assert all(isinstance(future.exception(), ProducerConflict) for future in futures[:5])
     assert sender.accepted == 0 and sender.spooled == 7
     await connection.abort()
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_what_the_node_gives_back_stays_in_the_spool_and_is_offered_again(
+    broker: FakeBroker, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cut: bool
+) -> None:
+    monkeypatch.setattr(sender_module, "AGAIN_S", 60.0 if is_cut else 0.01)
+    sender = await spooling(connection, tmp_path / "spool")
+    given_back = 0
+
+    def decide(bare: bytes) -> object:
+        nonlocal given_back
+        given_back += 1
+        return ReleasedState() if given_back % 2 and given_back < 9 else None
+
+    broker.decide = decide
+    for number in range(20):
+        await sender.post(b"%d" % number)
+    if is_cut:  # what waits to be offered again goes at once on a new connection
+        await broker.until(lambda: sender.released > 0)
+        assert sender.spooled > 0
+        broker.cut()
+        broker.decide = None
+    await asyncio.wait_for(sender.drain(), 10)
+    assert sorted(broker.bodies("q")) == sorted(bodies(*range(20)))
+    assert (sender.accepted, sender.spooled) == (20, 0) and sender.released > 0
 
 
 async def test_a_full_spool_raises(broker: FakeBroker, connection: Connection, tmp_path: Path) -> None:

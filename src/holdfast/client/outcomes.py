@@ -46,6 +46,7 @@ Outcome = Accepted | Rejected | Released | Modified | Spooled
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
+NOT_TAKEN: Final = (Released, Modified)
 
 
 def too_large(bytes_max: int) -> Rejected:

@@ -29,7 +29,7 @@ from holdfast.client.bodies import Body, Parts
 from holdfast.client.doubt import Doubt, OnOutcome, key_of, number_of
 from holdfast.client.errors import ClientFull, ProducerConflict
 from holdfast.client.link import ClientLink
-from holdfast.client.outcomes import ACCEPTED, Accepted, Outcome, Rejected, Spooled, from_state, too_large
+from holdfast.client.outcomes import ACCEPTED, NOT_TAKEN, Accepted, Outcome, Rejected, Spooled, from_state, too_large
 from holdfast.client.outflow import Outflow
 from holdfast.client.resume import SendingState, timeout_s
 from holdfast.client.spool import Spool, SpoolFile
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from holdfast.client.connection import Connection
 
 WhenFull = Literal["wait", "raise"] | Spool
+AGAIN_S: Final = 0.5
+"""How long after the node gave back a message of a spool it is offered again."""
 WHEN_FULL: Final = ("wait", "raise")
 
 
@@ -75,6 +77,8 @@ class Sender(ClientLink):
         self._size_max: int | None = None
         self._doubt: dict[int, Doubt] = {}
         self._unsent: deque[Doubt] = deque()
+        self._again: list[Doubt] = []
+        """What the node gave back of a spool."""
         self._next_key = 0
         self._given_out = 0
         self._was_attached = False
@@ -227,6 +231,7 @@ class Sender(ClientLink):
                 for entry, state in self._resume.answered(self._link):
                     self._decided([entry], from_state(state))
             unsent = self._not_resumed()
+            self._again.clear()
             if self.producer is not None:
                 unsent.sort(key=number_of)
             self._unsent = deque(unsent)
@@ -477,6 +482,9 @@ class Sender(ClientLink):
 
     def _decided(self, entries: Iterable[Doubt], outcome: Outcome) -> None:
         doubt, spool, count = self._doubt, self._spool, 0
+        if spool is not None and isinstance(outcome, NOT_TAKEN):
+            self._given_back(entries)
+            return
         for entry in entries:
             if doubt.pop(entry.key, None) is None:
                 continue
@@ -497,6 +505,21 @@ class Sender(ClientLink):
         if spool is not None and count:
             self.touch()
         self._wake()
+
+    def _given_back(self, entries: Iterable[Doubt]) -> None:
+        """Not taken now: what is in a spool stays there, and is offered again after AGAIN_S, or on the next link."""
+        before = len(self._again)
+        self._again += [entry for entry in entries if entry.key in self._doubt]
+        self.released += len(self._again) - before
+        if self._again and not before:
+            self._loop.call_later(AGAIN_S, self._offer_again, self._link)
+
+    def _offer_again(self, link: EngineSender | None) -> None:
+        if link is None or link is not self._link:
+            return  # on another link all goes again
+        again, self._again = self._again, []
+        self._unsent = deque(sorted((*again, *self._unsent), key=number_of))
+        self.touch()
 
     def _learn_numbers(self, properties: dict[Any, Any]) -> None:
         """What the node has stored of this producer, and what of ours that settles."""

@@ -141,7 +141,8 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
         kept = f", {left} tombstones stay in case the node comes back (--tombstones gives them up)" if left else ""
         print(f"{args.name}: {plain(answer['dead_lettered'])} messages are dead letters now{kept}")
     else:
-        print(f"{args.name}: {answer.get('purged', 0)} messages dropped")
+        deleted = " deleted," if args.action == "delete" else ":"
+        print(f"{args.name}{deleted} {answer.get('purged', 0)} messages dropped")
 
 
 async def _subscription(connection: Connection, args: argparse.Namespace) -> None:
