@@ -13,9 +13,8 @@ from holdfast.core import events
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.memory import LINK_BYTES, PARKED_BYTES, REQUEST_BYTES
 from holdfast.core.node import NodeCore
-from holdfast.core.requests import ReplyLink, RequestLink
-from holdfast.core.temporaries import TemporaryQueue
 from holdfast.units import KIB, MIB
+from support.memory import check_accounts
 from support.raw import opened, receives, sends, transfer
 from support.rig import Client, Node, Rig
 
@@ -39,62 +38,6 @@ def payload(size: int) -> bytes:
 def core_of(node: Node) -> NodeCore:
     assert node.core is not None
     return node.core
-
-
-def links_of(core: NodeCore) -> Iterable[Any]:
-    for peer in core.connections.values():
-        for session in peer.amqp.sessions:
-            for link in session.remote_links.values():
-                if link.context is not None:
-                    yield link.context
-
-
-def check(core: NodeCore) -> None:
-    """Each account is what a walk through its holders finds, and the total is their sum."""
-    memory = core.memory
-    queues = list(core.catalog.queues.values())
-    links = list(links_of(core))
-    found: dict[str, int] = {}
-    found["parked"] = sum(
-        PARKED_BYTES + len(item.payload)
-        for link in links
-        for item in getattr(link, "parked", ())
-        if not hasattr(item, "ahead")
-    )
-    waiting = [item for link in links if isinstance(link, RequestLink) for item in link.waiting]
-    answers = [item for link in links if isinstance(link, ReplyLink) for item in link.waiting]
-    found["requests"] = sum(REQUEST_BYTES + len(item.payload) for item in waiting) + sum(map(len, answers))
-    held = [queue for queue in queues if not queue.config.durable]
-    for name, mine in (
-        ("queues", [queue for queue in held if not isinstance(queue, TemporaryQueue)]),
-        ("dynamic", [queue for queue in held if isinstance(queue, TemporaryQueue)]),
-    ):
-        found[name] = sum(queue.bytes_held + ENTRY_BYTES * len(queue.ephemeral) for queue in mine)
-        bodies = sum(len(value) for queue in mine for value in queue.ephemeral.values())
-        assert found[name] >= bodies
-    found["cached"] = sum(len(value) for queue in queues for value in queue.cache.values())
-    found["resumable"] = sum(
-        record.held_bytes for record in (*core.resume.incoming.values(), *core.resume.outgoing.values())
-    )
-    found["connections"] = sum(peer.held_bytes for peer in core.connections.values())
-    accounts = {account.name: account.held for account in memory.accounts}
-    for name, size in found.items():
-        assert accounts[name] == size, name
-    ahead = [
-        (cursor, sum(len(value) for _, value in cursor.prefetched))
-        for queue in queues
-        for cursor in (queue.shared, *queue.named.values())
-    ]
-    assert accounts["read_ahead"] == sum(cursor.read_ahead_bytes for cursor, _ in ahead)
-    for cursor, size in ahead:
-        assert size <= cursor.read_ahead_bytes
-    for peer in core.connections.values():
-        if peer not in memory.changed:
-            engine = peer.amqp
-            least = len(engine._rest) + engine.terms_bytes + engine.partial_bytes + peer.unread_bytes
-            least += sum(len(item.payload) for session in engine.sessions for item in session.backlog)
-            assert peer.held_bytes >= least
-    assert memory.total.held == sum(accounts.values())
 
 
 def say_all(client: Client, link: Any, payloads: Iterable[bytes]) -> None:
@@ -123,7 +66,7 @@ def test_the_accounts_are_what_the_holders_hold_whatever_peers_do(rig: Rig) -> N
 
     def settle() -> None:
         rig.settle()
-        check(core)
+        check_accounts(core)
         assert core.memory.total.held <= limits.memory_bytes_max
         for account in core.memory.accounts:
             seen[account.name] = max(seen.get(account.name, 0), account.most)
@@ -184,14 +127,14 @@ def test_the_accounts_are_what_the_holders_hold_whatever_peers_do(rig: Rig) -> N
     unread.say(*[Flow(0, 5_000, 0, 5_000, echo=True)] * 100)
     settle()
     rig.run(5)
-    check(core)
+    check_accounts(core)
     assert set(seen) == {account.name for account in core.memory.accounts}
     unused = {name for name, most in seen.items() if not most}
     assert unused <= {"ranges"}, unused
     for number in list(node.ends):
         node.ends[number].wire.cut()
     rig.run(1)
-    check(core)
+    check_accounts(core)
     left = {account.name: account.held for account in core.memory.accounts if account.held}
     assert set(left) <= {"queues", "cached", "resumable"}, left
     rig.run(400)
@@ -382,7 +325,7 @@ def test_what_is_read_ahead_is_bounded_however_many_subscriptions_there_are(rig:
         assert len(client.deliveries) == 30
         assert core.memory.read_ahead.account.held <= 2 * MIB
     rig.settle()
-    check(core)
+    check_accounts(core)
     assert core.memory.read_ahead.account.held == 0
 
 

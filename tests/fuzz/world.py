@@ -37,6 +37,7 @@ from holdfast.core.node import NodeCore
 from holdfast.errors import StorageFull
 from holdfast.harness.hostile import ACTS, HostileClient, Places
 from holdfast.storage.memory import MemoryStore
+from support.memory import check_accounts
 
 ACTS_MAX = (5, 25, 25, 150)
 READ_BYTES = 65_536
@@ -47,6 +48,8 @@ KILL_SHARE = 0.000_5
 """Of all steps, those that find the node killed: it starts again on what hostile clients left in its store."""
 DEEP_SHARE, DEEP = 0.1, 20_000
 """Of the batches, those in which a hostile queue holds so many messages from the start."""
+TURNS_A_CHECK = 10
+"""As often it is looked at whether the accounts of memory are right."""
 WALL_MS = 1_700_000_000_000
 PLACES = Places(own=("h0", "h1", "h2"), nodes=("hub", "ewr"))
 
@@ -136,6 +139,7 @@ class World:
         self.now = 1_000.0
         self.core: NodeCore | None = None
         self.number = 0
+        self.turns = 0
         self.refusing = 0.0
         self.pending: events.Commit | None = None
         self.outputs: dict[int, bytes] = {}
@@ -200,6 +204,12 @@ class World:
             for command in commands:
                 self._do(command)
         self.report.timed(took, f"{self.said[-1] if self.said else 'at its start'}; {self.replay}")
+        self.turns += 1
+        if self.turns % TURNS_A_CHECK == 0:
+            try:
+                check_accounts(self.core)
+            except AssertionError as error:
+                self._find(f"memory is counted wrongly: {re.sub(r'[0-9]+', '…', str(error))[:150]}", str(error))
 
     def _committed(self) -> events.Event:
         commit, self.pending = self.pending, None

@@ -1,0 +1,71 @@
+"""What the accounts of a node's memory must say: a walk through all holders of a peer's bytes (core/memory.py).
+
+Rules of this file: sums what is held, not what was counted. Who adds a holder adds it here.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from holdfast.amqp.sender import Pending
+from holdfast.broker.queue import ENTRY_BYTES
+from holdfast.core.memory import PARKED_BYTES, REQUEST_BYTES
+from holdfast.core.node import NodeCore
+from holdfast.core.requests import ReplyLink, RequestLink
+from holdfast.core.temporaries import TemporaryQueue
+
+
+def links_of(core: NodeCore) -> Iterable[Any]:
+    for peer in core.connections.values():
+        for session in peer.amqp.sessions:
+            for link in session.remote_links.values():
+                if link.context is not None:
+                    yield link.context
+
+
+def check_accounts(core: NodeCore) -> None:
+    """Each account is what a walk through its holders finds, and the total is their sum."""
+    memory = core.memory
+    queues = list(core.catalog.queues.values())
+    links = list(links_of(core))
+    found: dict[str, int] = {}
+    found["parked"] = sum(
+        PARKED_BYTES + len(item.payload)
+        for link in links
+        for item in getattr(link, "parked", ())
+        if not hasattr(item, "ahead")
+    )
+    waiting = [item for link in links if isinstance(link, RequestLink) for item in link.waiting]
+    answers = [item for link in links if isinstance(link, ReplyLink) for item in link.waiting]
+    found["requests"] = sum(REQUEST_BYTES + len(item.payload) for item in waiting) + sum(map(len, answers))
+    held = [queue for queue in queues if not queue.config.durable]
+    for name, mine in (
+        ("queues", [queue for queue in held if not isinstance(queue, TemporaryQueue)]),
+        ("dynamic", [queue for queue in held if isinstance(queue, TemporaryQueue)]),
+    ):
+        found[name] = sum(queue.bytes_held + ENTRY_BYTES * len(queue.ephemeral) for queue in mine)
+        bodies = sum(len(value) for queue in mine for value in queue.ephemeral.values())
+        assert found[name] >= bodies
+    found["cached"] = sum(len(value) for queue in queues for value in queue.cache.values())
+    found["resumable"] = sum(
+        record.held_bytes for record in (*core.resume.incoming.values(), *core.resume.outgoing.values())
+    )
+    found["connections"] = sum(peer.held_bytes for peer in core.connections.values())
+    accounts = {account.name: account.held for account in memory.accounts}
+    for name, size in found.items():
+        assert accounts[name] == size, name
+    ahead = [
+        (cursor, sum(len(value) for _, value in cursor.prefetched))
+        for queue in queues
+        for cursor in (queue.shared, *queue.named.values())
+    ]
+    assert accounts["read_ahead"] == sum(cursor.read_ahead_bytes for cursor, _ in ahead)
+    for cursor, size in ahead:
+        assert size <= cursor.read_ahead_bytes
+    for peer in core.connections.values():
+        if peer not in memory.changed:
+            engine = peer.amqp
+            least = len(engine._rest) + engine.terms_bytes + engine.partial_bytes + peer.unread_bytes
+            waiting_out = [item for session in engine.sessions for item in session.backlog]
+            least += sum(len(item.payload) for item in waiting_out if isinstance(item, Pending))
+            assert peer.held_bytes >= least
+    assert memory.total.held == sum(accounts.values())
