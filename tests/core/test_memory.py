@@ -8,10 +8,11 @@ import pytest
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Flow, Properties, Rejected, Source, Target
 from holdfast.amqp.types import Symbol
+from holdfast.broker.cursor import FINISHED_MIN
 from holdfast.broker.queue import ENTRY_BYTES
 from holdfast.core import events
 from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.memory import LINK_BYTES, PARKED_BYTES, REQUEST_BYTES
+from holdfast.core.memory import LINK_BYTES, PARKED_BYTES, RANGE_BYTES, REQUEST_BYTES
 from holdfast.core.node import NodeCore
 from holdfast.units import KIB, MIB
 from support.memory import check_accounts
@@ -354,3 +355,51 @@ def test_a_turn_hands_out_a_bounded_number_of_bytes_to_browsers_and_consumers(ri
     rig.settle()
     assert len(browser.deliveries) == 100
     assert most <= 6 * MIB
+
+
+def test_ranges_of_producers_are_counted_and_no_new_gap_is_taken_when_their_memory_is_used_up(rig: Rig) -> None:
+    node = rig.node("hub")
+    core = core_of(node)
+    client = rig.client(node)
+    link = client.sender("work", properties={Symbol("holdfast:producer"): "p"})
+    rig.settle()
+    for number in (1, 3, 5, 6):
+        client.send(link, str(number), number=number)
+    rig.settle()
+    assert core.memory.ranges.held == 3 * RANGE_BYTES
+    core.memory.ranges.add(core.memory.ranges.room)
+    for number in (8, 7, 4):
+        client.send(link, str(number), number=number)
+        rig.settle()
+    assert [type(state) for _, state in client.outcomes[4:]] == [Rejected, Accepted, Accepted]
+    assert node.bodies("work") == ["1", "3", "5", "6", "7", "4"]
+
+
+def test_a_subscription_with_gaps_waits_when_the_memory_for_ranges_is_used_up_and_goes_on_when_they_close(
+    rig: Rig,
+) -> None:
+    node = rig.node("hub")
+    core = core_of(node)
+    client = rig.client(node)
+    durable = {"durable": 1, "expiry_policy": Symbol("never")}
+    client.receiver("work", name="s", credit=1_000, source=durable)
+    link = client.sender("work")
+    rig.settle()
+    for number in range(2 * FINISHED_MIN + 10):
+        client.send(link, str(number))
+    rig.settle()
+    held = client.deliveries[: 2 * FINISHED_MIN : 2]
+    for item in client.deliveries[1::2]:
+        item.link.settle(item.delivery_id, item.delivery_id, Accepted())
+    client.deliveries.clear()
+    rig.run(1)
+    assert core.memory.ranges.held >= FINISHED_MIN * RANGE_BYTES
+    filler = core.memory.ranges.room
+    core.memory.ranges.add(filler)
+    client.send(link, "more")
+    rig.run(1)
+    assert not client.deliveries
+    for item in held:
+        item.link.settle(item.delivery_id, item.delivery_id, Accepted())
+    rig.run(1)
+    assert client.bodies() == ["more"]
