@@ -50,6 +50,8 @@ DEEP_SHARE, DEEP = 0.1, 20_000
 """Of the batches, those in which a hostile queue holds so many messages from the start."""
 TURNS_A_CHECK = 10
 """As often it is looked at whether the accounts of memory are right."""
+FULL = "the disk is full"
+"""The one ERROR that has a reason here."""
 WALL_MS = 1_700_000_000_000
 PLACES = Places(own=("h0", "h1", "h2"), nodes=("hub", "ewr"))
 
@@ -238,7 +240,7 @@ class World:
         elif isinstance(command, events.ResumeReading):
             self.paused.discard(command.connection)
         elif isinstance(command, events.Log):
-            if command.level == "ERROR" or "defect" in command.text:
+            if command.level == "ERROR" and FULL not in command.text:
                 self._find(f"logged {command.level}: {command.text[:150]}")
         elif isinstance(command, events.Stopped):
             self._find("the node stopped")
@@ -318,6 +320,7 @@ class World:
         self.feed(number, data, step)
 
     def _go_on(self, live: dict[int, tuple[HostileClient, int, int]]) -> None:
+        self.refusing = self.random.choice((0.0, 0.0, 0.0, 0.0, 0.5))
         number = self.random.choice(list(live))
         client, left, step = live[number]
         if number in self.outputs:
@@ -336,7 +339,6 @@ class World:
         self._say(client.name, number, *client.act(), step if self.random.random() < 0.3 else READ_BYTES)
         if self.random.random() < 0.01:
             self.now += self.random.choice((0.1, 3.0, 20.0))
-        self.refusing = self.random.choice((0.0, 0.0, 0.0, 0.0, 0.2))
 
     def _settle_honest(self) -> None:
         """One message of the honest client goes round."""
