@@ -44,10 +44,12 @@ DRAWN: dict[str, tuple[Any, ...]] = {
     "resume_links_max": (1, 5, 10_000),
     "resume_tags_max": (1, 5, 16_384),
     "passed_max": (1, 8_192),
+    "session_links_max": (2, 50, 1_024),
+    "neighbour_links_max": (1, 2_000),
     "memory_bytes_max": (1 << 20, 4 << 20, 512 << 20),
     "memory_queue_bytes_max": (1, 1_000, 128 << 20),
     "connection_request_bytes_max": (65_536, 8 << 20),
-    "user_requests_per_s": (10, 2_000),
+    "user_requests_per_s": (1, 50, 2_000),
 }
 """Values of each limit, from about the least that is accepted to the default."""
 

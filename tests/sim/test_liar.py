@@ -74,7 +74,7 @@ class Run:
 
 
 def judged(lie: str, seed: int, depth: str) -> tuple[Run, SimBed]:
-    share = 1.0 if lie == "last-stored" else 0.5  # attaches are few
+    share = 1.0 if lie in ("last-stored", "limits") else 0.5  # attaches and begins are few
     with SimBed(RING, seed, depth=depth) as bed:
         faults = [Fault(kind="lying-peer", at=0.5, node="lie", seconds=LIE_S, lie=lie, amount=share)]
         faults += [

@@ -376,6 +376,11 @@ class Neighbour:
         session = control_session(peer) if peer.amqp.usable else None
         if session is None:
             return
+        if len(session.links) > session.handle_max_out:
+            self.core.guard.log(
+                peer, "WARNING", f"no session with {self.name!r}: it takes no control link (handle-max)"
+            )
+            return
         self.links.begin(peer, session)
         link = session.attach_sender(
             f"control:{self.core.config.name}",

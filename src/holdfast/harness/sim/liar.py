@@ -16,7 +16,7 @@ from holdfast.amqp import fast
 from holdfast.amqp.codec import decode, encode
 from holdfast.amqp.direct import BYTES, DIRECT, Frame
 from holdfast.amqp.extensions import NUMBER
-from holdfast.amqp.performatives import Accepted, Attach, Disposition, Modified, Open, Rejected, Released
+from holdfast.amqp.performatives import Accepted, Attach, Begin, Disposition, Modified, Open, Rejected, Released
 from holdfast.amqp.types import Ulong
 from holdfast.broker import entry
 from holdfast.broker.port import Batch
@@ -272,6 +272,17 @@ def disposition(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
     return [word.whole, *word.performing(lie)]
 
 
+def limits(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
+    """Takes next to nothing: the least frames, one channel, one handle, a window of one or none."""
+    said, draw = word.fields, liar.random.choice
+    if isinstance(said, Open):
+        return word.performing(replace(said, max_frame_size=512, channel_max=draw((0, 1, said.channel_max))))
+    if isinstance(said, Begin):
+        handles, window = draw((0, 1, 2, said.handle_max)), draw((0, 1, said.incoming_window))
+        return word.performing(replace(said, handle_max=handles, incoming_window=window))
+    return None
+
+
 LIES: Final[dict[str, Lie | None]] = {
     "custody": None,
     "last-stored": last_stored,
@@ -284,6 +295,7 @@ LIES: Final[dict[str, Lie | None]] = {
     "receipt": receipt,
     "control": control,
     "disposition": disposition,
+    "limits": limits,
 }
 """By name. `custody` is told by what the liar hears: it answers for what it does not keep."""
 
@@ -323,6 +335,10 @@ class Liar:
         """The truth from now on."""
         self.active = []
         self.named.clear()
+        if self.told["limits"]:  # they hold for as long as the connection does
+            for name in self.others():
+                for connection in self.bed.network.between(self.node.name, name):
+                    connection.cut(silent=False, keep=(0.0, 0.0))
         self.bed.world.note(self.node.name, "lies", "no more")
 
     # ------------------------------------------------------------------------------------------------ who is who
