@@ -50,6 +50,8 @@ DEEP_SHARE, DEEP = 0.1, 20_000
 """Of the batches, those in which a hostile queue holds so many messages from the start."""
 TURNS_A_CHECK = 10
 """As often it is looked at whether the accounts of memory are right."""
+IDLE_ACCOUNTS = ("unstored", "parked", "requests")
+"""What is counted only while somebody waits."""
 FULL = "the disk is full"
 """The one ERROR that has a reason here."""
 WALL_MS = 1_700_000_000_000
@@ -381,6 +383,7 @@ class World:
     def _rest(self) -> None:
         """When all hostile ones have gone, nothing of theirs is left but what they may leave."""
         for _ in range(20):
+            self.now += 0.1
             try:
                 self.idle()
             except Dead:
@@ -389,3 +392,16 @@ class World:
         left = [number for number in self.core.connections if number != self.honest_number]
         if left:
             self._find(f"{len(left)} connections are left of those that went")
+        self._account(self.core)
+
+    def _account(self, core: NodeCore) -> None:
+        """Memory that is still counted for who has gone is lost for good."""
+        memory = core.memory
+        if memory.total.held != sum(account.held for account in memory.accounts):
+            self._find("the accounts of memory do not sum to the total's")
+        for account in memory.accounts:
+            if account.held < 0 or (account.name in IDLE_ACCOUNTS and account.held):
+                self._find(f"the account {account.name} is {'below' if account.held < 0 else 'above'} 0 at rest")
+        peer = core.connections.get(self.honest_number)
+        if peer is not None and memory.connections.held != peer.held_bytes:
+            self._find("the account of connections counts some that went")
