@@ -144,7 +144,11 @@ class ControlReceiver(Ingress):
         try:
             fields = Message.decode(payload).value
         except RemoteProtocolError as error:
-            self.core.log("WARNING", f"neighbour {self.neighbour.name}: control message: {error.description}")
+            self.core.log(
+                "WARNING",
+                f"neighbour {self.neighbour.name}: control message: {error.description}",
+                about=self.neighbour.name,
+            )
             return
         if isinstance(fields, dict):
             self.neighbour.hear(fields)

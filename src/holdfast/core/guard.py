@@ -153,7 +153,7 @@ class Guard:
         core = self.core
         text = f"{peer.name}: {text}"[:LOG_CHARACTERS_MAX]
         if peer.dialled or peer.neighbour is not None:
-            core.log(level, text)
+            core.log(level, text, about="" if peer.neighbour is None else peer.neighbour.name)
             return
         most = core.config.limits.peer_log_lines_per_s
         self._lines_left = min(float(most), self._lines_left + (core.now - self._lines_at) * most)

@@ -578,7 +578,7 @@ class CustodyReceiver(Intake):
             self.failed = True
             self.link.detach(closed=True, error=Error(Symbol(error.condition), error.description))
             self.peer.touch()
-            self.core.log("WARNING", f"neighbour {self.neighbour}: {error.description}")
+            self.core.log("WARNING", f"neighbour {self.neighbour}: {error.description}", about=self.neighbour)
             return True
         if number <= self.taken:
             self.core.turn.arrived(self, delivery.delivery_id)

@@ -5,6 +5,7 @@ socket, no randomness of its own. One turn of the loop is one batch: gather, com
 set where the order could show.
 """
 
+import sys
 from collections.abc import Callable
 from math import inf
 from random import Random
@@ -39,6 +40,7 @@ from holdfast.core.hops import CustodyReceiver, CustodySender
 from holdfast.core.ingress import Ingress, Intake, ProducerLink
 from holdfast.core.logins import Logins
 from holdfast.core.memory import Memory
+from holdfast.core.lines import Lines
 from holdfast.core.offering import offer
 from holdfast.core.peer import Peer
 from holdfast.core.pressure import Pressure
@@ -109,6 +111,7 @@ class NodeCore:
         self.guard = Guard(self)
         self.users = Users(self)
         self.logins = Logins(self)
+        self.lines = Lines(self)
         self.touched: dict[Peer, None] = {}
         self.refills: dict[Intake, None] = {}
         self.retire_at: float | None = None
@@ -729,8 +732,12 @@ class NodeCore:
 
     # ------------------------------------------------------------------------------------------------ reports
 
-    def log(self, level: str, text: str) -> None:
-        self.commands.append(events.Log(level=level, text=text))
+    def log(self, level: str, text: str, *, about: str = "") -> None:
+        """A line in the log; of one cause, which is the place of the call and `about` (a neighbour), a bounded number."""
+        caller = sys._getframe(1)
+        line = self.lines.bounded((caller.f_code.co_filename, caller.f_lineno), level, about, text)
+        if line is not None:
+            self.commands.append(events.Log(level=level, text=line))
 
     def record(self, kind: str, fields: dict[str, Any]) -> None:
         self.commands.append(events.Record(kind=kind, fields=fields))

@@ -550,7 +550,7 @@ class Routes:
         now = self.core.now
         if now >= self._logged_at.get(neighbour, -LOG_S) + LOG_S:
             self._logged_at[neighbour] = now
-            self.core.log("WARNING", f"neighbour {neighbour}: routing: {text}; dropped")
+            self.core.log("WARNING", f"neighbour {neighbour}: routing: {text}; dropped", about=neighbour)
 
     @property
     def synchronised(self) -> bool:

@@ -146,7 +146,7 @@ class Neighbour:
         fields = {"neighbour": self.name, "state": after.value, "previous": before.value, "reason": reason}
         core.record("session", fields | {"round_trip_s": self.liveness.smoothed_s, "damped": self.damped})
         level = "INFO" if State.ESTABLISHED in (before, after) else "DEBUG"
-        core.log(level, f"neighbour {self.name}: {before.value} -> {after.value} {reason}".rstrip())
+        core.log(level, f"neighbour {self.name}: {before.value} -> {after.value} {reason}".rstrip(), about=self.name)
         if before is State.ESTABLISHED:
             self._fell()
         elif after is State.ESTABLISHED:

@@ -1,0 +1,52 @@
+"""How much a node logs: lines of one cause are bounded in rate, and those left out are counted.
+
+Rules of this file: a cause is a place in the code and, where a line is about a configured neighbour, that neighbour. So
+there are as many as the code and the configuration have, whatever peers say. A line is cut at LINE_CHARACTERS_MAX.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+LINE_CHARACTERS_MAX: Final = 1_000
+"""Of one line: words of peers may be in it."""
+
+
+class Cause:
+    """Lines that may be written of it now, and how many were not since the last one."""
+
+    __slots__ = ("at", "left", "left_out")
+
+    def __init__(self, left: float, at: float) -> None:
+        self.left = left
+        self.at = at
+        self.left_out = 0
+
+
+class Lines:
+    """One for each node."""
+
+    def __init__(self, core: "NodeCore") -> None:
+        self.core = core
+        self.causes: dict[tuple[str, int, str, str], Cause] = {}
+        self.left_out_total = 0
+
+    def bounded(self, place: tuple[str, int], level: str, about: str, text: str) -> str | None:
+        """What is written of the line: with how many like it were left out before; None where it is one of those."""
+        now = self.core.now
+        most = float(self.core.config.limits.log_lines_per_minute)
+        cause = self.causes.setdefault((*place, level, about), Cause(most, now))
+        cause.left = min(most, cause.left + (now - cause.at) * most / 60)
+        cause.at = now
+        if cause.left < 1:
+            cause.left_out += 1
+            self.left_out_total += 1
+            return None
+        cause.left -= 1
+        if len(text) > LINE_CHARACTERS_MAX:
+            text = f"{text[:LINE_CHARACTERS_MAX]}…"
+        if cause.left_out:
+            text += f" ({cause.left_out} lines like this one were left out before it)"
+            cause.left_out = 0
+        return text
