@@ -25,6 +25,7 @@ class Told:
     closed = False
 
     def __init__(self) -> None:
+        self.costs: dict[str, int] = {}
         self.calls: list[tuple[Any, ...]] = []
 
     def link_up(self, neighbour: sessions.Neighbour) -> None:

@@ -117,7 +117,9 @@ class ControlSender(Egress):
 
     def gone(self, unsettled: list[Any]) -> None:
         if self.neighbour.control is self:
-            self.core.drop(self.peer, "the control link was detached")
+            error = self.link.error
+            reason = "" if error is None else f": {error.condition}: {error.description}"
+            self.core.drop(self.peer, f"the control link was detached{reason}")
 
 
 class ControlReceiver(Ingress):

@@ -168,12 +168,11 @@ class Destination:
         self.core.turn.keep_origin(origin)
         known = origin.mark > 0
         missing = origin.end(origin.mark + 1, receipt)
-        if known:
-            self.core.lost(origin.origin, missing, "this node's store is older than its own word")
-        else:  # nothing below is waited for; a copy of it that another disk still holds comes as a late one
-            self.core.log(
-                "INFO", f"origin {origin.origin}: begins at {receipt}, as this node said before its disk was new"
-            )
+        # Nothing of it is waited for; a copy that another disk still holds comes as a late one.
+        reason = "this node's store is older than its own word"
+        if not known:
+            reason = "they were on this node's disk before it was new; what no consumer had taken there is gone"
+        self.core.lost(origin.origin, missing, reason)
         self._changed(origin)
 
     def _pack(self, arrival: "Arrival", message_format: int, *, late: bool) -> tuple[bytes, int]:

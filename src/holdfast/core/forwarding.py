@@ -390,6 +390,8 @@ class Forwarding:
         if old == store:
             return
         core.catalog.put_neighbour(neighbour.name, store)
+        if store in core.catalog.replaced:  # it was there before the other: both live
+            core.warnings.contested[neighbour.name] = core.now
         core.catalog.drop_replaced(store)
         core.destination.closing.pop(store, None)
         if old is not None:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 LINE_CHARACTERS_MAX: Final = 1_000
 """Of one line: words of peers may be in it."""
 
+CAUSES_MAX: Final = 10_000
+"""Remembered at once; the eldest is forgotten, and may have its lines again."""
+
 
 class Cause:
     """Lines that may be written of it now, and how many were not since the last one."""
@@ -36,6 +39,8 @@ class Lines:
         """What is written of the line: with how many like it were left out before; None where it is one of those."""
         now = self.core.now
         most = float(self.core.config.limits.log_lines_per_minute)
+        if len(self.causes) > CAUSES_MAX:
+            del self.causes[next(iter(self.causes))]
         cause = self.causes.setdefault((*place, level, about), Cause(most, now))
         cause.left = min(most, cause.left + (now - cause.at) * most / 60)
         cause.at = now

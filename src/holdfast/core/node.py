@@ -38,9 +38,9 @@ from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
 from holdfast.core.hops import CustodyReceiver, CustodySender
 from holdfast.core.ingress import Ingress, Intake, ProducerLink
+from holdfast.core.lines import Lines
 from holdfast.core.logins import Logins
 from holdfast.core.memory import Memory
-from holdfast.core.lines import Lines
 from holdfast.core.offering import offer
 from holdfast.core.peer import Peer
 from holdfast.core.pressure import Pressure
@@ -55,6 +55,7 @@ from holdfast.core.turn import Turn
 from holdfast.core.turn_times import TurnTimes
 from holdfast.core.undo import refuse
 from holdfast.core.users import Users
+from holdfast.core.warnings import Warnings
 from holdfast.errors import BrokenInvariant
 
 STEADY_EVERY_MS: Final = 1_000
@@ -111,7 +112,7 @@ class NodeCore:
         self.guard = Guard(self)
         self.users = Users(self)
         self.logins = Logins(self)
-        self.lines = Lines(self)
+        self.lines, self.warnings = Lines(self), Warnings(self)
         self.touched: dict[Peer, None] = {}
         self.refills: dict[Intake, None] = {}
         self.retire_at: float | None = None
@@ -157,8 +158,8 @@ class NodeCore:
         self.asks, self.clocks = Asks(self), Clocks(self)
         self.routing = None if config.topology is None else Routes(self, config.topology)
         self.timed: list[Timed] = [*self.neighbours.values(), self.destination, self.forwarding, self.resume]
-        self.timed += [self.guard, self.users, self.asks, self.clocks, self.dead_letters, self.disk, self.expiry]
-        self.timed += [self.containment, *([] if self.routing is None else [self.routing])]
+        self.timed += [self.warnings, self.guard, self.users, self.asks, self.clocks, self.dead_letters, self.disk]
+        self.timed += [self.expiry, self.containment, *([] if self.routing is None else [self.routing])]
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
         self.departures.look()
@@ -733,7 +734,7 @@ class NodeCore:
     # ------------------------------------------------------------------------------------------------ reports
 
     def log(self, level: str, text: str, *, about: str = "") -> None:
-        """A line in the log; of one cause, which is the place of the call and `about` (a neighbour), a bounded number."""
+        """A line in the log; a bounded number of one cause: the place of the call, and `about`, what is configured."""
         caller = sys._getframe(1)
         line = self.lines.bounded((caller.f_code.co_filename, caller.f_lineno), level, about, text)
         if line is not None:

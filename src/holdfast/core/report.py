@@ -215,6 +215,7 @@ def status(core: "NodeCore") -> dict[str, Any]:
     origins = [
         {
             "origin": str(origin.origin),
+            "name": None if core.routing is None else core.routing.name_of_store(origin.origin),
             "mark": Ulong(origin.mark),
             "gaps": [[Ulong(first), Ulong(last)] for first, last in origin.gaps(100)],
             "waiting": len(origin.waiting),
@@ -253,6 +254,8 @@ def status(core: "NodeCore") -> dict[str, Any]:
         },
         "origins": origins,
         "losses": core.losses[-100:],
+        "warnings": [text for _, text in core.warnings.all()],
+        "log_lines_left_out": Ulong(core.lines.left_out_total),
     }
 
 

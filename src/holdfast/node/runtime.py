@@ -9,6 +9,7 @@ handed to either. Source: docs/ARCHITECTURE.md, "How a core is driven"; docs/adr
 import asyncio
 import logging
 import math
+import resource
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -70,6 +71,8 @@ SLOW_BYTES_PER_S: Final = 10 * 1024 * 1024
 256 kB, and of tiny messages that is a tenth of a second."""
 FAILURE_INTERVAL_S: Final = 1.0
 """Of failures of single connections no more than one is logged in that time, with where it came from."""
+FILES_LEFT: Final = 16
+"""With so few descriptors left it is said."""
 TIMER_MIN_S: Final = 0.001
 """Resolution of the loop's timers."""
 
@@ -128,6 +131,7 @@ class NodeRuntime:
         self._peers: dict[int, Peer] = {}
         self._last_connection = 0
         self._refusing = False
+        self._few_files = False
         self._servers: list[asyncio.AbstractServer] = []
         self._dials: dict[str, asyncio.Task[None]] = {}
         """By neighbour; a fresh dial takes the place of one that is under way."""
@@ -478,6 +482,7 @@ class NodeRuntime:
         if self._over or self._stopping or (peer.neighbour is None and self._full()):
             peer.transport.abort()
             return
+        self._look_at_files(peer)
         self._last_connection += 1
         peer.connection = self._last_connection
         self._peers[peer.connection] = peer
@@ -550,6 +555,20 @@ class NodeRuntime:
             self._failure_told_at = now
             _log.error("%s: %s; the connection is ended", peer.peer_name, describe(error), exc_info=error)
         peer.transport.abort()
+
+    def _look_at_files(self, peer: Peer) -> None:
+        """Says once that descriptors run out: the system gives the lowest free number, and past its limit connections
+        are dropped or wait, of which nobody is told."""
+        number = peer.file_number
+        if number is None:
+            return
+        left = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - number
+        if left <= FILES_LEFT and not self._few_files:
+            self._few_files = True
+            text = "%d file descriptors are left: connections past them are dropped; raise ulimit -n"
+            _log.warning(text + ", or lower connections_max", left)
+        elif left > 2 * FILES_LEFT:
+            self._few_files = False
 
     def _full(self) -> bool:
         if len(self._peers) < self._accepted_max:

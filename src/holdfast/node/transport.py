@@ -141,6 +141,12 @@ class Peer(asyncio.Protocol):
         (queued_bytes,) = struct.unpack("=i", answer)
         return max(0, self.written_bytes - int(self.transport.get_write_buffer_size()) - int(queued_bytes))
 
+    @property
+    def file_number(self) -> int | None:
+        """The socket's descriptor; None where the transport has none."""
+        own = self.transport.get_extra_info("socket")
+        return None if own is None else int(own.fileno())
+
     def pause_writing(self) -> None:
         self._writing(paused=True)
 

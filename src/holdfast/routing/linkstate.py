@@ -423,6 +423,11 @@ class LinkStates:
         told = self.told.get(neighbour)
         return told is not None and (not told.summarised or bool(told.pending))
 
+    def has_no_link(self, name: str, to: str) -> bool:
+        """Whether that node has said its links, and none to the other is among them, up or down."""
+        known = self.known.get(name)
+        return known is not None and known.record.version > 0 and to not in dict(known.record.links)
+
     # ------------------------------------------------------------------------------------------------ upkeep
 
     def void(self, name: str) -> bool:

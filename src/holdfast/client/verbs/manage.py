@@ -13,8 +13,8 @@ from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError
 from holdfast.client.render import plain
 from holdfast.client.verbs.running import connect_as, place_of, run
-from holdfast.client.verbs.storage_lines import storage_lines
-from holdfast.columns import size, table
+from holdfast.client.verbs.status_lines import status_lines
+from holdfast.columns import table
 from holdfast.errors import ConfigError
 
 
@@ -72,31 +72,8 @@ async def _status(connection: Connection, args: argparse.Namespace) -> None:
         _print_json(answer)
         return
     told = plain(answer)
-    resident = size(told.get("resident_bytes"))
-    print(f"node {told.get('node')}, up {told.get('uptime_s', 0):.0f} s, {resident} resident")
-    for line in storage_lines(told):
+    for line in status_lines(told):
         print(line)
-    _print_measures(told)
-    for name in ("queues", "users", "sessions", "links", "routes"):
-        rows = told.get(name)
-        if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
-            columns = [key for key, value in rows[0].items() if not isinstance(value, dict | list)]
-            print(f"\n{name}\n" + table(columns, [[row.get(key) for key in columns] for row in rows]))
-
-
-def _print_measures(told: dict[str, Any]) -> None:
-    """A line for the memory held for peers, one for the turns, of a node that tells of them."""
-    memory, turns = told.get("memory"), told.get("turns")
-    if isinstance(memory, dict):
-        line = f"memory {size(memory.get('bytes'))} of {size(memory.get('bytes_max'))} for peers"
-        line += f", at most {size(memory.get('bytes_most'))} so far"
-        if memory.get("connections_dropped"):
-            line += f", {memory['connections_dropped']} connections dropped for it"
-        print(line)
-    if isinstance(turns, dict) and turns.get("turns"):
-        longest_ms = 1000 * turns.get("longest_s", 0)
-        line = f"turns {turns['turns']}, longest {longest_ms:.1f} ms ({turns.get('longest_kinds')})"
-        print(f"{line}, {turns.get('above_20_ms')} above 20 ms")
 
 
 async def _queue(connection: Connection, args: argparse.Namespace) -> None:

@@ -1,0 +1,66 @@
+"""`holdfast status` for a person: what needs attention first, then a table for each part (docs/management.md).
+
+Rules of this file: pure, from the status as `render.plain` makes it. What an older node does not tell is left out.
+"""
+
+from typing import Any, Final
+
+from holdfast.client.verbs.storage_lines import storage_lines
+from holdfast.columns import size, table
+
+ROWS_MAX: Final = 50
+"""Origins and losses of one table; how many more there are is said."""
+GAPS_MAX: Final = 3
+
+
+def status_lines(told: dict[str, Any]) -> list[str]:
+    """All lines of it."""
+    resident = size(told.get("resident_bytes"))
+    lines = [f"node {told.get('node')}, up {told.get('uptime_s', 0):.0f} s, {resident} resident"]
+    lines += [f"warning: {line}" for line in told.get("warnings") or ()]
+    lines += [*storage_lines(told), *_measures(told)]
+    for name in ("queues", "users", "sessions", "links", "routes"):
+        lines += _part(name, told.get(name))
+    origins = [_origin(origin) for origin in told.get("origins") or () if _says_something(origin)]
+    return [*lines, *_part("origins", origins), *_part("losses", told.get("losses"), last=True)]
+
+
+def _measures(told: dict[str, Any]) -> list[str]:
+    """A line for the memory held for peers, one for the turns."""
+    lines = []
+    memory, turns = told.get("memory"), told.get("turns")
+    if isinstance(memory, dict):
+        line = f"memory {size(memory.get('bytes'))} of {size(memory.get('bytes_max'))} for peers"
+        line += f", at most {size(memory.get('bytes_most'))} so far"
+        if memory.get("connections_dropped"):
+            line += f", {memory['connections_dropped']} connections dropped for it"
+        lines.append(line)
+    if isinstance(turns, dict) and turns.get("turns"):
+        longest_ms = 1000 * turns.get("longest_s", 0)
+        line = f"turns {turns['turns']}, longest {longest_ms:.1f} ms ({turns.get('longest_kinds')})"
+        lines.append(f"{line}, {turns.get('above_20_ms')} above 20 ms")
+    return lines
+
+
+def _says_something(origin: dict[str, Any]) -> bool:
+    return any(origin.get(key) for key in ("gaps", "waiting", "late"))
+
+
+def _origin(origin: dict[str, Any]) -> dict[str, Any]:
+    gaps = origin.get("gaps") or []
+    spelt = ", ".join(f"{first} to {last}" if first != last else f"{first}" for first, last in gaps[:GAPS_MAX])
+    more = f", and {len(gaps) - GAPS_MAX} more" if len(gaps) > GAPS_MAX else ""
+    return {**{key: value for key, value in origin.items() if key != "gaps"}, "missing": spelt + more}
+
+
+def _part(name: str, rows: object, *, last: bool = False) -> list[str]:
+    """A table under its name; of many rows of a part without pages the first, or the last, of them."""
+    if not (isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)):
+        return []
+    shown = rows
+    if name in ("origins", "losses") and len(rows) > ROWS_MAX:
+        shown = rows[-ROWS_MAX:] if last else rows[:ROWS_MAX]
+    columns = [key for key, value in shown[0].items() if not isinstance(value, dict | list)]
+    left_out = len(rows) - len(shown)
+    heading = f"{name} ({left_out} more, see --json)" if left_out else name
+    return ["", heading, table(columns, [[row.get(key) for key in columns] for row in shown])]

@@ -1,0 +1,112 @@
+"""What is not as it should be now, and a person can act on: a line each in `status`, a WARNING each in the log.
+
+Rules of this file: reads, never changes. A condition is logged once it has lasted from one look to the next, and again
+after AGAIN_S if it has not ended. A line says what is wrong and what to do about it.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from holdfast.broker.custody import Origin
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+LOOK_S: Final = 10.0
+AGAIN_S: Final = 3_600.0
+CONDITIONS_MAX: Final = 100
+"""Lines of one look."""
+ORIGINS_MAX: Final = 20
+"""Origins with missing numbers that one look says something of."""
+GAPS_MAX: Final = 3
+"""Gaps of one origin that a line names."""
+CONTESTED_S: Final = 600.0
+"""For so long after two stores came under one name it is said."""
+
+Condition = tuple[str, str]
+"""What tells it from others, and the line."""
+
+
+class Warnings:
+    """One for each node; one of its `Timed` parts."""
+
+    def __init__(self, core: "NodeCore") -> None:
+        self.core = core
+        self._look_at = core.now + LOOK_S
+        self._since: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
+        self.contested: dict[str, float] = {}
+        """Neighbours under whose name a store came again after another one had: two nodes have the name. And when."""
+
+    def next_deadline(self) -> float | None:
+        return self._look_at
+
+    def tick(self, now: float) -> None:
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_S
+        found = dict(self.all())
+        self._since = {key: self._since.get(key, now) for key in found}
+        self._logged_at = {key: at for key, at in self._logged_at.items() if key in found}
+        for key, text in found.items():
+            logged_at = self._logged_at.get(key)
+            due = self._since[key] < now if logged_at is None else now >= logged_at + AGAIN_S
+            if due:
+                self._logged_at[key] = now
+                self.core.log("WARNING", text, about=" ".join(key.split(" ")[:2]))
+
+    def all(self) -> list[Condition]:
+        """All there are, up to CONDITIONS_MAX."""
+        return list(islice(self._found(), CONDITIONS_MAX))
+
+    def _found(self) -> Iterator[Condition]:
+        core = self.core
+        if core.room_bytes <= 0:
+            yield "disk", "the disk is full: new messages are refused until consumers or more space make room"
+        yield from self._neighbours()
+        waiting = (origin for origin in core.catalog.origins.values() if origin.waiting)
+        for origin in islice(waiting, ORIGINS_MAX):
+            yield from self._missing(origin)
+
+    def _neighbours(self) -> Iterator[Condition]:
+        core, routing = self.core, self.core.routing
+        for name, neighbour in core.neighbours.items():
+            if neighbour.config.remote is not None and not neighbour.established:
+                reason = neighbour.reason or "it has not answered yet"
+                yield f"session {name}", f"neighbour {name} ({neighbour.config.remote}): no session: {reason}"
+            at = self.contested.get(name)
+            if at is not None and core.now < at + CONTESTED_S:
+                text = "two nodes with different stores use this name by turns: stop one, or give it a name of its own"
+                yield f"name {name}", f"neighbour {name}: {text}"
+            if routing is None or not neighbour.established:
+                continue
+            if name not in routing.costs:
+                text = "its session is up, but this node's topology file has no link to it: no routes go over it"
+                yield f"link {name}", f"neighbour {name}: {text}"
+            elif routing.states.has_no_link(name, core.config.name):
+                text = "its topology file has no link to this node: nothing comes back over it; give both the same file"
+                yield f"link {name}", f"neighbour {name}: {text}"
+
+    def _missing(self, origin: Origin) -> Iterator[Condition]:
+        """Queues that wait, in order, for numbers that have not come."""
+        strict = sorted({item.queue for item in origin.waiting.values() if item.order == "strict"})
+        if not strict:
+            return
+        gaps = origin.gaps()
+        spelt = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in gaps[:GAPS_MAX])
+        more = f" and {len(gaps) - GAPS_MAX} more gaps" if len(gaps) > GAPS_MAX else ""
+        who = self._name_of(origin)
+        for queue in strict[:GAPS_MAX]:
+            text = f"{len(origin.waiting)} messages wait for numbers {spelt}{more} of {who}"
+            yield (
+                f"queue {queue} {origin.origin}",
+                f"queue {queue}: {text}; `holdfast queue skip {queue}` gives them up",
+            )
+
+    def _name_of(self, origin: Origin) -> str:
+        stores, routing = self.core.catalog.neighbour_stores, self.core.routing
+        names = [name for name, store in stores.items() if store == origin.origin]
+        if not names and routing is not None:
+            names = [name for name in (routing.name_of_store(origin.origin),) if name is not None]
+        return f"{names[0]} ({origin.origin})" if names else f"origin {origin.origin}"

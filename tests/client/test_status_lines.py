@@ -1,0 +1,44 @@
+"""`holdfast status` as a person sees it: what is missing, lost or wrong stands there without --json."""
+
+from typing import Any
+
+from holdfast.client.verbs.status_lines import ROWS_MAX, status_lines
+
+PLAIN: dict[str, Any] = {"node": "hub", "uptime_s": 5.0, "resident_bytes": 1_000_000, "queues": [], "origins": []}
+
+
+def test_status_tells_what_is_missing_and_lost() -> None:
+    told = PLAIN | {
+        "warnings": ["queue work: 2 messages wait for numbers 1 to 2"],
+        "dead_letters": {"messages": 3, "bytes": 300, "dropped": 0},
+        "origins": [
+            {"origin": "u1", "name": "jfk", "mark": 0, "gaps": [[1, 2], [4, 4]], "waiting": 2, "late": 0},
+            {"origin": "u2", "name": "ewr", "mark": 9, "gaps": [], "waiting": 0, "late": 0},
+        ],
+        "losses": [{"origin": "u3", "first": 1, "last": 4, "reason": "this node's store is older than its own word"}],
+    }
+    text = "\n".join(status_lines(told))
+    assert "warning: queue work: 2 messages wait for numbers 1 to 2" in text
+    assert "dead letters: 3" in text
+    assert "1 to 2, 4" in text and "u1" in text and "u2" not in text
+    assert "losses" in text and "this node's store is older than its own word" in text
+
+
+def test_a_healthy_node_says_nothing_of_it() -> None:
+    text = "\n".join(status_lines(PLAIN | {"warnings": [], "losses": [], "queues": [{"name": "q", "messages": 1}]}))
+    assert "queues" in text
+    assert not any(word in text for word in ("warning", "origins", "losses", "dead letters"))
+
+
+def test_an_older_node_tells_less() -> None:
+    assert status_lines({"node": "hub"})[0].startswith("node hub, up 0 s")
+
+
+def test_many_are_cut_and_counted() -> None:
+    losses = [{"origin": f"u{number}", "first": 1, "last": 1, "reason": "r"} for number in range(ROWS_MAX + 7)]
+    lines = status_lines(PLAIN | {"losses": losses})
+    assert "losses (7 more, see --json)" in lines
+    assert f"u{ROWS_MAX + 6} " in lines[-1] and "u0 " not in lines[-1]
+    many = [[number, number] for number in range(1, 10, 2)]
+    lines = status_lines(PLAIN | {"origins": [{"origin": "u", "gaps": many, "waiting": 1}]})
+    assert "1, 3, 5, and 2 more" in lines[-1]

@@ -1,0 +1,124 @@
+"""Conditions that a person can act on: a line in `status`, one WARNING in the log."""
+
+from typing import Any
+
+from holdfast.core.config import NeighbourConfig, QueueConfig, UserConfig
+from holdfast.storage.memory import MemoryStore
+from support.hops import STRICT, names, send
+from support.rig import Node, Rig
+from support.routing import topology
+
+
+def status(rig: Rig, node: Node) -> dict[str, Any]:
+    code, body, _ = rig.client(node).manage("STATUS", "node")
+    assert code == 200
+    return body
+
+
+def warned(node: Node, text: str) -> int:
+    return sum(text in line for line in node.logs)
+
+
+def test_a_strict_queue_that_waits_for_a_missing_number() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work", order="strict"),))
+    rig.run(1)
+    jfk.core.catalog.identities["hub"] = 3
+    send(rig, jfk, "3", "4", to="hub")
+    rig.run(25)
+    store = jfk.core.store_uuid
+    wanted = (
+        f"queue work: 2 messages wait for numbers 1 to 2 of jfk ({store}); `holdfast queue skip work` gives them up"
+    )
+    assert status(rig, hub)["warnings"] == [wanted]
+    rig.run(100)
+    assert warned(hub, wanted) == 1
+    rig.client(hub).manage("SKIP", "queue", "work")
+    rig.run(1)
+    assert status(rig, hub)["warnings"] == []
+
+
+def test_a_refused_login_is_said_where_the_password_is() -> None:
+    rig = Rig()
+    hub = rig.node(
+        "hub",
+        neighbours=(NeighbourConfig(name="jfk", user="from-jfk"),),
+        users=(UserConfig(name="from-jfk", password="right"),),
+    )
+    jfk = rig.node("jfk", neighbours=(NeighbourConfig(name="hub", remote="h:1", user="from-jfk", password="wrong"),))
+    rig.run(60)
+    (line,) = status(rig, jfk)["warnings"]
+    assert line.startswith("neighbour hub (h:1): no session: ") and "the login was refused" in line
+    assert warned(jfk, "neighbour hub (h:1): no session") == 1
+    assert warned(hub, "the login failed")
+
+
+def test_a_neighbour_that_nobody_answers_for() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    assert status(rig, jfk)["warnings"] == []
+    hub.crash()
+    rig.run(60)
+    assert status(rig, jfk)["warnings"] == ["neighbour hub (127.0.0.1:1): no session: nobody there"]
+    hub.start()
+    rig.run(20)
+    assert status(rig, jfk)["warnings"] == []
+    assert warned(jfk, "no session") == 1
+
+
+def test_two_stores_under_one_name() -> None:
+    """A copied configuration: two nodes call themselves jfk, and dial the hub by turns."""
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    other = MemoryStore(mint_from=rig.uuid)
+    for _ in range(2):
+        jfk.crash()
+        jfk.store, other = other, jfk.store
+        jfk.start()
+        rig.run(3)
+    assert len(status(rig, hub)["warnings"]) == 1
+    rig.run(30)
+    assert warned(hub, "two nodes with different stores use this name by turns") == 1
+    rig.run(600)
+    assert status(rig, hub)["warnings"] == []
+
+
+def test_a_link_that_one_sides_topology_has() -> None:
+    rig = Rig()
+    whole, part = topology("a-b", "b-c"), topology("b-c", "c-a")
+    a = rig.node("a", topology=whole, neighbours=(NeighbourConfig(name="b", remote="127.0.0.1:1"),))
+    b = rig.node("b", topology=part, neighbours=(NeighbourConfig(name="a"),))
+    rig.run(30)
+    (line,) = status(rig, a)["warnings"]
+    assert line.startswith("neighbour b: its topology file has no link to this node")
+    (line,) = status(rig, b)["warnings"]
+    assert line.startswith("neighbour a: its session is up, but this node's topology file has no link to it")
+    assert warned(a, "no link to this node") == warned(b, "no link to it") == 1
+
+
+def test_a_full_disk() -> None:
+    rig = Rig()
+    node = rig.node("hub")
+    node.core.room_bytes = 0
+    ((_, line),) = node.core.warnings.all()
+    assert line.startswith("the disk is full")
+
+
+def test_what_was_on_a_disk_that_is_gone_is_listed() -> None:
+    """GUARANTEES: by origin and numbers, in status and telemetry."""
+    rig = Rig()
+    jfk, hub = rig.pair(**STRICT)
+    rig.run(1)
+    send(rig, jfk, *names(1, 4), to="hub")
+    rig.run(3)
+    hub.crash()
+    hub.store = MemoryStore(mint_from=rig.uuid)
+    hub.start()
+    rig.run(8)
+    send(rig, jfk, *names(5, 6), to="hub")
+    assert hub.bodies("work") == names(5, 6)
+    (loss,) = status(rig, hub)["losses"]
+    assert (loss["origin"], loss["first"], loss["last"]) == (str(jfk.core.store_uuid), 1, 4)
+    assert [fields for kind, fields in hub.records if kind == "loss"] == [loss]
