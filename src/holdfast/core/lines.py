@@ -4,7 +4,10 @@ Rules of this file: a cause is a place in the code and, where a line is about a 
 there are as many as the code and the configuration have, whatever peers say. A line is cut at LINE_CHARACTERS_MAX.
 """
 
+from types import FrameType
 from typing import TYPE_CHECKING, Final
+
+from holdfast.core import events
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -35,7 +38,13 @@ class Lines:
         self.causes: dict[tuple[str, int, str, str], Cause] = {}
         self.left_out_total = 0
 
-    def bounded(self, place: tuple[str, int], level: str, about: str, text: str) -> str | None:
+    def log(self, caller: FrameType, level: str, about: str, text: str) -> None:
+        """The line, where it is one that is written; `caller` says which place in the code it is from."""
+        line = self._bounded((caller.f_code.co_filename, caller.f_lineno), level, about, text)
+        if line is not None:
+            self.core.commands.append(events.Log(level=level, text=line))
+
+    def _bounded(self, place: tuple[str, int], level: str, about: str, text: str) -> str | None:
         """What is written of the line: with how many like it were left out before; None where it is one of those."""
         now = self.core.now
         most = float(self.core.config.limits.log_lines_per_minute)

@@ -735,10 +735,7 @@ class NodeCore:
 
     def log(self, level: str, text: str, *, about: str = "") -> None:
         """A line in the log; a bounded number of one cause: the place of the call, and `about`, what is configured."""
-        caller = sys._getframe(1)
-        line = self.lines.bounded((caller.f_code.co_filename, caller.f_lineno), level, about, text)
-        if line is not None:
-            self.commands.append(events.Log(level=level, text=line))
+        self.lines.log(sys._getframe(1), level, about, text)
 
     def record(self, kind: str, fields: dict[str, Any]) -> None:
         self.commands.append(events.Record(kind=kind, fields=fields))
