@@ -162,6 +162,8 @@ def test_no_handle_for_any_destination_keeps_the_session_and_says_so() -> None:
     assert jfk.core.neighbours["hub"].established and hub.core.neighbours["jfk"].flaps == 0
     assert came(hub) == []
     assert len([line for line in jfk.logs if "take turns" in line]) == 1
+    (line,) = rig.client(jfk).manage("STATUS", "node")[1]["warnings"]
+    assert "2 destinations wait for a custody link, 0 have one" in line
 
 
 def test_the_longest_name_fits_the_smallest_frame() -> None:

@@ -266,9 +266,12 @@ class HopLinks:
         if self._warned_at is not None and now < self._warned_at + WARN_S:
             return
         self._warned_at = now
-        text = (
+        self.core.log("WARNING", self.describe())
+
+    def describe(self) -> str:
+        """What is said while destinations wait for a link."""
+        return (
             f"neighbour {self.neighbour.name}: {len(self.ready)} destinations wait for a custody link, "
             f"{len(self.holding)} have one, and it takes no more: they take turns; raise its handle-max or "
             "channel-max, or neighbour_links_max here"
         )
-        self.core.log("WARNING", text)

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.custody import Origin
+from holdfast.core.forwarding import ROOM_BYTES
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -23,6 +24,8 @@ GAPS_MAX: Final = 3
 """Gaps of one origin that a line names."""
 CONTESTED_S: Final = 600.0
 """For so long after two stores came under one name it is said."""
+
+TURNS: Final = "turns"
 
 Condition = tuple[str, str]
 """What tells it from others, and the line."""
@@ -50,6 +53,8 @@ class Warnings:
         self._since = {key: self._since.get(key, now) for key in found}
         self._logged_at = {key: at for key, at in self._logged_at.items() if key in found}
         for key, text in found.items():
+            if key.startswith(TURNS):
+                continue  # hop_links.py says it at once
             logged_at = self._logged_at.get(key)
             due = self._since[key] < now if logged_at is None else now >= logged_at + AGAIN_S
             if due:
@@ -62,7 +67,7 @@ class Warnings:
 
     def _found(self) -> Iterator[Condition]:
         core = self.core
-        if core.room_bytes <= 0:
+        if core.room_bytes < ROOM_BYTES:
             yield "disk", "the disk is full: new messages are refused until consumers or more space make room"
         yield from self._neighbours()
         waiting = (origin for origin in core.catalog.origins.values() if origin.waiting)
@@ -79,6 +84,8 @@ class Warnings:
             if at is not None and core.now < at + CONTESTED_S:
                 text = "two nodes with different stores use this name by turns: stop one, or give it a name of its own"
                 yield f"name {name}", f"neighbour {name}: {text}"
+            if neighbour.links.ready:
+                yield f"{TURNS} {name}", neighbour.links.describe()
             if routing is None or not neighbour.established:
                 continue
             if name not in routing.costs:
