@@ -8,9 +8,10 @@ from holdfast.amqp.connection import Receiver
 from holdfast.amqp.performatives import Modified, Released
 from holdfast.amqp.types import Symbol
 from holdfast.broker import cursor
+from holdfast.broker.queue import Queue
 from holdfast.core.config import Limits, QueueConfig
 from support.one_node import fill, world
-from support.rig import Client, Node, Rig
+from support.rig import Client, Rig
 
 NOT_HERE = Modified(undeliverable_here=True)
 SMALL = 300
@@ -29,23 +30,23 @@ def condition(client: Client, link: Receiver) -> str:
 
 
 class Reads:
-    """Entries that a node's store was asked for."""
+    """Entries that queues were asked for."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        store: Any = node.store
-        read, get = store.read, store.get
+        read, value = Queue.read, Queue.value
 
-        def counting_read(*args: Any, **fields: Any) -> Any:
-            found = read(*args, **fields)
+        def counting_read(queue: Queue, first: int, **bounds: int) -> list[tuple[int, bytes]]:
+            found = read(queue, first, **bounds)
             self.count += len(found)
             return found
 
-        def counting_get(*args: Any) -> Any:
+        def counting_value(queue: Queue, sequence: int) -> bytes | None:
             self.count += 1
-            return get(*args)
+            return value(queue, sequence)
 
-        store.read, store.get = counting_read, counting_get
+        monkeypatch.setattr(Queue, "read", counting_read)
+        monkeypatch.setattr(Queue, "value", counting_value)
 
 
 # ------------------------------------------------------------------------------------------------ undeliverable here
@@ -60,13 +61,13 @@ def refused(rig: Rig, client: Client, count: int) -> Receiver:
     return link
 
 
-def test_what_a_link_cannot_have_is_not_read_again_for_it() -> None:
-    rig, node, client = world()
+def test_what_a_link_cannot_have_is_not_read_again_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, _, client = world()
     fill(rig, client, 200)
     link = refused(rig, client, 200)
     link.grant(1_000)
     rig.settle()
-    reads = Reads(node)
+    reads = Reads(monkeypatch)
     for number in range(50):
         fill(rig, client, 1, first=1_000 + number)
         assert taken(client, link) == [str(1_000 + number)]

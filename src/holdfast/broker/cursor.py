@@ -10,12 +10,12 @@ always marked as one.
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from holdfast.broker import entry
 from holdfast.broker.exclusions import Exclusions
 from holdfast.broker.ranges import RangeSet
-from holdfast.broker.taker import Taker
+from holdfast.broker.taker import Shown, Taker
 
 if TYPE_CHECKING:
     from holdfast.broker.queue import Queue
@@ -45,13 +45,6 @@ RUN_COUNT: Final = 256
 
 MARK_AHEAD: Final = 256
 """A mark is stored at least that far ahead of a cursor that reads a backlog, so that it is not stored for each."""
-
-
-class Shown(NamedTuple):
-    """An entry in a taker's hands; `size` as the queue counts it."""
-
-    taker: Taker
-    size: int
 
 
 class Cursor:
@@ -559,12 +552,7 @@ class Cursor:
 
     def pass_over(self, sequences: list[int]) -> None:
         """The oldest entries that are not in a taker's hands, ascending, leave the queue: they are not offered."""
-        for sequence in sequences:
-            self.forget_counts(sequence)
-        if self.returned:
-            gone = frozenset(sequences)
-            self.returned = [sequence for sequence in self.returned if sequence not in gone]
-            heapify(self.returned)
+        self._forget_all(sequences)
         if not self.tracked:  # what lies between them is in hands, or leaves too
             self.position = max(self.position, sequences[-1] + 1)
             return
@@ -576,21 +564,23 @@ class Cursor:
 
     def drop(self, sequences: list[int]) -> None:
         """Entries that are in no taker's hands leave the queue, from whatever place."""
-        gone = frozenset(sequences)
-        waiting = gone.intersection(self.below_position())
-        for sequence in sequences:
-            self.forget_counts(sequence)
+        waiting = frozenset(sequences).intersection(self.below_position())
+        self._forget_all(sequences)
         if self.prefetched:
             self.forget_read_ahead()
-        if not waiting:
-            return
-        self.returned = [sequence for sequence in self.returned if sequence not in gone]
-        heapify(self.returned)
-        if self.tracked:  # what lies ahead is passed when this cursor comes there
+        if waiting and self.tracked:  # what lies ahead is passed when this cursor comes there
             for sequence in waiting:
                 self.finished.add(sequence)
             self._raise_floor()
             self.queue.dirty(self)
+
+    def _forget_all(self, sequences: list[int]) -> None:
+        for sequence in sequences:
+            self.forget_counts(sequence)
+        if self.returned:
+            gone = frozenset(sequences)
+            self.returned = [sequence for sequence in self.returned if sequence not in gone]
+            heapify(self.returned)
 
     def below_position(self) -> list[int]:
         """Entries that were looked at and are not done with."""

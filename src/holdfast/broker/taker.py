@@ -4,7 +4,7 @@ Rules of this file: the contract alone.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Taker(Protocol):
@@ -37,3 +37,10 @@ class Taker(Protocol):
 
         It stops before the first that is not as plain as the others, and does not call the cursor.
         """
+
+
+class Shown(NamedTuple):
+    """An entry in a taker's hands; `size` as the queue counts it."""
+
+    taker: Taker
+    size: int
