@@ -88,7 +88,11 @@ def mark_closed(path: Path, opens: int, data_fd: int) -> None:
     if root is None or not mark.exists():
         return
     try:
-        mark.write_text(f"{root.transaction}\n")
+        fd = os.open(mark, os.O_WRONLY)
+        try:
+            os.pwrite(fd, f"{root.transaction}\n".encode(), 0)
+        finally:
+            os.close(fd)
     except OSError as error:
         if not means_full(error):
             raise
@@ -105,7 +109,7 @@ def forget_file(env: lmdb.Environment) -> None:
 def forget_transaction(path: Path) -> None:
     """Before a store that was written anew takes its place: its transactions are counted from the beginning."""
     for opens in _words(path):
-        os.truncate(_mark(path, opens), 0)
+        os.close(os.open(_mark(path, opens), os.O_WRONLY | os.O_TRUNC))
 
 
 def _mark(path: Path, opens: int) -> Path:
