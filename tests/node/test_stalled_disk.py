@@ -88,15 +88,17 @@ async def until_state(connection: holdfast.Connection, state: str) -> None:
 
 
 async def test_a_node_says_that_its_disk_hangs_serves_on_and_recovers(stall: Path, tmp_path: Path) -> None:
-    async with await started(tmp_path / "data", tmp_path) as node, await holdfast.connect(node.url) as connection:
-        sender = await connection.sender("work")
+    async with (
+        await started(tmp_path / "data", tmp_path) as node,
+        asyncio.timeout(LIMIT_S),
+        await holdfast.connect(node.url) as connection,
+    ):
+        sender, idle = await connection.sender("work"), await connection.sender("idle")
         await sender.send(b"one")
         stalls(stall)
         under_way = asyncio.ensure_future(sender.send(b"two"))
         await until_state(connection, "stalled")
-        late = asyncio.ensure_future(
-            (await connection.sender("late")).send(b"three")
-        )  # answered: a link without credit
+        late = asyncio.ensure_future(idle.send(b"three"))
         await until_state(connection, "stalled")
         assert not under_way.done() and not late.done()
         assert node.stderr.count("the disk has not answered a commit for 0.5 s") == 1
@@ -111,7 +113,7 @@ async def test_a_node_says_that_its_disk_hangs_serves_on_and_recovers(stall: Pat
 
 
 async def test_a_clean_stop_meanwhile_ends_in_time_and_says_why(stall: Path, tmp_path: Path) -> None:
-    async with await started(tmp_path / "data", tmp_path) as node:
+    async with await started(tmp_path / "data", tmp_path) as node, asyncio.timeout(LIMIT_S):
         connection = await holdfast.connect(node.url)
         sender = await connection.sender("work")
         await sender.send(b"one")
