@@ -34,7 +34,7 @@ from holdfast.amqp.performatives import (
 from holdfast.core import events
 from holdfast.core.config import NeighbourConfig, NodeConfig
 from holdfast.core.node import NodeCore
-from holdfast.errors import StorageFull
+from holdfast.errors import BrokenInvariant, StorageFull
 from holdfast.harness.hostile import ACTS, HostileClient, Places
 from holdfast.storage.memory import MemoryStore
 from support.memory import check_accounts
@@ -52,6 +52,10 @@ TURNS_A_CHECK = 10
 """As often it is looked at whether the accounts of memory are right."""
 IDLE_ACCOUNTS = ("unstored", "parked", "requests")
 """What is counted only while somebody waits."""
+LINK_OR_NUMBER = re.compile(r"^\S+@\S+: |'x\d[^']*'|\d+")
+"""What differs from one hit of a defect to the next."""
+ENTRIES_MAX = 500
+"""Entries that one look at the invariants reads."""
 FULL = "the disk is full"
 """The one ERROR that has a reason here."""
 WALL_MS = 1_700_000_000_000
@@ -243,7 +247,7 @@ class World:
             self.paused.discard(command.connection)
         elif isinstance(command, events.Log):
             if command.level == "ERROR" and FULL not in command.text:
-                self._find(f"logged {command.level}: {command.text[:150]}")
+                self._find("logged: " + LINK_OR_NUMBER.sub("…", command.text[:150]))
         elif isinstance(command, events.Stopped):
             self._find("the node stopped")
             raise Dead
@@ -251,7 +255,7 @@ class World:
     def _died(self, error: Exception) -> None:
         frames = [item for item in traceback.extract_tb(error.__traceback__) if "/holdfast/" in item.filename]
         where = " < ".join(f"{Path(item.filename).stem}.{item.name}:{item.lineno}" for item in frames[:-4:-1])
-        text = re.sub(r"'[^']*'|\d+", "…", str(error))[:60]
+        text = LINK_OR_NUMBER.sub("…", str(error))[:60]
         self._find(f"{type(error).__name__}: {text} at {where}", traceback.format_exc())
         raise Dead from error
 
@@ -336,6 +340,7 @@ class World:
                 self.outputs.pop(number)
                 self.paused.discard(number)
                 self.turn([events.ConnectionLost(connection=number, reason="it left")])
+            self._validate()
             return
         live[number] = client, left - 1, step
         self._say(client.name, number, *client.act(), step if self.random.random() < 0.3 else READ_BYTES)
@@ -393,6 +398,14 @@ class World:
         if left:
             self._find(f"{len(left)} connections are left of those that went")
         self._account(self.core)
+
+    def _validate(self) -> None:
+        """All invariants of the node hold."""
+        assert self.core is not None
+        try:
+            self.core.validate(entries_max=ENTRIES_MAX)
+        except BrokenInvariant as error:
+            self._died(error)
 
     def _account(self, core: NodeCore) -> None:
         """Memory that is still counted for who has gone is lost for good."""

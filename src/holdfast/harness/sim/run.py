@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from holdfast.harness.coverage import ACTS
 from holdfast.harness.faults import Faults
+from holdfast.harness.history import Violation
 from holdfast.harness.phases import history_counts, last_fault_s, phases, workload_metrics, workloads_of
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.bed import SimBed
@@ -151,6 +152,16 @@ class _Run:
         bed.ledger.at_rest()
         for workload in self.workloads:
             workload.check(bed)
+        if not any(fault.kind == "defect" for fault in self.plan.faults):
+            self._check_contained()
+
+    def _check_contained(self) -> None:
+        """A failure that was contained harmed nobody, and is a defect all the same."""
+        for name, node in self.bed.sim_nodes.items():
+            if node.core is not None:
+                contained = node.core.containment
+                if count := contained.peers_ended + contained.parts_failed:
+                    raise Violation(f"{name} contained {count} failures of its own code; its log has them")
 
     def _strike(self) -> Faults:
         self.faults = Faults(self.bed, list(self.plan.faults))
