@@ -85,8 +85,8 @@ swarm: setup
 sim-large: setup
 	$(BIN)/python -m pytest tests/sim -q -s -m "sim and slow" -o faulthandler_timeout=3600
 
-# `make fuzz STREAMS=100000 SEED=7`; without a seed one is drawn, and printed. First against a node in memory (ten
-# minutes for 100,000 on two cores), then against processes; what fails is printed with the command that says it again.
+# `make fuzz STREAMS=100000 SEED=7`; without a seed one is drawn, and printed. First against a node in memory (a quarter
+# of an hour for 100,000 on two cores), then against processes; what fails is printed with the command that says it again.
 STREAMS ?= 20000
 SEED ?= 0
 
