@@ -145,10 +145,10 @@ class _Run:
                 wait = None
         ends_at = bed.now() + self.plan.liveness_s
         bed.run(REST_S)
-        while bed.ledger.on_its_way() and bed.now() < ends_at:  # a second copy on a thin link, to be dropped there
-            bed.run(REST_S)
+        self._until_no_copies(ends_at)
         if bed.routes is not None:
             bed.routes.at_rest(bed.run)
+            self._until_no_copies(ends_at)
         bed.ledger.at_rest()
         for workload in self.workloads:
             workload.check(bed)
@@ -162,6 +162,12 @@ class _Run:
                 contained = node.core.containment
                 if count := contained.peers_ended + contained.parts_failed:
                     raise Violation(f"{name} contained {count} failures of its own code; its log has them")
+
+    def _until_no_copies(self, ends_at: float) -> None:
+        """Second copies on thin links come to their end, to be dropped there. One may still be on a line, and on no
+        disk, when this looks."""
+        while self.bed.ledger.on_its_way() and self.bed.now() < ends_at:
+            self.bed.run(REST_S)
 
     def _strike(self) -> Faults:
         self.faults = Faults(self.bed, list(self.plan.faults))
