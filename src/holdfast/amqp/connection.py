@@ -103,12 +103,9 @@ class Connection(Bounds):
         self.tail = self.form.tail(self.output)
         """Where senders write a transfer: its head, then the pieces of its payload."""
         self.authenticated_user: str | None = None
-        self.closed = False
-        """Both closes are done, or it failed: write the output, then the transport may go."""
-        self.usable = False
-        """Sessions may speak."""
-        self.frame_size_out = FRAME_SIZE_MIN
-        """The smaller of both sides' max-frame-size."""
+        self.closed = self.usable = False
+        """Closed, or failed: write the output, then the transport may go. Usable: sessions may speak."""
+        self.frame_size_out = FRAME_SIZE_MIN  # the smaller of both sides' max-frame-size
         self.links = 0
         self.partials = partials or Partials(PARTIALS_BYTES_MAX)
         self._authenticate = authenticate

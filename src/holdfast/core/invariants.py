@@ -284,10 +284,10 @@ def _sender(facts: Facts, sender: CustodySender, where: str) -> None:
         known.update(blocked.aside)
     held = {sequence for sequence, item in sender.queue.shared.shown.items() if item.taker is sender}
     _must(held <= known, f"{where} has entries in its hands, and forgot them", sorted(held - known)[:20])
-    if sender.active and sender.link is None and sender.neighbour.established and sender.retry_at is None:
-        # Where the neighbour takes few links, one with something to send waits for its turn, and the others have none.
-        waits = sender in sender.neighbour.links.ready or not sender.has_work
-        _must(waits, f"{where} is the way, and nothing attaches its link")
+    # One that has sent nothing may wait for its turn (hop_links.py).
+    waits = not sender.in_doubt or sender.retry_at is not None or sender in sender.neighbour.links.ready
+    if sender.active and sender.link is None and sender.neighbour.established and not waits:
+        raise BrokenInvariant(f"{where} is the way, and nothing attaches its link")
 
 
 # -------------------------------------------------------------------------------------------------------- budgets
