@@ -117,7 +117,8 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
     for queue, sequence, value in turn.moves:
         queue.messages += 1
         queue.bytes_held += entry.size_of(value)
-        heappush(queue.shared.returned, sequence)
+        if sequence not in queue.shared.shown:  # else its taker gives it back
+            heappush(queue.shared.returned, sequence)
         queue.shared.counts.setdefault(sequence, 1)
         queue.look_again([sequence])
         queue.touch_counters()
