@@ -198,6 +198,7 @@ def test_who_holds_little_is_served_when_memory_is_used_up_and_who_holds_much_is
     node = rig.node("hub", limits=Limits(memory_bytes_max=2 * MIB, attaches_burst=100_000))
     core = core_of(node)
     heavy = hog(rig, node, "10.0.0.1", 1_500_000)
+    node.checks = False
     core.memory.queues.add(core.memory.total.room - LINK_BYTES + 500)
     assert heavy.alive
     said = heavy.say(sends(handle=200, name="more"))
@@ -287,6 +288,7 @@ def test_connection_request_bytes_max(rig: Rig, count: int, rejected: int) -> No
     links = [client.sender("$management"), client.sender("$management")]
     rig.settle()
     peer = next(iter(core.connections.values()))
+    node.checks = False
     peer.reply_bytes = core.config.limits.output_bytes_max  # it has not read its answers
     for number in range(count):
         links[number % 2].send(status_request(65_536 // 8 - REQUEST_BYTES), context=number)

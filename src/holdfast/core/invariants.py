@@ -284,10 +284,10 @@ def _sender(facts: Facts, sender: CustodySender, where: str) -> None:
         known.update(blocked.aside)
     held = {sequence for sequence, item in sender.queue.shared.shown.items() if item.taker is sender}
     _must(held <= known, f"{where} has entries in its hands, and forgot them", sorted(held - known)[:20])
-    # One that has sent nothing may wait for its turn (hop_links.py).
-    waits = not sender.in_doubt or sender.retry_at is not None or sender in sender.neighbour.links.ready
-    if sender.active and sender.link is None and sender.neighbour.established and not waits:
-        raise BrokenInvariant(f"{where} is the way, and nothing attaches its link")
+    places = sender.neighbour.links
+    _must((sender in places.holding) <= (sender.link is not None), f"{where} has a link's place, and no link")
+    waits = sender in places.ready or sender in places.holding or not sender.may_attach or not sender.has_work
+    _must(waits or sender.link is not None or places.peer is None, f"{where} has work, and nothing attaches its link")
 
 
 # -------------------------------------------------------------------------------------------------------- budgets
