@@ -17,7 +17,7 @@ from holdfast.amqp.extensions import PRODUCER
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Coordinator, Modified, Properties, Rejected, Released, Source, Target
 from holdfast.amqp.types import Symbol
-from holdfast.core import events
+from holdfast.core import events, turn_end
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.containment import Containment
 from holdfast.core.node import NodeCore
@@ -106,8 +106,8 @@ class Injector:
 _DISPATCHER = frozenset(
     function.__code__
     for function in (
-        NodeCore.handle, NodeCore._handle_rare, NodeCore._end_turn, NodeCore._committed, NodeCore._completed,
-        NodeCore._tick, NodeCore._flush, Containment.run,
+        NodeCore.handle, NodeCore._handle_rare, NodeCore._end_turn, NodeCore._committed, turn_end.completed,
+        NodeCore._tick, turn_end.flush, Containment.run,
     )
 )  # fmt: skip
 """What surrounds the work, and calls it; a failure of its own ends the node."""

@@ -7,6 +7,7 @@ set where the order could show.
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from random import Random
 from typing import Any, Final
@@ -16,12 +17,11 @@ from holdfast.amqp import connection as amqp
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
-from holdfast.broker.port import Batch
 from holdfast.broker.queue import Clock, Queue, Work
-from holdfast.core import attach, events, identity, invariants, sessions
+from holdfast.core import attach, events, identity, invariants, sessions, turn_end
 from holdfast.core.asks import Asks
 from holdfast.core.blobs import Blobs
-from holdfast.core.catalog import STEADY_KEY, Catalog, Tables
+from holdfast.core.catalog import Catalog, Tables
 from holdfast.core.chores import Chores
 from holdfast.core.clocks import Clocks
 from holdfast.core.config import NodeConfig
@@ -58,13 +58,6 @@ from holdfast.core.users import Users
 from holdfast.core.warnings import Warnings
 from holdfast.errors import BrokenInvariant
 
-STEADY_EVERY_MS: Final = 1_000
-"""How far the stored steady time may lie behind, where anything is stored at all."""
-
-RETIRE_WAIT_S: Final = 0.05
-RETIRE_COUNT: Final = 500
-"""A turn that only retires waits so long, or for so many, to share a commit with what is appended next."""
-
 COMMITS_FAILED_MAX: Final = 3
 """So often in a row may a turn's end fail on nobody's behalf; then the node ends, for it stores nothing any more."""
 
@@ -96,7 +89,7 @@ class NodeCore:
         self.memory = memory = Memory(config.limits)
         self.catalog = Catalog(config, store, clock=self.clock, work=self.work, memory=memory, new_uuid=self.new_uuid)
         self.steady_at_start_ms = self.clock.steady_ms
-        self._steady_stored_ms = 0
+        self.steady_stored_ms = 0
         self.identities_at_start = dict(self.catalog.identities)
         self.sequences_at_start = {name: queue.next_sequence for name, queue in self.catalog.transit.items()}
         self.room_bytes = store.room_bytes()
@@ -286,7 +279,7 @@ class NodeCore:
             peer = self.connections.pop(event.connection, None)
             if peer is not None:
                 self.told(peer, peer.amqp.transport_lost())
-                self._peer_gone(peer, event.reason)
+                self.peer_gone(peer, event.reason)
                 self.touched.pop(peer, None)
         elif isinstance(event, events.ConnectFailed):
             self.neighbours[event.neighbour].connect_failed(event.reason)
@@ -307,10 +300,10 @@ class NodeCore:
         if self.connections.pop(peer.number, None) is not None:
             self.commands.append(events.CloseConnection(connection=peer.number, abort=True))
             self.told(peer, peer.amqp.transport_lost())
-            self._peer_gone(peer, reason)
+            self.peer_gone(peer, reason)
             self.touched.pop(peer, None)
 
-    def _peer_gone(self, peer: Peer, reason: str) -> None:
+    def peer_gone(self, peer: Peer, reason: str) -> None:
         self.guard.left(peer)
         self.memory.left(peer)
         self.users.left(peer)
@@ -485,11 +478,8 @@ class NodeCore:
                     if self.commits_failed >= COMMITS_FAILED_MAX:
                         raise BrokenInvariant(f"the turn cannot be handed over: {error!r}") from error
         self.containment.run(self.pressure, self.pressure.relieve)
-        self._flush()
-        self.containment.run(self.memory, self._end_memory)
-
-    def _end_memory(self) -> None:
-        self.memory.end_turn(self)
+        turn_end.flush(self)
+        self.containment.run(self.memory, partial(self.memory.end_turn, self))
 
     def _work(self) -> None:
         """What the turn has to do, and its commit."""
@@ -502,81 +492,9 @@ class NodeCore:
             if self.in_flight is not None or not self._begin_commit():
                 break
 
-    def _may_wait(self) -> bool:
-        """Whether the turn only retires: that joins the next append's commit, for a little while.
-
-        What it costs is a redelivery, marked as one, if the node dies within RETIRE_WAIT_S.
-        """
-        turn = self.turn
-        batch = turn.batch
-        retires_only = 0 < len(batch.retires) < RETIRE_COUNT and not (
-            batch.appends or batch.puts or batch.deletes or batch.pieces
-            or turn.arrivals or turn.answers or turn.then or turn.moves
-        )  # fmt: skip
-        if not retires_only or self.work.urgent or self.stopping or self.blobs.dropping:
-            self.retire_at = None
-            return False
-        if self.retire_at is None:
-            self.retire_at = self.now + RETIRE_WAIT_S
-        if self.now < self.retire_at:
-            return True
-        self.retire_at = None
-        return False
-
     def _begin_commit(self) -> bool:
         """Hands the gathered turn over; True where it needed no disk and is done already."""
-        turn, work = self.turn, self.work
-        self.destination.before_commit()
-        if not (turn or work.counted or turn.moves or work.left or work.referred or self.blobs.by_number):
-            self.retire_at = None
-            if turn.heard_bytes:
-                turn.heard.clear()
-                turn.heard_bytes = 0
-            return False
-        if self._may_wait():
-            return False
-        hops = {}
-        for link in turn.arrivals:  # how far each hop has come is stored with what came
-            if isinstance(link, CustodyReceiver):
-                hops[link.key] = (link.epoch_bytes, link.taken)
-                self.catalog.put_hop(link.key, link.epoch_bytes, link.taken)
-        self.resume.store_tags(turn.arrivals)
-        for producer in turn.producers:
-            if self.catalog.producers.get(producer.key) is producer:
-                self.catalog.put_producer(producer)
-        turn.visible = [(queue, queue.next_sequence) for queue in work.counted]
-        turn.marks = self.catalog.put_counters()
-        for queue, sequence, _ in turn.moves:
-            turn.batch.retires.append((queue.queue_id, sequence))
-        if turn.rewritten:  # appends are applied last: what left after it was put anew would be back
-            gone = {(queue.queue_id, sequence) for queue, sequence in turn.rewritten}.intersection(turn.batch.retires)
-            turn.batch.appends[:] = [item for item in turn.batch.appends if item[:2] not in gone]
-        turn.referred, work.referred = work.referred, []
-        turn.left, work.left = work.left, []
-        self.blobs.before_commit(turn)
-        if not turn and not turn.visible:
-            turn.heard.clear()
-            turn.heard_bytes = 0
-            return False
-        if turn.batch and self.clock.steady_ms >= self._steady_stored_ms + STEADY_EVERY_MS:
-            self._steady_stored_ms = self.clock.steady_ms  # it never goes back, over crashes too
-            turn.batch.puts["node", STEADY_KEY] = self.clock.steady_ms.to_bytes(8, "big")
-        fresh = Turn(Batch())
-        command = events.Commit(number=self.commit_number + 1, batch=turn.batch)
-        on_disk = not turn.batch
-        self.marks_in_flight = self.destination.snapshot_marks()
-        self.hops_in_flight = hops  # from here on nothing is called that could fail, until the turn is handed over
-        self.turn, work.batch, work.moved, work.urgent = fresh, fresh.batch, [], False
-        self.commits_failed = 0
-        if on_disk:
-            self._completed(turn)
-            return True
-        self.commit_number += 1
-        self.in_flight = turn
-        work.retires_in_flight = turn.batch.retires
-        self.commands.append(command)
-        self.disk.began()
-        return False
+        return turn_end.begin(self)
 
     def _committed(self, event: events.Committed) -> None:
         turn = self.in_flight
@@ -587,74 +505,11 @@ class NodeCore:
         self.disk.answered()
         self.refills.update(self.starved)
         self.starved.clear()
-        self._completed(turn)
-
-    def _completed(self, turn: Turn) -> None:
-        """What memory does not make of a turn that is on disk, it would contradict from then on."""
-        try:
-            self._complete(turn)
-        except Exception as error:
-            raise BrokenInvariant(f"a turn is on disk, and memory did not follow: {error!r}") from error
-
-    def _complete(self, turn: Turn) -> None:
-        """All of the turn is on disk: now it may be shown, and answered."""
-        self.blobs.stored(turn)
-        for queue, sequence in turn.visible:
-            queue.show_up_to(sequence)
-        for cursor, mark in turn.marks:
-            cursor.mark_stored = max(cursor.mark_stored, mark)
-            cursor.queue.touch()
-        self.hop_stored.update(self.hops_in_flight)
-        self.hops_in_flight = {}
-        self.destination.stored_marks.update(self.marks_in_flight)
-        self.marks_in_flight = {}
-        failed = self.containment.failed
-        for link, deliveries in turn.arrivals.items():
-            try:
-                link.stored(deliveries)
-            except Exception as error:
-                failed(error, link)
-        for sender, first, last, state in turn.answers:
-            try:
-                if not sender.detached:
-                    sender.settle(first, last, state)
-                    self.touch_link(sender)
-            except Exception as error:
-                failed(error, sender)
-        for then in turn.then:
-            try:
-                then()
-            except Exception as error:
-                self.containment.part_failed("an answer", error)
+        turn_end.completed(self, turn)
 
     def touch_link(self, link: amqp.Sender) -> None:
         if isinstance(link.context, Egress):
             link.context.peer.touch()
-
-    def _flush(self) -> None:
-        """Writes what the turn made, connection by connection in the order in which they were touched."""
-        touched = list(self.touched)
-        self.memory.changed.update(self.touched)
-        self.touched.clear()
-        for peer in touched:
-            try:
-                self._flush_one(peer)
-            except Exception as error:
-                self.containment.failed(error, peer)
-        if self.stopping and not self.stopped and not self.connections and self.in_flight is None and not self.turn:
-            self.stopped = True
-            self.commands.append(events.Stopped())
-
-    def _flush_one(self, peer: Peer) -> None:
-        chunks = peer.amqp.take_output(self.now)
-        if chunks and (peer.writable or not self.guard.unread(peer, chunks)):
-            self.commands.append(events.SendBytes(connection=peer.number, chunks=chunks))
-        if peer.amqp.deadline_sooner:
-            self.deadlines.watch(peer)
-        if peer.amqp.closed and peer.number in self.connections:
-            del self.connections[peer.number]
-            self.commands.append(events.CloseConnection(connection=peer.number))
-            self._peer_gone(peer, "closed")
 
     # ------------------------------------------------------------------------------------------------ time
 

@@ -1,0 +1,170 @@
+"""The end of a turn: the batch is handed over, what is on disk is shown and answered, what was written goes out.
+
+Rules of this file: order of a turn: gather, commit, then settle. Until the batch is handed over nothing is changed
+that could not be undone; from there on nothing is called that could fail before memory has followed (docs/adr/0019).
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast.broker.port import Batch
+from holdfast.core import events
+from holdfast.core.catalog import STEADY_KEY
+from holdfast.core.hops import CustodyReceiver
+from holdfast.core.peer import Peer
+from holdfast.core.turn import Turn
+from holdfast.errors import BrokenInvariant
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+STEADY_EVERY_MS: Final = 1_000
+"""How far the stored steady time may lie behind, where anything is stored at all."""
+
+RETIRE_WAIT_S: Final = 0.05
+RETIRE_COUNT: Final = 500
+"""A turn that only retires waits so long, or for so many, to share a commit with what is appended next."""
+
+
+def _may_wait(core: "NodeCore") -> bool:
+    """Whether the turn only retires: that joins the next append's commit, for a little while.
+
+    What it costs is a redelivery, marked as one, if the node dies within RETIRE_WAIT_S.
+    """
+    turn = core.turn
+    batch = turn.batch
+    retires_only = 0 < len(batch.retires) < RETIRE_COUNT and not (
+        batch.appends or batch.puts or batch.deletes or batch.pieces
+        or turn.arrivals or turn.answers or turn.then or turn.moves
+    )  # fmt: skip
+    if not retires_only or core.work.urgent or core.stopping or core.blobs.dropping:
+        core.retire_at = None
+        return False
+    if core.retire_at is None:
+        core.retire_at = core.now + RETIRE_WAIT_S
+    if core.now < core.retire_at:
+        return True
+    core.retire_at = None
+    return False
+
+
+def begin(core: "NodeCore") -> bool:
+    """Hands the gathered turn over; True where it needed no disk and is done already."""
+    turn, work = core.turn, core.work
+    core.destination.before_commit()
+    if not (turn or work.counted or turn.moves or work.left or work.referred or core.blobs.by_number):
+        core.retire_at = None
+        if turn.heard_bytes:
+            turn.heard.clear()
+            turn.heard_bytes = 0
+        return False
+    if _may_wait(core):
+        return False
+    hops = {}
+    for link in turn.arrivals:  # how far each hop has come is stored with what came
+        if isinstance(link, CustodyReceiver):
+            hops[link.key] = (link.epoch_bytes, link.taken)
+            core.catalog.put_hop(link.key, link.epoch_bytes, link.taken)
+    core.resume.store_tags(turn.arrivals)
+    for producer in turn.producers:
+        if core.catalog.producers.get(producer.key) is producer:
+            core.catalog.put_producer(producer)
+    turn.visible = [(queue, queue.next_sequence) for queue in work.counted]
+    turn.marks = core.catalog.put_counters()
+    for queue, sequence, _ in turn.moves:
+        turn.batch.retires.append((queue.queue_id, sequence))
+    if turn.rewritten:  # appends are applied last: what left after it was put anew would be back
+        gone = {(queue.queue_id, sequence) for queue, sequence in turn.rewritten}.intersection(turn.batch.retires)
+        turn.batch.appends[:] = [item for item in turn.batch.appends if item[:2] not in gone]
+    turn.referred, work.referred = work.referred, []
+    turn.left, work.left = work.left, []
+    core.blobs.before_commit(turn)
+    if not turn and not turn.visible:
+        turn.heard.clear()
+        turn.heard_bytes = 0
+        return False
+    if turn.batch and core.clock.steady_ms >= core.steady_stored_ms + STEADY_EVERY_MS:
+        core.steady_stored_ms = core.clock.steady_ms  # it never goes back, over crashes too
+        turn.batch.puts["node", STEADY_KEY] = core.clock.steady_ms.to_bytes(8, "big")
+    fresh = Turn(Batch())
+    command = events.Commit(number=core.commit_number + 1, batch=turn.batch)
+    on_disk = not turn.batch
+    core.marks_in_flight = core.destination.snapshot_marks()
+    core.hops_in_flight = hops  # from here on nothing is called that could fail, until the turn is handed over
+    core.turn, work.batch, work.moved, work.urgent = fresh, fresh.batch, [], False
+    core.commits_failed = 0
+    if on_disk:
+        completed(core, turn)
+        return True
+    core.commit_number += 1
+    core.in_flight = turn
+    work.retires_in_flight = turn.batch.retires
+    core.commands.append(command)
+    core.disk.began()
+    return False
+
+
+def completed(core: "NodeCore", turn: Turn) -> None:
+    """What memory does not make of a turn that is on disk, it would contradict from then on."""
+    try:
+        _complete(core, turn)
+    except Exception as error:
+        raise BrokenInvariant(f"a turn is on disk, and memory did not follow: {error!r}") from error
+
+
+def _complete(core: "NodeCore", turn: Turn) -> None:
+    """All of the turn is on disk: now it may be shown, and answered."""
+    core.blobs.stored(turn)
+    for queue, sequence in turn.visible:
+        queue.show_up_to(sequence)
+    for cursor, mark in turn.marks:
+        cursor.mark_stored = max(cursor.mark_stored, mark)
+        cursor.queue.touch()
+    core.hop_stored.update(core.hops_in_flight)
+    core.hops_in_flight = {}
+    core.destination.stored_marks.update(core.marks_in_flight)
+    core.marks_in_flight = {}
+    failed = core.containment.failed
+    for link, deliveries in turn.arrivals.items():
+        try:
+            link.stored(deliveries)
+        except Exception as error:
+            failed(error, link)
+    for sender, first, last, state in turn.answers:
+        try:
+            if not sender.detached:
+                sender.settle(first, last, state)
+                core.touch_link(sender)
+        except Exception as error:
+            failed(error, sender)
+    for then in turn.then:
+        try:
+            then()
+        except Exception as error:
+            core.containment.part_failed("an answer", error)
+
+
+def flush(core: "NodeCore") -> None:
+    """Writes what the turn made, connection by connection in the order in which they were touched."""
+    touched = list(core.touched)
+    core.memory.changed.update(core.touched)
+    core.touched.clear()
+    for peer in touched:
+        try:
+            _flush_one(core, peer)
+        except Exception as error:
+            core.containment.failed(error, peer)
+    if core.stopping and not core.stopped and not core.connections and core.in_flight is None and not core.turn:
+        core.stopped = True
+        core.commands.append(events.Stopped())
+
+
+def _flush_one(core: "NodeCore", peer: Peer) -> None:
+    chunks = peer.amqp.take_output(core.now)
+    if chunks and (peer.writable or not core.guard.unread(peer, chunks)):
+        core.commands.append(events.SendBytes(connection=peer.number, chunks=chunks))
+    if peer.amqp.deadline_sooner:
+        core.deadlines.watch(peer)
+    if peer.amqp.closed and peer.number in core.connections:
+        del core.connections[peer.number]
+        core.commands.append(events.CloseConnection(connection=peer.number))
+        core.peer_gone(peer, "closed")
