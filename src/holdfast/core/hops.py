@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
     from holdfast.core.sessions import Neighbour
 
-BESIDE_BYTES: Final = 4_096
-"""More than custody ever says beside a message: names, a whole trace, the header."""
+BESIDE_BYTES: Final = 4_096  # more than custody ever says beside a message: names, a whole trace, the header
 
 CUSTODY_ADDRESS: Final = "$holdfast/custody"
 EPOCH: Final = Symbol("holdfast:epoch")
@@ -44,8 +43,7 @@ DESTINATION: Final = Symbol("holdfast:destination")
 LAST_STORED: Final = Symbol("holdfast:last-stored")
 
 RETRY_S: Final = (1.0, 30.0)
-"""How long a sender waits before it tries again where the neighbour would not take a number, or, longer each time up
-to the second, the link itself."""
+"""How long a sender waits where a number, or, longer each time up to the second, the link itself was refused."""
 
 ASIDE_MAX: Final = 20_000
 """Messages that one sender puts aside, unsent; more than what may wait at a destination for one missing number."""
