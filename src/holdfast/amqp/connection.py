@@ -265,18 +265,11 @@ class Connection(Bounds):
             self.closed = True
             self.usable = False
 
-    def fail(self, error: Error) -> list[ConnEvent]:
-        """Close because of a failure of ours: the peer is told, and all is over at once, as for a fault of its own."""
+    def transport_lost(self, failure: Error | None = None) -> list[ConnEvent]:
+        """The transport is gone, or is to go for a `failure` of ours that the peer is told: all is over at once."""
         events: list[ConnEvent] = []
         if not self.closed:
-            self._fail(error, events)
-        return events
-
-    def transport_lost(self) -> list[ConnEvent]:
-        """The transport is gone: what close would have brought, at once."""
-        events: list[ConnEvent] = []
-        if not self.closed:
-            self._lose(None, events)
+            self._lose(None, events) if failure is None else self._fail(failure, events)
         return events
 
     @property

@@ -153,8 +153,7 @@ class Cursor:
             if aside:
                 self.exclusions.set_aside(aside)
         except Exception:
-            for sequence in aside:  # in nobody's hands: it is offered anew
-                heappush(self.returned, sequence)
+            self._keep(*aside)
             raise
         if aside and len(aside) + given >= limit:
             self.queue.touch()
@@ -198,7 +197,7 @@ class Cursor:
             try:
                 found = self._taker_of(takers, sequence, value)
             except Exception:
-                heappush(self.returned, sequence)
+                self._keep(sequence)
                 raise
             if found is None:
                 aside.append(sequence)
@@ -303,6 +302,10 @@ class Cursor:
                 del queue.cache[sequence]
         return taken, sum(sizes)
 
+    def _keep(self, *sequences: int) -> None:  # nobody has these after all: they are offered anew, in their places
+        self.returned += sequences
+        heapify(self.returned)
+
     def failures(self, sequence: int) -> int | None:
         """Failed deliveries so far of an entry that was shown before; None for one that never was."""
         if sequence < self.shown_below:
@@ -331,7 +334,7 @@ class Cursor:
                     return sequence, value, entry.size_of(value), self.failures(sequence)
                 queue.drop_expired(self, sequence, value)
             except Exception:
-                heappush(self.returned, sequence)  # nobody has it: it keeps its place
+                self._keep(sequence)
                 raise
             dropped += 1
             if dropped >= RETIRES_MAX or len(queue.work.batch.retires) >= RETIRES_MAX:

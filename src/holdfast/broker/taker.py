@@ -1,6 +1,6 @@
 """What a cursor hands its entries to.
 
-Rules of this file: the contract alone.
+Rules of this file: the contract alone, and what says that a taker has an entry.
 """
 
 from collections.abc import Sequence

@@ -155,7 +155,7 @@ class Containment:
         chunks: list[Any] = []
         try:
             if sound:
-                peer.amqp.fail(
+                peer.amqp.transport_lost(
                     Error(Symbol(conditions.INTERNAL_ERROR), "the node failed to handle what came; see its log")
                 )
                 chunks = peer.amqp.take_output(core.now)

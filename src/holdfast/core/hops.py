@@ -194,11 +194,9 @@ class CustodySender(TakesTurns):
     def recover(self) -> None:
         """After a failure was contained: entries in its hands of which it knows nothing go back to their places."""
         held = self.core.forwarding.returned.get(self.destination)
-        known = {*self.in_doubt.values(), *(() if held is None else held.sequences)}
-        for blocked in self.blocked.values():
-            known.update(blocked.aside)
-        shown = self.queue.shared.shown
-        self._give_back([number for number, item in shown.items() if item.taker is self and number not in known])
+        aside = [sequence for blocked in self.blocked.values() for sequence in blocked.aside]
+        known = {*self.in_doubt.values(), *aside, *(() if held is None else held.sequences)}
+        self._give_back([sequence for sequence in self.queue.shared.shown if sequence not in known])
 
     # ------------------------------------------------------------------------------------------------ taker
 

@@ -258,8 +258,7 @@ class NodeCore:
         elif isinstance(event, events.Stopping):
             self._stop()
         else:
-            number = getattr(event, "connection", 0)
-            peer = self.connections.get(number)
+            peer = self.connections.get(getattr(event, "connection", 0))
             try:
                 self._happened(event)
             except Exception as error:

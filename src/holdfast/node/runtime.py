@@ -12,8 +12,8 @@ import math
 import resource
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 from holdfast.core.events import (
     BytesReceived,
@@ -46,6 +46,8 @@ from holdfast.core.events import (
 from holdfast.errors import LocalProtocolError, StorageFull
 from holdfast.names import HostPort, parse_host_port
 from holdfast.node.config import NodeSettings, parse_source
+from holdfast.node.driven import Core, RecordLine, one_line
+from holdfast.node.failures import Failures
 from holdfast.node.memory import ResidentMemory
 from holdfast.node.netlink import NetworkWatch
 from holdfast.node.points import Points
@@ -69,25 +71,12 @@ LIGHT_BYTES: Final = 16 * 1024
 SLOW_BYTES_PER_S: Final = 10 * 1024 * 1024
 """Of a peer whose last read was taken more slowly, the next is taken in pieces of LIGHT_BYTES: a read may bring
 256 kB, and of tiny messages that is a tenth of a second."""
-FAILURE_INTERVAL_S: Final = 1.0
-"""Of failures of single connections no more than one is logged in that time, with where it came from."""
 FILES_LEFT: Final = 16
 """With so few descriptors left it is said."""
 TIMER_MIN_S: Final = 0.001
 """Resolution of the loop's timers."""
 
 _log = logging.getLogger(__name__)
-
-
-class Core(Protocol):
-    """What is driven: `holdfast.core.NodeCore`."""
-
-    def handle(self, event: Event, now: float) -> Iterable[Command]: ...
-    def next_deadline(self) -> float | None: ...
-
-
-RecordLine = Callable[[str, dict[str, object], int, float], bytes]
-"""(kind, fields, wall ms, uptime s) to an NDJSON line."""
 
 
 class NodeRuntime:
@@ -154,7 +143,7 @@ class NodeRuntime:
         """To be handed to the writer before the turn is over."""
         self._over = False
         self._bad_kinds: set[str] = set()
-        self._failure_told_at = -math.inf
+        self.failed = Failures().end
         self._stopping = False
         self._stopped = False
         self._timer: asyncio.Handle | None = None
@@ -355,18 +344,14 @@ class NodeRuntime:
         """A deadline that moved away since the timer was set costs one early wake, not a timer a turn."""
         self._timer = None
         self._timer_at = math.inf
-        if self._over:
-            return
         try:
-            deadline = self._core.next_deadline()
+            deadline = None if self._over else self._core.next_deadline()
         except Exception:
             self._defect("the next deadline")
             return
-        if deadline is None:
-            return
-        if deadline > time.monotonic():
+        if deadline is not None and deadline > time.monotonic():
             self._arm(deadline)
-        else:
+        elif deadline is not None:
             self._feed(TimerFired())
 
     # ---------------------------------------------------------------------------------------------- commands
@@ -380,7 +365,7 @@ class NodeRuntime:
                 if self._telemetry is not None:
                     self._record(self._telemetry, kind, fields)
             case Log(level=level, text=text):
-                _log.log(logging.getLevelNamesMapping()[level], "%s", _one_line(text))
+                _log.log(logging.getLevelNamesMapping()[level], "%s", one_line(text))
             case CloseConnection(connection=connection, abort=abort):
                 peer = self._peers.get(connection)
                 if peer is not None:
@@ -534,11 +519,10 @@ class NodeRuntime:
     def lost(self, peer: Peer, reason: str) -> None:
         """A connection is gone."""
         if Pause.TURN in peer.pauses:  # what came before the end is taken before it
-            late = [item for item in self._later if item[0] is peer]
-            self._later = deque(item for item in self._later if item[0] is not peer)
-            self._later_bytes -= sum(len(data) for _, data in late)
-            for _, data in late:
-                self._feed(BytesReceived(connection=peer.connection, data=data))
+            for late in [item for item in self._later if item[0] is peer]:
+                self._later.remove(late)
+                self._later_bytes -= len(late[1])
+                self._feed(BytesReceived(connection=peer.connection, data=late[1]))
         self._written.pop(peer.connection, None)
         if self._peers.pop(peer.connection, None) is None:
             return
@@ -547,14 +531,6 @@ class NodeRuntime:
         self._feed(ConnectionLost(connection=peer.connection, reason=reason))
         if self._stopped:
             self._finish_when_flushed()
-
-    def failed(self, peer: Peer, error: Exception) -> None:
-        """A callback of one connection, or what the core wants done with it, has failed: that connection ends."""
-        now = time.monotonic()
-        if now >= self._failure_told_at + FAILURE_INTERVAL_S:
-            self._failure_told_at = now
-            _log.error("%s: %s; the connection is ended", peer.peer_name, describe(error), exc_info=error)
-        peer.transport.abort()
 
     def _look_at_files(self, peer: Peer) -> None:
         """Says once that descriptors run out: the system gives the lowest free number, and past its limit connections
@@ -621,8 +597,3 @@ class NodeRuntime:
             peer.transport.abort()
         if self._telemetry is not None:
             self._telemetry.close()
-
-
-def _one_line(text: str) -> str:
-    """`text` as it is, or with what would not print on one line escaped; parts of it may come from a peer."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

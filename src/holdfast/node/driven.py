@@ -1,0 +1,25 @@
+"""What the driver asks of the core, and of who writes its records.
+
+Rules of this file: types, and what a line of the log may hold.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from holdfast.core.events import Command, Event
+
+
+class Core(Protocol):
+    """What is driven: `holdfast.core.NodeCore`."""
+
+    def handle(self, event: Event, now: float) -> Iterable[Command]: ...
+    def next_deadline(self) -> float | None: ...
+
+
+RecordLine = Callable[[str, dict[str, object], int, float], bytes]
+"""(kind, fields, wall ms, uptime s) to an NDJSON line."""
+
+
+def one_line(text: str) -> str:
+    """`text` as it is, or with what would not print on one line escaped; parts of it may come from a peer."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
