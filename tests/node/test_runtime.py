@@ -394,29 +394,6 @@ async def test_a_failed_disk_ends_the_node_without_another_write(
     assert str(error) in critical[0]
 
 
-async def test_a_broken_invariant_ends_the_node(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def broken(event: Event, now: float) -> Iterable[Command]:
-        assert not isinstance(event, BytesReceived), "invariant"
-        return ()
-
-    core = FakeCore(broken)
-    async with Running(core, settings(tmp_path)) as running:
-        reader, writer = await running.connect()
-        writer.write(b"x")
-        assert await running.code() == 1
-        with pytest.raises(ConnectionError):
-            await read_until_end(reader)
-        writer.close()
-    assert "defect at BytesReceived" in caplog.text
-    assert isinstance(core.events[-1], BytesReceived)
-
-
-async def test_a_second_commit_in_flight_is_a_defect(tmp_path: Path) -> None:
-    core = FakeCore(lambda event, now: [commit(1), commit(2)] if isinstance(event, TurnEnded) else [])
-    running = Running(core, settings(tmp_path))
-    assert await running.code() == 1
-
-
 # ------------------------------------------------------------------------------------------------ dialling
 
 
