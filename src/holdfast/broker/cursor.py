@@ -426,10 +426,8 @@ class Cursor:
         """Those of `sequences` that were in a taker's hands are done with; returns them."""
         queue = self.queue
         shown = self.shown
-        done = []
-        counts = self.counts
-        tracked = self.tracked
-        size = 0
+        done: list[int] = []
+        counts, tracked, size = self.counts, self.tracked, 0
         for sequence in sequences:
             held = shown.pop(sequence, None)
             if held is None:
@@ -451,7 +449,11 @@ class Cursor:
             queue.dirty(self)
             queue.reclaim()
         elif done:
-            queue.retire_all(done, size)
+            try:
+                queue.retire_all(done, size)
+            except Exception:  # it did not leave
+                self._keep(*done)
+                raise
         return done
 
     def finish_wherever(self, sequences: list[int]) -> None:
