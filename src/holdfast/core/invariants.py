@@ -184,6 +184,10 @@ def _cursor(facts: Facts, cursor: Cursor) -> None:
             core.in_flight is not None and any(item is cursor for item, _ in core.in_flight.marks)
         )
         _must(due, f"{where} waits for a mark that nothing stores", cursor.mark, cursor.mark_stored)
+    if known is not None and not (cursor.tracked or queue.sweeping or queue.named or queue in core.chores.purges):
+        places = {*cursor.shown, *returned, *cursor.exclusions.aside}
+        lost = [number for number in known if number < min(cursor.position, queue.visible) and number not in places]
+        _must(not lost, f"{where} has passed entries that are in nobody's hands", lost[:20])
     if cursor.tracked:
         both = [sequence for sequence in (*cursor.shown, *cursor.returned) if sequence in cursor.finished]
         _must(not both, f"{where}: finished, and held or given back", both[:20])
