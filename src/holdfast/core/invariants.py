@@ -291,7 +291,7 @@ def _sender(facts: Facts, sender: CustodySender, where: str) -> None:
     places = sender.neighbour.links
     _must((sender in places.holding) <= (sender.link is not None), f"{where} has a link's place, and no link")
     waits = sender in places.ready or sender in places.holding or not sender.may_attach or not sender.has_work
-    waits = waits or sender.retry_at is not None or not sender.neighbour.established
+    waits = waits or core.stopping or sender.retry_at is not None or not sender.neighbour.established
     _must(waits or sender.link is not None, f"{where} has work, and nothing attaches its link")
 
 
