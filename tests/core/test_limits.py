@@ -29,8 +29,7 @@ from holdfast.amqp.types import Symbol, Ulong
 from holdfast.amqp.weight import weight
 from holdfast.broker.queue import ENTRY_BYTES
 from holdfast.core import events
-from holdfast.core.config import _LIMITS_WITHIN, Limits, NodeConfig
-from holdfast.errors import ConfigError
+from holdfast.core.config import Limits
 from support.limits import RESOURCE, conditions, world
 from support.raw import DATA, HELLO, Raw, opened, receives, sends, transfer
 from support.rig import Rig
@@ -580,22 +579,3 @@ def test_dynamic_bytes_max() -> None:
         peer.say(sends(str(said[0].source.address), handle=1))
         (answer,) = [item for item in peer.say(transfer(0, handle=1)) if isinstance(item, Disposition)]
         assert type(answer.state).__name__ == outcome
-
-
-# ------------------------------------------------------------------------------------------------ the values
-
-
-@pytest.mark.parametrize("key", sorted(_LIMITS_WITHIN))
-def test_values_out_of_range_are_refused(key: str) -> None:
-    low, high = _LIMITS_WITHIN[key]
-    for value in (low, high):
-        NodeConfig(name="n", limits=Limits(**{key: type(getattr(Limits(), key))(value)})).validate()
-    for value in (low / 2, high * 2):
-        with pytest.raises(ConfigError, match=f"limits {key}: found .*, accepted is"):
-            NodeConfig(name="n", limits=Limits(**{key: value})).validate()
-
-
-def test_unfinished_deliveries_have_room_for_one_message() -> None:
-    NodeConfig(name="n", limits=Limits(message_bytes_max=5, partial_bytes_max=5)).validate()
-    with pytest.raises(ConfigError, match="partial_bytes_max: found 4, accepted is at least 5"):
-        NodeConfig(name="n", limits=Limits(message_bytes_max=5, partial_bytes_max=4)).validate()

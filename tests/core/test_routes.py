@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.core import events
 from holdfast.core.config import NeighbourConfig, RoutingConfig
+from holdfast.core.route_status import status
 from holdfast.routing.linkstate import Known, Record
 from holdfast.storage.memory import MemoryStore
 from support.hops import STRICT, apart, cut_any, is_empty, names, send, toggle
@@ -52,12 +53,12 @@ def test_status_says_how_long_ago_a_next_hop_changed() -> None:
     rig.refuse_dials = True
     apart(rig, "b", "c")
     rig.run(2)
-    version, since_s = core_routes(a).version, core_routes(a).status()["changed_s"]
+    version, since_s = core_routes(a).version, status(core_routes(a))["changed_s"]
     assert 1.9 <= since_s <= 2.0
     core_routes(b).set_cost("c", 2_000_000)
     core_routes(b).set_cost("a", 1_500_000)
     rig.run(1)
-    assert core_routes(a).version > version and core_routes(a).status()["changed_s"] == pytest.approx(since_s + 1, 0.01)
+    assert core_routes(a).version > version and status(core_routes(a))["changed_s"] == pytest.approx(since_s + 1, 0.01)
 
 
 def known(node: Node, name: str) -> Known:
@@ -65,7 +66,7 @@ def known(node: Node, name: str) -> Known:
 
 
 def state(node: Node, name: str) -> str:
-    return next(row["state"] for row in core_routes(node).status()["nodes"] if row["name"] == name)
+    return next(row["state"] for row in status(core_routes(node))["nodes"] if row["name"] == name)
 
 
 def stop(rig: Rig, node: Node) -> None:
@@ -217,7 +218,7 @@ def test_the_super_node_sees_by_which_way_all_live() -> None:
     rig = Rig()
     a, *_ = network(rig, *RING, supers=("a",))
     rig.run(5)
-    seen = {row["node"]: row for row in core_routes(a).status()["heartbeats"]}
+    seen = {row["node"]: row for row in status(core_routes(a))["heartbeats"]}
     assert sorted(seen) == list("bcdef")
     assert all(row["shortest"] and row["last_heard_s"] <= 1.0 for row in seen.values())
     assert seen["d"]["path"] == list("dcba") and seen["e"]["path"] == list("efa")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.amqp.types import Ulong
@@ -82,6 +82,7 @@ def assert_one_session(rig: Rig, hub: Node, jfk: Node) -> None:
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**32), st.sampled_from(["both", "hub first", "jfk first"]))
+@example(2**32, "both")  # the end of a hold time that no binary fraction of a second is
 def test_crossing_connects_end_in_one_session_whatever_comes_first(seed: int, order: str) -> None:
     """Bytes cut anywhere, dials answered at any moment, one side started before the other or both at once; with
     connections cut and nodes killed meanwhile. What cannot happen (IMPOSSIBLE) would raise."""

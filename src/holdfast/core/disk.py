@@ -50,7 +50,7 @@ class Disk:
     def tick(self, now: float) -> None:
         """Says once that a commit does not come back."""
         limit_s = self.core.config.limits.commit_stall_s
-        if not self.stalled and self._since is not None and now - self._since >= limit_s:
+        if not self.stalled and self._since is not None and now >= self._since + limit_s:
             self.stalled = True
             self.stalls += 1
             text = f"the disk has not answered a commit for {limit_s:g} s: nothing is taken until it does"

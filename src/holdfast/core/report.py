@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.amqp.types import Ulong
 from holdfast.broker import entry
 from holdfast.broker.queue import Queue
+from holdfast.core import route_status
 from holdfast.routing.topology import MICRO
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ def status(core: "NodeCore") -> dict[str, Any]:
         "queues_more": more,
         "sessions": [session_map(core, neighbour) for neighbour in core.neighbours.values()],
         "routes": _routes(core),
-        **({} if core.routing is None else {"routing": core.routing.status()}),
+        **({} if core.routing is None else {"routing": route_status.status(core.routing)}),
         "paths": core.destination.paths.status(),
         "unroutable": {
             "refused": Ulong(core.forwarding.refused),

@@ -20,7 +20,7 @@ from holdfast.routing import supers
 from holdfast.routing.cost import MeasuredCost
 from holdfast.routing.linkstate import SUMMARY_ROWS_MAX, VERSION_END, VERSION_HIGH, Known, LinkStates
 from holdfast.routing.paths import Graph, Path
-from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, MICRO, Topology
+from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, Topology
 from holdfast.schema import is_whole_within
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ class Routes:
         known = self.states.known
         numbers = {name: self.numbers.get(name, NUMBER_UNKNOWN) for name, item in known.items() if item.record.is_super}
         before = self.acting
-        self.acting = supers.acting(numbers, lambda name: not known[name].gone and self._reaches(name))
+        self.acting = supers.acting(numbers, lambda name: not known[name].gone and self.reaches(name))
         if before != self.acting and self.version > 1:
             self.core.log("INFO", f"routing: the acting super node is {self.acting or 'out of reach'}, was {before}")
         table = {name: path.next_hop for name, path in self.paths.items()} | self._static
@@ -280,7 +280,7 @@ class Routes:
             self.changed_at = self.core.now
             self.core.forwarding.change(table)
 
-    def _reaches(self, name: str) -> bool:
+    def reaches(self, name: str) -> bool:
         return name == self.name or name in self.paths
 
     def knows(self, name: str) -> bool:
@@ -559,50 +559,3 @@ class Routes:
         if not self.registered or own is None or (self.acting is not None and own.stamp is None):
             return False
         return not any(self.states.waits(name) for name in self.states.told)
-
-    def status(self) -> dict[str, Any]:
-        """The part `routing` of the node's status (docs/management.md)."""
-        states = self.states
-        now = self.core.now
-        told = {
-            "acting_super": self.acting,
-            "mode": self.config.on_unreachable_super,
-            "version": Ulong(self.version),
-            "changed_s": round(now - self.changed_at, 6),
-            "digest": f"{states.digest:016x}",
-            "records": len([known for known in states.known.values() if known.record.version]),
-            "synchronised": self.synchronised,
-            "closed": self.closed,
-            "nodes": [
-                {
-                    "name": name,
-                    "state": self._state_of(known),
-                    "version": Ulong(known.record.version),
-                    "super": known.record.is_super,
-                    "links": [
-                        {"to": to, "cost": None if cost is None else cost / MICRO} for to, cost in known.record.links
-                    ],
-                }
-                for name, known in sorted(states.known.items())
-            ],
-        }
-        if self.acting == self.name:
-            told["heartbeats"] = [
-                {
-                    "node": name,
-                    "last_heard_s": None if seen.heard_at is None else round(now - seen.heard_at, 3),
-                    "path": [*seen.trace, self.name] if seen.trace else [],
-                    "shortest": seen.shortest,
-                }
-                for name, seen in sorted(self.supers.seen.items())
-            ]
-        return told
-
-    def _state_of(self, known: Known) -> str:
-        if known.record.left:
-            return "left"
-        if known.lost_by is not None:
-            return "lost"
-        if not self._reaches(known.record.name):
-            return "unreachable"
-        return "up" if known.record.version else "not heard of"

@@ -198,7 +198,7 @@ class Neighbour:
                 if not peer.amqp.output:
                     peer.amqp.output.append(peer.amqp.form.empty)
                 peer.touch()
-        if now - self.heard_at >= self.liveness.hold_time_s:
+        if now >= self.heard_at + self.liveness.hold_time_s:
             self.core.drop(peer, f"nothing heard for {self.liveness.hold_time_s:g} s")
             return
         self._act(self.liveness.tick(now, self.heard_at, self._unanswered_at()))

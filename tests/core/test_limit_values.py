@@ -1,0 +1,22 @@
+"""Which values a limit may have."""
+
+import pytest
+
+from holdfast.core.config import _LIMITS_WITHIN, Limits, NodeConfig
+from holdfast.errors import ConfigError
+
+
+@pytest.mark.parametrize("key", sorted(_LIMITS_WITHIN))
+def test_values_out_of_range_are_refused(key: str) -> None:
+    low, high = _LIMITS_WITHIN[key]
+    for value in (low, high):
+        NodeConfig(name="n", limits=Limits(**{key: type(getattr(Limits(), key))(value)})).validate()
+    for value in (low / 2, high * 2):
+        with pytest.raises(ConfigError, match=f"limits {key}: found .*, accepted is"):
+            NodeConfig(name="n", limits=Limits(**{key: value})).validate()
+
+
+def test_unfinished_deliveries_have_room_for_one_message() -> None:
+    NodeConfig(name="n", limits=Limits(message_bytes_max=5, partial_bytes_max=5)).validate()
+    with pytest.raises(ConfigError, match="partial_bytes_max: found 4, accepted is at least 5"):
+        NodeConfig(name="n", limits=Limits(message_bytes_max=5, partial_bytes_max=4)).validate()
