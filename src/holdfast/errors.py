@@ -1,4 +1,4 @@
-"""The four families of errors (docs/ARCHITECTURE.md, "Errors").
+"""The families of errors (docs/ARCHITECTURE.md, "Errors").
 
 An ordinary outcome (rejected, expired, refused) is a value, never an exception. What a person sees of any of
 these is one line: what was found, where, what is accepted.

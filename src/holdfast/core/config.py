@@ -179,7 +179,7 @@ class Limits:
     nesting_max: int = 32
     """Lists in lists, maps, arrays and descriptors, of what frames say; messages are passed on unread."""
     sessions_max: int = 256
-    """Of one connection; so are those down to `name_bytes_max`."""
+    """Of one connection; so are those down to `name_bytes_max`, but where one says otherwise."""
     links_max: int = 4_096
     session_links_max: int = 1_024
     """Links of one session, as its begin says (AMQP's handle-max, which is one less)."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.core.sessions import Neighbour
 
 ROOM_BYTES: Final = 256 * 1024
-"""With less room than that no client is given credit: what is left is for messages on their way."""
+"""With less room no client is given credit, and a neighbour none or little: the rest is for messages under way."""
 
 KIND: Final = "disk"
 """Of the control message that says whether the sender's disk stalls; who does not know it passes it over."""

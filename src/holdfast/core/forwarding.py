@@ -14,6 +14,7 @@ from holdfast.broker import entry
 from holdfast.broker.queue import Queue
 from holdfast.core import carried, identity
 from holdfast.core.destination import GRACE_S
+from holdfast.core.disk import ROOM_BYTES
 from holdfast.core.endings import dead_letter
 
 if TYPE_CHECKING:
@@ -37,9 +38,6 @@ PASSED_BYTES: Final = 512
 
 RESERVE_BYTES: Final = 1024 * 1024
 """What of the store's reserve transit may use beside that of arrivals for this node, each queue its share."""
-
-ROOM_BYTES: Final = 256 * 1024
-"""Below that a node gives its neighbours no credit, or little."""
 
 TIGHT_CREDIT: Final = 16
 """The credit of a link whose queue may still use its share of the reserve."""

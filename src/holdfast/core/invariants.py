@@ -1,4 +1,4 @@
-"""What holds of a node after every event: all its invariants in one place (docs/adr/0019).
+"""What holds of a node after every event: all its invariants in one place (docs/adr/0020).
 
 Rules of this file: reads, never changes. One function for each part of the node, gathered in PARTS; each raises
 BrokenInvariant with what contradicts what. Sums are compared with the entries themselves: those on disk, with what

@@ -34,7 +34,7 @@ def refuse(core: "NodeCore", room_bytes: int) -> None:
     core.disk.answered()
     core.refills.update(core.starved)
     core.starved.clear()
-    core.log("ERROR", "the disk is full: new messages are refused")
+    core.log("ERROR", "the disk is full: new messages wait or are refused until there is room")
     _take_back(core, (failed, core.turn), FULL, ())
 
 
@@ -88,7 +88,6 @@ def _undo_streams(core: "NodeCore", turn: Turn, outcome: object, ended: "Collect
 
 
 def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
-    """Puts back what the turn changed; what leaves, and what no append needs, goes into `retry`."""
     """Puts back what the turn changed; what leaves, and what no append needs, goes into `retry`."""
     batch = turn.batch
     by_id = core.catalog.by_id

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.custody import Origin
-from holdfast.core.forwarding import ROOM_BYTES
+from holdfast.core.disk import ROOM_BYTES
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -68,7 +68,7 @@ class Warnings:
     def _found(self) -> Iterator[Condition]:
         core = self.core
         if core.room_bytes < ROOM_BYTES:
-            yield "disk", "the disk is full: new messages are refused until consumers or more space make room"
+            yield "disk", "the disk is full: new messages wait or are refused; consume messages, or give it more space"
         yield from self._neighbours()
         waiting = (origin for origin in core.catalog.origins.values() if origin.waiting)
         for origin in islice(waiting, ORIGINS_MAX):
