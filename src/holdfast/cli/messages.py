@@ -167,7 +167,7 @@ def _add_status(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser = add_verb(
         verbs,
         "status",
-        "shows a node's queues, links, sessions and memory",
+        "shows a node's warnings, queues, users, sessions, routes and memory",
         "holdfast status --url amqp://127.0.0.1:5672 --json",
     )
     add_json_option(parser)

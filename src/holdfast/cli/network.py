@@ -19,8 +19,9 @@ def _add_topology(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     group = add_verb(
         verbs,
         "topology",
-        "checks a topology file, and computes its shortest paths",
-        "holdfast topology check topology.toml\nholdfast topology routes topology.toml --from ewr --json",
+        "checks a topology file, computes its shortest paths, and forgets a node that left",
+        "holdfast topology check topology.toml\nholdfast topology routes topology.toml --from ewr --json\n"
+        "holdfast topology forget ewr",
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
     parser = add_verb(
@@ -45,7 +46,7 @@ def _add_topology(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser = add_verb(
         actions,
         "forget",
-        "takes a node that left for good out of the routing of all nodes that can be reached",
+        "removes a node that left for good from the routing tables of all nodes that can be reached",
         "holdfast topology forget ewr --url amqp://127.0.0.1:5672",
     )
     parser.add_argument("node", metavar="NAME", help="a node that is gone, and that no topology file names any more")
