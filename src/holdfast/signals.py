@@ -1,4 +1,4 @@
-"""Signals that would end a process and mean nothing to it.
+"""Signals that have no meaning here and by default would end the process.
 
 Rules of this file: for the main thread of a process, before and beside its loop. What ends a process properly (SIGTERM,
 SIGINT, and SIGHUP where a person's terminal is gone) is its own to handle; SIGQUIT stays the one that ends it at once.
@@ -12,7 +12,7 @@ MEANINGLESS: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
 
 def ignore(numbers: Iterable[signal.Signals], tell: Callable[[str], None]) -> None:
-    """Of each of `numbers` the first is told in a line, the rest are not. One that is ignored already stays so."""
+    """Ignores these signals; `tell` gets one line for the first of each. A signal that is ignored already stays so."""
     known: set[int] = set()
 
     def ignored(number: int, frame: object) -> None:

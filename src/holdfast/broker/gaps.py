@@ -1,7 +1,7 @@
 """How long each gap in an origin's numbers has been waited for (CUSTODY, end to end 4).
 
-Rules of this file: pure state, told how much time passed; never reads a clock. A gap shows itself above all that were
-there before, so a higher gap never has waited longer than a lower one, and a few clocks tell for all of them.
+Rules of this file: pure state; the caller says how much time passed. A new gap appears above all earlier ones, so a
+higher gap never has waited longer than a lower one, and a few clocks serve all of them.
 """
 
 from bisect import bisect_left

@@ -1,7 +1,7 @@
 """What cursors have read of the store and not handed out: a megabyte each, and there may be thousands of them.
 
 Rules of this file: a cursor that finds no room in the account reads no more than it is asked for; what one has read
-and not used for long is let go, and read again. No clock: time is counted in pumps.
+and not used for long is dropped, and read again when needed. No clock: time is counted in pumps.
 """
 
 from typing import TYPE_CHECKING, Final

@@ -44,7 +44,7 @@ def prepare() -> None:
 
 
 def flush_output() -> None:
-    """What was printed is with the system. HoldfastError where it takes no more, BrokenPipeError where nobody reads."""
+    """Flushes standard output. HoldfastError where it takes no more, BrokenPipeError where nobody reads."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -1,9 +1,9 @@
 """Failures contained: an exception in what one peer's bytes set off ends that peer, never the node (docs/adr/0019).
 
-Rules of this file: nothing here runs unless something was raised. Whom a failure belongs to is read from its
-traceback: every peer that a function under way was called on, or with. After it `NodeCore.validate` has the last
-word. What contradicts itself (`BrokenInvariant`), a store that fails, and an assertion about what peers share end the
-node, before the next commit is handed over.
+Rules of this file: except for `run`, `tick` and `next_deadline`, nothing here runs unless something was raised. Whom a
+failure belongs to is read from its traceback: every peer that a function under way was called on, or with. After it
+`NodeCore.validate` has the last word. What contradicts itself (`BrokenInvariant`), a store that fails, and an
+assertion about what peers share end the node, before the next commit is handed over.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ RETRY_S: Final = (1.0, 60.0)
 """How long a part of the node rests after its own failure, longer each time up to the second."""
 
 LINES_PER_S: Final = 10
-"""Failures told in the log; more are counted."""
+"""Failures that are logged; more are counted."""
 
 ENTRIES_MAX: Final = 10_000
 """Entries that the check after a failure reads from the store: a deep queue's sums are taken as they stand."""
@@ -144,7 +144,7 @@ class Containment:
     # ------------------------------------------------------------------------------------------------ its peer
 
     def _end(self, peer: Peer, error: Exception, place: str, *, sound: bool) -> None:
-        """The peer is told where its engine can be trusted to, and nothing is kept of it."""
+        """Ends the connection, with a close frame where `sound` (the engine can still write one); forgets the peer."""
         core = self.core
         self.peers_ended += 1
         self._log(f"{peer.name}: {_told(error)} at {place}; the connection is ended")
@@ -253,7 +253,7 @@ class Containment:
             return
         self._lines_left -= 1
         if self._lines_kept_back:
-            text = f"{text} ({self._lines_kept_back} more failures were not told)"
+            text = f"{text} ({self._lines_kept_back} more failures were not logged)"
             self._lines_kept_back = 0
         core.log("ERROR", text)
 

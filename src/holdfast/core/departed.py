@@ -25,7 +25,7 @@ DEPART_BYTES: Final = 4 * 1024 * 1024
 """Messages that one turn makes dead letters of, and what it reads for that."""
 
 ORPHANS_TOLD_MAX: Final = 20
-"""Nodes that left, of which the log says that messages for them are queued."""
+"""Unknown nodes with queued messages that are logged; further ones are not."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Departures:
     def __init__(self, core: "NodeCore") -> None:
         self.core = core
         self.orphans: dict[str, None] = {}
-        """Nodes of which nothing is known though messages for them are queued, and of which that was told."""
+        """Unknown nodes that messages are queued for, and that were logged."""
         self.under_way: dict[Queue, Departure] = {}
 
     # ------------------------------------------------------------------------------------------------ new mail
@@ -162,7 +162,7 @@ class Departures:
 
 
 def _dismiss(receiver: "CustodyReceiver", error: Error) -> None:
-    """Ends the link: nothing more of it is taken, and what of it is not answered goes again, or waits at the sender."""
+    """Ends the link. Transfers without an answer stay at the sender, which sends them again once it may."""
     if not receiver.link.detached:
         receiver.link.detach(closed=True, error=error)
         receiver.peer.touch()
@@ -170,7 +170,7 @@ def _dismiss(receiver: "CustodyReceiver", error: Error) -> None:
 
 
 def _close(sender: "CustodySender") -> None:
-    """Its queue is deleted: nothing is sent any more, and no answer is waited for."""
+    """Its queue is deleted: stops sending and drops what is in doubt."""
     sender.stop()
     sender.in_doubt.clear()
     if sender.link is not None and sender.peer is not None and not sender.link.detached:

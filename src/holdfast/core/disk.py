@@ -1,6 +1,6 @@
 """The disk under a node: whether it answers, whether it has room, and what the node does meanwhile (docs/adr/0026).
 
-Rules of this file: nothing that was taken is given up for a slow disk, and nothing is answered that is not stored.
+Rules of this file: nothing received is dropped because the disk is slow, and nothing is accepted before it is stored.
 While a commit does not come back no link is given credit, what is under way waits, neighbours are told, and no route
 leads through this node; its sessions go on. The answer to the commit ends all of it.
 """
@@ -48,7 +48,7 @@ class Disk:
             self._changed()
 
     def tick(self, now: float) -> None:
-        """Says once that a commit does not come back."""
+        """Logs once for each stall that a commit has not been answered."""
         limit_s = self.core.config.limits.commit_stall_s
         if not self.stalled and self._since is not None and now >= self._since + limit_s:
             self.stalled = True
@@ -77,17 +77,17 @@ class Disk:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for messages of clients, but for what brings others out."""
+        """Whether the remaining room is too small for new messages of clients."""
         return not self.core.has_room(ROOM_BYTES)
 
     def gives_credit(self, queue: "Queue") -> bool:
-        """Whether messages for `queue` may be asked of clients now."""
+        """Whether producers of `queue` may be given credit now."""
         return not self.stalled and (not queue.config.durable or not self.full)
 
     # ------------------------------------------------------------------------------------------------ neighbours
 
     def established(self, neighbour: "Neighbour") -> None:
-        """A session is up: it hears of a disk that stalls."""
+        """A session is up: the neighbour is sent the state of a disk that stalls."""
         self._neighbours.pop(neighbour.name, None)
         if self.stalled:
             self._tell(neighbour)

@@ -1,7 +1,7 @@
-"""The custody links to one neighbour: which session each is on, and who waits where the neighbour takes no more.
+"""The custody links to one neighbour: which session each is on, and which destinations wait for a link.
 
 Rules of this file: a peer says how many links a session takes (handle-max, AMQP 1.0 §2.7.2) and how many sessions a
-connection (channel-max, §2.7.1); neither is exceeded, whatever was said. Destinations beyond that take turns: a link
+connection (channel-max, §2.7.1); neither is exceeded. Destinations beyond that take turns: a link
 that has nothing to send gives its place up at once, one that has after TURN_S. Source: docs/adr/0028-hop-links.md.
 """
 
@@ -33,13 +33,13 @@ LOOK_S: Final = 0.25
 """How often the links are looked through while a destination waits."""
 
 REFUSED_S: Final = 30.0
-"""For so long the number of links that a neighbour had when it refused one is taken for all that it takes."""
+"""How long, after a neighbour refused a link, the number of links that it had then is the limit."""
 
 SPELT_OUT_BYTES: Final = 48
 """A longer destination is said in the link's properties alone: the attach fits the smallest frame there is."""
 
 WARN_S: Final = 60.0
-"""One line a minute at most says that destinations take turns."""
+"""The shortest time between two warnings that destinations take turns."""
 
 
 def name_and_source(destination: str, epoch: UUID) -> tuple[str, str | None]:
@@ -63,7 +63,7 @@ def control_session(peer: "Peer") -> Session | None:
 
 
 class TakesTurns:
-    """What a custody sender does for others to have its link."""
+    """The part of a custody sender that gives its link up so that another destination can have one."""
 
     core: "NodeCore"
     queue: Queue
@@ -102,8 +102,8 @@ class TakesTurns:
             self.give_up_link()
 
     def give_up_link(self) -> None:
-        """Detaches, for others to have the place. What is in doubt is asked for at the next attach. A large message
-        is let to its end: begun anew each turn it would never come to one."""
+        """Detaches, so that another destination gets the handle. Transfers in doubt are resolved at the next attach. A
+        large message is sent to its end first: restarted each turn it would never finish."""
         link = self.link
         if link is None or not link.attached or self.large is not None:
             return
@@ -269,9 +269,9 @@ class HopLinks:
         self.core.log("WARNING", self.describe())
 
     def describe(self) -> str:
-        """What is said while destinations wait for a link."""
+        """The warning while destinations wait for a link."""
         return (
             f"neighbour {self.neighbour.name}: {len(self.ready)} destinations wait for a custody link, "
-            f"{len(self.holding)} have one, and it takes no more: they take turns; raise its handle-max or "
-            "channel-max, or neighbour_links_max here"
+            f"{len(self.holding)} have one, the most that are allowed: they take turns; raise session_links_max or "
+            "sessions_max there, or neighbour_links_max or links_max here"
         )

@@ -20,7 +20,7 @@ CAUSES_MAX: Final = 10_000
 
 
 class Cause:
-    """Lines that may be written of it now, and how many were not since the last one."""
+    """`left`: lines that may be written now; `left_out`: lines suppressed since the last one written."""
 
     __slots__ = ("at", "left", "left_out")
 
@@ -39,13 +39,13 @@ class Lines:
         self.left_out_total = 0
 
     def log(self, caller: FrameType, level: str, about: str, text: str) -> None:
-        """The line, where it is one that is written; `caller` says which place in the code it is from."""
+        """Logs `text` unless lines of its cause are over the rate; `caller` is the frame that logged it."""
         line = self._bounded((caller.f_code.co_filename, caller.f_lineno), level, about, text)
         if line is not None:
             self.core.commands.append(events.Log(level=level, text=line))
 
     def _bounded(self, place: tuple[str, int], level: str, about: str, text: str) -> str | None:
-        """What is written of the line: with how many like it were left out before; None where it is one of those."""
+        """The line to write, with the number of lines left out before it; None where it is left out itself."""
         now = self.core.now
         most = float(self.core.config.limits.log_lines_per_minute)
         if len(self.causes) > CAUSES_MAX:

@@ -108,7 +108,7 @@ class Memory:
         return peer.held_bytes + peer.parked_bytes + peer.request_bytes + peer.reply_bytes + peer.ahead_bytes
 
     def wait(self, link: "ProducerLink") -> None:
-        """The link is told, by a refill, when queues in memory hold less than now."""
+        """Refills the link's credit once queues in memory hold less than now."""
         self.waiting[link] = None
         self._waits_below = max(self._waits_below, self.queues.held)
 

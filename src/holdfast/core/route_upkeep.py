@@ -1,4 +1,4 @@
-"""What keeps link states right for years: tables are compared from time to time, versions at their end begin anew, and
+"""Maintenance of link states: tables are compared from time to time, versions near their highest value are reset, and
 nodes that are gone are forgotten (docs/routing.md, "Upkeep").
 
 Rules of this file: a message of it is passed on at most once a second for each node, and may be lost: what it was to
@@ -103,14 +103,14 @@ class Upkeep:
     # ------------------------------------------------------------------------------------------------ hearing
 
     def _hear_digest(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
-        """Its table's. Where ours is another one, each tells the other what it has."""
+        """The digest of the neighbour's table. If ours differs, both exchange summaries."""
         digest = fields.get("digest")
         routes = self.routes
         if is_whole_within(digest, 0, VERSION_END) and digest != self.states.digest:
             routes.compare_with(neighbour.name)
 
     def _hear_reset(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
-        """A node's version has come to its end, and it begins anew."""
+        """A node's version reached its highest value; the node starts again from its clock."""
         name = self._node_in(neighbour, fields)
         if name is None or name == self.routes.name:
             return

@@ -1,7 +1,7 @@
 """How long turns are: the processor time of each, as a histogram, and what the longest one was about.
 
 Rules of this file: counts what the driver measured (events.TurnEnded); never reads a clock. While a turn lasts nobody
-else is served, so a long one is a wait for all: the goal is none above LONG_S but for a commit.
+else is served, so a long one delays everybody: the goal is none above LONG_S but for a commit.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -32,7 +32,7 @@ class TurnTimes:
         self.longest_s = 0.0
         self.longest_kinds: tuple[str, ...] = ()
         self.longest_at = 0.0
-        """When it was, on the scale of the core's `now`."""
+        """When that turn ended, on the scale of the core's `now`."""
         self._told = [0] * len(BUCKETS)
         self._told_cpu_s = 0.0
         self._longest_s = 0.0

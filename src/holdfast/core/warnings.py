@@ -1,4 +1,4 @@
-"""What is not as it should be now, and a person can act on: a line each in `status`, a WARNING each in the log.
+"""Conditions that a person can act on: a line each in `status`, a WARNING each in the log.
 
 Rules of this file: reads, never changes. A condition is logged once it has lasted from one look to the next, and again
 after AGAIN_S if it has not ended. A line says what is wrong and what to do about it.
@@ -23,12 +23,12 @@ ORIGINS_MAX: Final = 20
 GAPS_MAX: Final = 3
 """Gaps of one origin that a line names."""
 CONTESTED_S: Final = 600.0
-"""For so long after two stores came under one name it is said."""
+"""How long after two stores used one name the warning stays."""
 
 TURNS: Final = "turns"
 
 Condition = tuple[str, str]
-"""What tells it from others, and the line."""
+"""A key that identifies the condition, and its line."""
 
 
 class Warnings:

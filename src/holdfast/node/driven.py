@@ -1,4 +1,4 @@
-"""What the driver asks of the core, and of who writes its records.
+"""The interfaces of the driver: the core that it drives, and the function that formats a telemetry record.
 
 Rules of this file: types, and what a line of the log may hold.
 """

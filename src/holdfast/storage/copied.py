@@ -1,4 +1,4 @@
-"""Whether a store's file is the one that was worked with last, or a copy of it that somebody put there (ADR 0025).
+"""Whether a store's file is the one that was last opened here, or a copy put in its place (ADR 0025).
 
 Rules of this file: what cannot be known is no evidence. A store records at each open which file it is and how often
 it was opened, and leaves a file `opened-N` beside it, whose name a copy that is put over it does not take along.
