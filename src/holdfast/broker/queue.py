@@ -44,8 +44,8 @@ class Work:
     """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
 
     __slots__ = (
-        "batch", "busy", "counted", "left", "moved", "offered_bytes", "referred", "retires_in_flight", "urgent",
-        "wheel",
+        "batch", "busy", "counted", "left", "moved", "offered_bytes", "referred", "retires_in_flight", "rewritten",
+        "urgent", "wheel",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -58,6 +58,8 @@ class Work:
         """The same of what this turn moves elsewhere; its retirement joins the batch when it is handed over."""
         self.referred: list[tuple[Queue, int, int]] = []
         """(queue, sequence, blob) of what this turn appends whose message is a blob."""
+        self.rewritten: dict[tuple[int, int], bytes] = {}
+        """By (queue id, sequence): values that were put anew at their old places, and are not on disk yet."""
         self.left: list[tuple[int, int]] = []
         """(queue id, sequence) of blobs' entries that this turn takes from queues in memory, which no batch names."""
         self.offered_bytes = 0
@@ -256,6 +258,9 @@ class Queue:
                 found = self.reader.read(self.queue_id, first, count_max=count_max, bytes_max=bytes_max)
             while found and found[-1][0] >= self.visible:
                 found.pop()
+            if self.work.rewritten:
+                latest = self.work.rewritten
+                return [(sequence, latest.get((self.queue_id, sequence), value)) for sequence, value in found]
             return found
         items = []
         for sequence, value in self.ephemeral.items():  # insertion order is sequence order
@@ -284,7 +289,10 @@ class Queue:
         cached = self.cache.get(sequence)
         if cached is not None:
             return cached
-        return None if sequence in self.hidden else self.reader.get(self.queue_id, sequence)
+        if sequence in self.hidden:
+            return None
+        latest = self.work.rewritten.get((self.queue_id, sequence))
+        return self.reader.get(self.queue_id, sequence) if latest is None else latest
 
     def head(self) -> int:
         """The lowest visible sequence that is neither finished nor leaving, `visible` where there is none."""

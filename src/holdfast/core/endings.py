@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.performatives import Rejected
 from holdfast.amqp.types import Symbol
-from holdfast.broker import entry
+from holdfast.broker import entry, rewriting
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
@@ -110,14 +110,9 @@ def annotate_entries(core: "NodeCore", queue: Queue, sequences: list[int], added
             break
         if merged is value:
             continue
-        grown = entry.size_of(merged) - entry.size_of(value)
-        queue.uncache(sequence)
-        queue.touch_counters()
-        queue.bytes_held += grown
+        rewriting.replace(queue, sequence, value, merged)
         if queue.config.durable:
-            core.work.batch.appends.append((queue.queue_id, sequence, merged))
-            core.work.batch.bytes_appended += len(merged)
-            core.turn.rewritten.add((queue, sequence))
+            core.turn.rewrite(queue, sequence, merged)
             if not merged[1] & entry.BLOB and core.memory.cached.charge(len(merged)):
                 queue.cache[sequence] = merged
         else:

@@ -7,7 +7,7 @@ with a rolled-back counter, and has not sent, is numbered anew.
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from holdfast.broker import entry
+from holdfast.broker import entry, rewriting
 from holdfast.broker.queue import Queue
 
 if TYPE_CHECKING:
@@ -113,9 +113,8 @@ def _rename(
 ) -> None:
     renamed = _renamed(core, destination, value, old, since)
     if renamed is not None:
-        queue.uncache(sequence)
-        core.work.batch.appends.append((queue.queue_id, sequence, renamed))
-        core.turn.rewritten.add((queue, sequence))
+        rewriting.replace(queue, sequence, value, renamed)
+        core.turn.rewrite(queue, sequence, renamed)
 
 
 def _renamed(core: "NodeCore", destination: str, value: bytes, old: UUID, since: int) -> bytes | None:

@@ -50,8 +50,8 @@ class Turn:
     origins: dict[Origin, tuple[OriginRecord, list[tuple[int, Waiting | None]]]] = field(default_factory=dict)
     """As they were, and what of their waiting numbers changed: (number, what it had been), in the order of change."""
     identities: dict[str, int] = field(default_factory=dict)
-    rewritten: set[tuple[Queue, int]] = field(default_factory=set)
-    """Entries whose value was put anew at its old place."""
+    rewritten: dict[tuple[Queue, int], bytes] = field(default_factory=dict)
+    """Entries whose value was put anew at its old place, and the last that the turn gave them."""
     changes: int = 0
     """Counts what may change a row that the turn has already, so that no size tells of it."""
     heard: "dict[Peer, int]" = field(default_factory=dict)
@@ -89,6 +89,13 @@ class Turn:
     def arrived_all(self, link: Arrivals, first_id: int, count: int) -> None:
         """As `arrived`, for `count` deliveries with consecutive ids."""
         self.arrivals.setdefault(link, []).extend(range(first_id, first_id + count))
+
+    def rewrite(self, queue: Queue, sequence: int, value: bytes) -> None:
+        """A stored entry is put anew at its old place with this turn's batch."""
+        self.batch.appends.append((queue.queue_id, sequence, value))
+        self.batch.bytes_appended += len(value)
+        self.rewritten[queue, sequence] = value
+        queue.work.rewritten[queue.queue_id, sequence] = value
 
     def keep_producer(self, producer: Producer) -> None:
         self.changes += 1

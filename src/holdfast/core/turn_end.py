@@ -114,6 +114,10 @@ def completed(core: "NodeCore", turn: Turn) -> None:
 def _complete(core: "NodeCore", turn: Turn) -> None:
     """All of the turn is on disk: now it may be shown, and answered."""
     core.blobs.stored(turn)
+    latest = core.work.rewritten
+    for (queue, sequence), value in turn.rewritten.items():
+        if latest.get((queue.queue_id, sequence)) is value:
+            del latest[queue.queue_id, sequence]
     for queue, sequence in turn.visible:
         queue.show_up_to(sequence)
     for cursor, mark in turn.marks:

@@ -9,7 +9,7 @@ from heapq import heappush
 from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp.performatives import Released
-from holdfast.broker import entry
+from holdfast.broker import entry, rewriting
 from holdfast.broker.port import Batch
 from holdfast.broker.records import pack_origin, split_cursor_key
 from holdfast.core import streams
@@ -58,6 +58,7 @@ def _take_back(core: "NodeCore", turns: tuple[Turn, ...], outcome: object, ended
     for turn in reversed(turns):  # the older snapshot is put back last
         _undo(core, turn, retry)
         _undo_streams(core, turn, outcome, ended)
+    _undo_rewritten(core, turns, retry)
     for turn in turns:
         for link, deliveries in turn.arrivals.items():
             if link.peer in ended:
@@ -97,15 +98,6 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
             if (queue, sequence) not in turn.rewritten:
                 core.forwarding.undone(queue, sequence)
                 queue.undo(sequence, value)
-            else:
-                queue.uncache(sequence)
-                kept = _in_flight(core, queue_id, sequence) or queue.value(sequence)
-                if kept is not None:
-                    queue.bytes_held += entry.size_of(kept) - entry.size_of(value)
-                    for cursor in (queue.shared, *queue.named.values()):
-                        held = cursor.shown.get(sequence)
-                        if held is not None:  # it leaves with the size that it is counted with
-                            cursor.shown[sequence] = held._replace(size=entry.size_of(kept))
             queue.touch_counters()
     for queue, _ in turn.visible:
         if not queue.config.durable:  # what it took in memory is taken, and still to be shown
@@ -147,9 +139,17 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
         core.catalog.put_identity(destination, number)
 
 
-def _in_flight(core: "NodeCore", queue_id: int, sequence: int) -> bytes | None:
-    """That entry's value in the commit under way, None where that does not write it."""
-    if core.in_flight is None:
-        return None
-    values = [value for place, number, value in core.in_flight.batch.appends if (place, number) == (queue_id, sequence)]
-    return values[-1] if values else None
+def _undo_rewritten(core: "NodeCore", turns: tuple[Turn, ...], retry: Batch) -> None:
+    """Entries that `turns` put anew, however often, are what the commit that stays makes of them, or the store has.
+
+    What leaves all the same has left with the size that it had.
+    """
+    last = {place: value for turn in turns for place, value in turn.rewritten.items()}
+    kept = {} if core.in_flight is None else core.in_flight.rewritten
+    core.work.rewritten = {(queue.queue_id, sequence): value for (queue, sequence), value in kept.items()}
+    gone = set(retry.retires) if last else set()
+    for (queue, sequence), value in last.items():
+        queue.uncache(sequence)
+        before = queue.value(sequence)
+        if before is not None and (queue.queue_id, sequence) not in gone:
+            rewriting.replace(queue, sequence, value, before)
