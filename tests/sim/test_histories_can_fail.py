@@ -42,7 +42,7 @@ def speaks_to_supers_alone(original: Original) -> Original:
 def refused_alone(original: Original) -> Original:
     """A number that the disk refused fails no later one."""
 
-    def refused(self: Any, deliveries: list[int]) -> None:
+    def refused(self: Any, deliveries: list[int], outcome: object) -> None:
         return
 
     return refused

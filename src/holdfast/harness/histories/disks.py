@@ -98,7 +98,9 @@ async def replaced_disk_receiver(stage: Stage) -> None:
     new = on_the_way + await stage.send("jfk", "work@hub", stage.some(1, 5))
     await in_order(stage, new)
     stage.equal("what is lost", sorted(stage.bed.history.excused), sorted(lost))
-    stage.check(stage.told("hub", f"begins at {len(old)}"), "the hub says where it begins")
+    told = [(origin, first, last) for origin, first, last, _ in stage.losses("hub")]
+    stage.equal("what the hub tells as lost", told, [(str(stage.nodes["jfk"].store.uuid), 1, len(old))])
+    stage.check(stage.told("hub", "before it was new"), "the hub says why")
 
 
 def _receipt(stage: Stage, node: str, destination: str) -> int:

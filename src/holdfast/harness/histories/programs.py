@@ -31,6 +31,8 @@ class Producer:
         self.connection: Connection | None = None
         self.sender: Sender | None = None
         self.answers: dict[bytes, asyncio.Future[Outcome]] = {}
+        self.sent: list[bytes] = []
+        """Keys of all that it was to send."""
 
     async def attach(self) -> None:
         """A connection and a link of this name; again after `crash`, as a program that was started anew."""
@@ -47,6 +49,7 @@ class Producer:
         for number in range(first or self.number + 1, (first or self.number + 1) + count):
             key = make_key(self.me, number)
             self.bed.history.offer(key, self.address)
+            self.sent.append(key)
             body = body_of(key, size if size is not None else self.random.randint(20, 400))
             future = await self.sender.submit(Message(data=[body], header=header), number=number)
             future.add_done_callback(partial(self._decided, key))

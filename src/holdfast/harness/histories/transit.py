@@ -15,6 +15,8 @@ from holdfast.harness.workloads import attached
 
 DIAMOND = ("a-b", "a-c", "b-d", "c-d")
 BOUND_S = 30.0
+QUIET_S = 5.0
+"""A node that has answered nothing for so long has no room."""
 
 
 async def asleep(stage: Stage, count: int) -> list[bytes]:
@@ -205,15 +207,16 @@ async def full_neighbours(stage: Stage) -> None:
 
 
 async def _fill(stage: Stage, node: str, address: str, size: int) -> list[bytes]:
-    """Sends until the node refuses; returns what it took."""
+    """Sends until the node gives no more credit, or leaves what it was sent unanswered; returns what it took."""
     producer = await stage.producer(node, address)
     history = stage.bed.history
-    taken: list[bytes] = []
     while True:
-        keys = await producer.send(10, size=size)
-        taken += [key for key in keys if key in history.accepted]
-        if len(history.accepted) and keys[-1] not in history.accepted:
-            await producer.close()
+        try:
+            await asyncio.wait_for(producer.send(1, size=size), QUIET_S)
+        except TimeoutError:
+            stage.happened(stage.core(node).disk.full, f"{node} takes no more because its disk is full")
+            await producer.crash()
+            taken = [key for key in producer.sent if key in history.accepted]
             stage.happened(len(taken) > 30, f"{node} took many")
             return taken
 
