@@ -51,30 +51,10 @@ class Cursor:
     """`name` is empty for the queue's shared cursor. `floor`: all below is finished; `finished`: what is above."""
 
     __slots__ = (
-        "counted_bytes",
-        "counts",
-        "exclusions",
-        "finished",
-        "finished_bytes",
-        "floor",
-        "lease_epoch",
-        "limited",
-        "links_ended",
-        "mark",
-        "mark_stored",
-        "mode",
-        "name",
-        "position",
-        "prefetched",
-        "queue",
-        "read_ahead_bytes",
-        "read_bytes",
-        "returned",
-        "shown",
-        "shown_below",
-        "takers",
-        "tracked",
-    )
+        "counted_bytes", "counts", "exclusions", "finished", "finished_bytes", "floor", "lease_epoch", "limited",
+        "links_ended", "mark", "mark_stored", "mode", "name", "position", "prefetched", "queue", "read_ahead_bytes",
+        "read_bytes", "returned", "shown", "shown_below", "takers", "tracked",
+    )  # fmt: skip
 
     def __init__(self, queue: "Queue", name: str = "", *, mode: str = "copy", floor: int = 0) -> None:
         self.queue = queue
@@ -424,10 +404,20 @@ class Cursor:
 
     def finish(self, sequences: list[int]) -> list[int]:
         """Those of `sequences` that were in a taker's hands are done with; returns them."""
+        done: list[int] = []
+        try:
+            self._finish(sequences, done)
+        except Exception:
+            self._unfinish(done)
+            raise
+        return done
+
+    def _finish(self, sequences: list[int], done: list[int]) -> None:
         queue = self.queue
         shown = self.shown
-        done: list[int] = []
-        counts, tracked, size = self.counts, self.tracked, 0
+        counts = self.counts
+        tracked = self.tracked
+        size = 0
         for sequence in sequences:
             held = shown.pop(sequence, None)
             if held is None:
@@ -449,22 +439,28 @@ class Cursor:
             queue.dirty(self)
             queue.reclaim()
         elif done:
-            try:
-                queue.retire_all(done, size)
-            except Exception:  # it did not leave
-                self._keep(*done)
-                raise
-        return done
+            queue.retire_all(done, size)
+
+    def _unfinish(self, sequences: list[int]) -> None:
+        """Nobody has these any more, and they did not leave: they are offered anew, as delivered before."""
+        self.offer_anew(sequences)
+        for sequence in set(sequences).intersection(self.returned):
+            self.counts.setdefault(sequence, 1)
+
+    def offer_anew(self, sequences: list[int]) -> None:
+        """Entries that were to leave stay; those that lie below the position are in nobody's hands."""
+        known = {*self.below_position()}
+        below = [sequence for sequence in sequences if self.floor <= sequence < self.position]
+        self._keep(*(sequence for sequence in below if sequence not in known and sequence not in self.finished))
 
     def finish_wherever(self, sequences: list[int]) -> None:
         """As `finish`, also of what was given back meanwhile and waits for its turn: another holds a copy for good."""
         left = self.finish(sequences)
         if (self.returned or self.exclusions.aside) and len(left) < len(sequences):
             gone = set(sequences).difference(left).intersection((*self.returned, *self.exclusions.aside))
-            for sequence in gone:
-                value = self.queue.value(sequence)
-                if value is not None:
-                    self.shown[sequence] = Shown(self.takers[0], entry.size_of(value))
+            values = [(sequence, self.queue.value(sequence)) for sequence in gone]
+            sizes = [(sequence, entry.size_of(value)) for sequence, value in values if value is not None]
+            self.shown.update((sequence, Shown(self.takers[0], size)) for sequence, size in sizes)
             if gone:
                 self.returned = [sequence for sequence in self.returned if sequence not in gone]
                 heapify(self.returned)

@@ -320,11 +320,12 @@ class Queue:
 
     def retire_all(self, sequences: list[int], size: int) -> None:
         """The entries, of `size` bytes together, leave with this turn's batch."""
-        if self.tombstones:
-            self._count_out(sequences)
+        values = [self.value(sequence) for sequence in sequences] if self.tombstones else []
+        stones = sum(1 for value in values if value is not None and value[1] & entry.TOMBSTONE)
         if self.cache:
             for sequence in sequences:
                 self.uncache(sequence)
+        self.tombstones = max(0, self.tombstones - stones)  # not all are counted in a store from before they were
         self.messages -= len(sequences)
         self.bytes_held -= size
         if self.config.durable:
@@ -340,14 +341,13 @@ class Queue:
 
     def drop(self, sequences: list[int], size: int) -> None:
         """Entries that no taker holds, ascending, leave with this turn's batch, whoever has still to read them."""
-        for cursor in (self.shared, *self.named.values()):
-            cursor.pass_over(sequences)
-        self.retire_all(sequences, size)
-
-    def _count_out(self, sequences: list[int]) -> None:
-        values = [self.value(sequence) for sequence in sequences]
-        gone = sum(1 for value in values if value is not None and value[1] & entry.TOMBSTONE)
-        self.tombstones = max(0, self.tombstones - gone)  # not all are counted in a store from before they were
+        try:
+            for cursor in (self.shared, *self.named.values()):
+                cursor.pass_over(sequences)
+            self.retire_all(sequences, size)
+        except Exception:
+            self.shared.offer_anew(sequences)
+            raise
 
     def forget_entries(self) -> None:
         """The queue is deleted: what it had in memory is gone."""
@@ -421,12 +421,16 @@ class Queue:
         """
         sequences = [sequence for sequence, _ in found]
         size = sum([entry.size_of(self.cache.get(sequence, value)) for sequence, value in found])
-        for cursor in (self.shared, *self.named.values()):
-            cursor.drop(sequences)
+        try:
+            for cursor in (self.shared, *self.named.values()):
+                cursor.drop(sequences)
+            self.retire_all(sequences, size)
+        except Exception:
+            self.shared.offer_anew(sequences)
+            raise
         self.expired_total += len(sequences)
         if self.config.durable:
             self.hidden.update(sequences)
-        self.retire_all(sequences, size)
 
     @property
     def in_transit(self) -> bool:
@@ -493,21 +497,20 @@ class Queue:
         leaving = self.leaving()
         left = RECLAIM_COUNT
         while sweeping and left > 0:
-            first, last = sweeping.pop()
+            first, last = sweeping[-1]
             found = self.read(first, count_max=min(left, last - first + 2), bytes_max=4 * READ_BYTES)
             left -= max(1, len(found))
             for sequence, value in found:
-                if sequence > last:  # the next that is there: ranges before it have nothing
-                    while sweeping and sweeping[-1][1] < sequence:
-                        sweeping.pop()
-                    break
-                if sequence not in leaving:
+                if sequence <= last and sequence not in leaving:
                     self.retire(sequence, entry.size_of(value))
-            else:
-                if found:
-                    sweeping.append((found[-1][0] + 1, last))
-                else:
-                    sweeping.clear()
+            sweeping.pop()
+            beyond = next((sequence for sequence, _ in found if sequence > last), None)
+            if not found:
+                sweeping.clear()
+            elif beyond is None:
+                sweeping.append((found[-1][0] + 1, last))
+            while sweeping and beyond is not None and sweeping[-1][1] < beyond:  # nothing is there before it
+                sweeping.pop()
         if sweeping:
             self.touch()
         elif not self.shared.tracked:

@@ -140,10 +140,13 @@ def purge_some(queue: Queue, first: int, end: int) -> tuple[list[tuple[int, byte
         return [], first
     found, place = at_rest(queue, first, end, count_max=RECLAIM_COUNT, bytes_max=4 * READ_BYTES)
     gone: list[tuple[int, bytes]] = []
+    size = 0
     for sequence, value in found:
-        queue.retire(sequence, entry.size_of(queue.cache.get(sequence, value)))
         queue.shared.forget(sequence)
+        size += entry.size_of(value)
         gone.append((sequence, value if queue.in_transit else b""))
+    if gone:  # all at once, and last: what left without its tombstone would be waited for
+        queue.retire_all([sequence for sequence, _ in gone], size)
     return gone, place
 
 

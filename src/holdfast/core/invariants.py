@@ -148,6 +148,18 @@ def queues(facts: Facts) -> None:
             _must(shown_later, f"queue {name!r}: nothing will show what was taken", queue.visible, queue.next_sequence)
         for cursor in (queue.shared, *queue.named.values()):
             _cursor(facts, cursor)
+        if known is not None and queue not in core.chores.purges:
+            _nothing_passed_over(queue, known)
+
+
+def _nothing_passed_over(queue: Queue, known: dict[int, bytes]) -> None:
+    """What a cursor has passed is in hands, waits for its turn, or is finished: else it lies there for good."""
+    for cursor in (queue.shared, *queue.named.values()):
+        kept = {*cursor.below_position()}
+        for sequence in known:
+            if cursor.floor <= sequence < cursor.position and sequence not in kept and sequence not in cursor.finished:
+                swept = any(first <= sequence <= last for first, last in queue.sweeping)
+                _must(swept, f"cursor {cursor.name!r} of queue {queue.name!r} passed over {sequence}")
 
 
 def _cursor(facts: Facts, cursor: Cursor) -> None:
