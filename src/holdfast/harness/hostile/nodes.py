@@ -213,7 +213,10 @@ def producers(client: HostileClient) -> bytes:
 def custody(client: HostileClient) -> bytes:
     """Links and annotations that neighbours alone may use."""
     draw = client.random.choice
-    link, said = client.attach(draw((True, False)), source=Source(draw(OWN)), target=Target(draw(OWN)))
+    receives, source = draw((True, False)), Source(draw(OWN))
+    if source.address == "$dead-letters":  # what others rejected: it only looks
+        source.distribution_mode = Symbol("copy")
+    link, said = client.attach(receives, source=source, target=Target(draw(OWN)))
     forged = {
         Symbol("x-opt-holdfast-number"): Ulong(draw(SEQUENCES)),
         Symbol("x-opt-holdfast-sequence"): Ulong(draw(SEQUENCES)),
