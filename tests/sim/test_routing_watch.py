@@ -102,11 +102,27 @@ def test_news_without_end_is_told() -> None:
         row = ["c", 7, 0, None, ["b", 1], None, None, None]
         for _ in range(TOLD_MAX):
             neighbour.send({"kind": "links", "rows": [row]})
+        neighbour.send({"kind": "links", "rows": [row]})  # from within a node: the run fails by it, the node does not
         with pytest.raises(Violation, match="a told b version 7 of c's links 5 times in one session"):
-            neighbour.send({"kind": "links", "rows": [row]})
+            bed.run(1.0)
         with pytest.raises(Violation, match=r"a said \d+ words of its links, its sessions account for"):
             for version in range(1, 99):
                 routes._row("a", "b", ["a", 2**62 + version, 0, None, [], None, None, None], routes._told["a", "b"])
+
+
+def test_what_is_found_within_a_node_is_the_runs_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node neither meets it nor contains it: it would pass for a failure of its own."""
+
+    def finds(self: RoutingWatch, name: str, neighbour: str, fields: dict[str, object]) -> None:
+        raise Violation(f"{name} said {fields['kind']} to {neighbour}")
+
+    with at_rest() as (bed, _):
+        monkeypatch.setattr(RoutingWatch, "_said", finds)
+        with pytest.raises(Violation, match="said .* to"):
+            bed.run(5.0)
+        for node in bed.nodes:
+            contained = core(bed, node).containment
+            assert (contained.peers_ended, contained.parts_failed) == (0, 0)
 
 
 def test_a_message_that_goes_round_is_told() -> None:

@@ -2,7 +2,7 @@
 
 Rules of this file: looks on from outside, and changes nothing of what a node does. Which links are up it knows from
 the network, not from nodes; what tables have to be, from `oracle.py`. A broken promise is a Violation in the moment
-in which it shows.
+in which it shows; what is found while a node's own code runs, at the end of that event.
 """
 
 from collections import Counter
@@ -120,7 +120,7 @@ class RoutingWatch:
         def heard(fields: dict[str, Any], **how: Any) -> bool:
             sent = send(fields, **how)
             if sent:
-                self._said(name, neighbour.name, fields)
+                self.bed.world.judge(self._said, name, neighbour.name, fields)
             return sent
 
         setattr(neighbour, "send", heard)  # noqa: B010  # this one object's, as long as its node lives

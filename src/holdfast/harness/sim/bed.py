@@ -132,8 +132,9 @@ class SimBed:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self.tasks.pop(task, None)
         self.background.pop(task, None)
-        if not task.cancelled() and task.exception() is not None and self.world.failure is None:
-            self.world.failure = task.exception()
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.world.fail(error)
 
     # ------------------------------------------------------------------------------------------------ running
 

@@ -81,8 +81,7 @@ class WorldLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """What asyncio would log fails the run."""
         error = context.get("exception")
-        if self.world.failure is None:
-            self.world.failure = error if error is not None else RuntimeError(str(context.get("message")))
+        self.world.fail(error if error is not None else RuntimeError(str(context.get("message"))))
 
     # ------------------------------------------------------------------------------------------------ tasks
 

@@ -100,6 +100,21 @@ class World:
         self.now = max(self.now, until)
         return False
 
+    def fail(self, error: BaseException) -> None:
+        """The run ends with it once the event that runs now is over; the first such error is the one that is raised."""
+        if self.failure is None:
+            self.failure = error
+
+    def judge(self, check: Callable[..., None], *args: Any) -> None:
+        """Runs a check from within a node's own code: the run fails by what it raises, and the node never meets it.
+
+        A node contains exceptions and answers for them, so that a finding about it would pass for a failure of its own.
+        """
+        try:
+            check(*args)
+        except Exception as error:
+            self.fail(error)
+
     # ------------------------------------------------------------------------------------------------ what happened
 
     def note(self, place: str, kind: str, text: str = "") -> None:
