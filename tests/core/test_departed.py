@@ -220,6 +220,19 @@ def test_a_deep_queue_becomes_dead_letters_in_shares_and_over_a_restart(tmp_path
     assert left.findings == [] and left.entries == 1_000
 
 
+def test_who_asks_meanwhile_for_the_end_of_the_tombstones_too_has_it(tmp_path: Path) -> None:
+    node = LoneNode(tmp_path)
+    node.fill("@gone", 10)
+    told: list[tuple[int, int]] = []
+    for with_tombstones in (False, True, False):
+        node.core.departures.begin(
+            node.queue("@gone"), lambda *ended: told.append(ended), with_tombstones=with_tombstones
+        )
+    node.settle()
+    assert told == [(10, 0)] * 3 and "@gone" not in node.core.catalog.queues
+    node.stop()
+
+
 def test_without_room_for_the_dead_letters_it_waits_and_does_not_spin(tmp_path: Path) -> None:
     node = LoneNode(tmp_path)
     node.fill("@gone", 10)

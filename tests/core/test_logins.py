@@ -113,6 +113,23 @@ def test_what_waits_too_long_is_refused_unread_and_the_table_is_bounded(monkeypa
     assert node.core is not None and len(node.core.logins.tries) == 2
 
 
+def test_a_right_password_uses_up_no_try() -> None:
+    """However often an honest user comes, who mistyped before: one try is left, and stays left."""
+    rig, node = world(login_retry_s=1.0)
+    for _ in range(2):
+        assert said(tries(rig, node, "wrong")) == "failed"
+    assert [said(tries(rig, node, "right")) for _ in range(5)] == ["entered"] * 5
+
+
+def test_who_failed_last_is_forgotten_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guesser is not forgiven because others fail too: at the bound the one longest without a failure goes."""
+    monkeypatch.setattr(logins, "REMEMBERED_MAX", 2)
+    rig, node = world(login_retry_s=1.0)
+    for last in (1, 2, 1, 3):
+        tries(rig, node, "wrong", address=f"10.0.0.{last}")
+    assert node.core is not None and sorted(node.core.logins.tries) == [("10.0.0.1", "ann"), ("10.0.0.3", "ann")]
+
+
 def test_who_goes_while_its_login_waits_leaves_nothing() -> None:
     rig, node = world()
     for _ in range(3):
