@@ -1,5 +1,6 @@
 """More destinations behind a neighbour than links on its connection: more sessions, then turns; nobody crashes."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -135,6 +136,27 @@ def test_a_busy_destination_gives_its_link_up_after_its_turn() -> None:
     assert list(links.holding) == [busy], "its turn is not over"
     rig.run(hop_links.TURN_S + 2 * hop_links.LOOK_S)
     assert came(hub) == ["d1 waits"]
+
+
+def test_a_refusal_is_forgotten_with_the_connection_that_it_was_on() -> None:
+    """A neighbour that comes back with room for more gets all links at once, not REFUSED_S later."""
+    rig = Rig()
+    jfk, hub = many(rig, 20, hub=Limits(links_max=8))
+    rig.run(1)
+    send_to_all(rig, jfk, 20)
+    rig.run(2)
+    links = jfk.core.neighbours["hub"].links
+    assert any("take turns" in line for line in jfk.logs) and len(links.holding) < 20
+    hub.crash()
+    hub.config = replace(hub.config, limits=Limits())
+    hub.start()
+    for _ in range(100):
+        rig.run(0.2)
+        if jfk.core.neighbours["hub"].established:
+            break
+    send_to_all(rig, jfk, 20)
+    rig.run(0.5)
+    assert len(links.holding) == 20 and not links.ready
 
 
 def test_neighbour_links_max() -> None:
