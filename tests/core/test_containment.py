@@ -112,7 +112,7 @@ def test_lines_about_failures_are_bounded(rig: Rig, node: Node, monkeypatch: pyt
         patch.setattr(ProducerLink, "refill", raising(Defect("again")))
         rig.client(node).sender("work")
         rig.settle()
-    assert node.logs[-1].endswith(f"({2 * containment.LINES_PER_S} more failures were not told)")
+    assert node.logs[-1].endswith(f"({2 * containment.LINES_PER_S} more failures were not logged)")
 
 
 # ---------------------------------------------------------------------------------------------- what becomes of others
