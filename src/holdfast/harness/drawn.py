@@ -32,6 +32,8 @@ SUBSCRIPTION_SHARE: Final = 0.15
 """Of all queues, those that a subscription takes instead of consumers."""
 DEFECTS_SHARE: Final = 0.15
 """Of all plans, those in which nodes have defects."""
+BACKLOG_SHARE: Final = 0.1
+"""And those with a backlog that a lone consumer finds after its node began anew, and gives back some of."""
 FAULT_KINDS: Final = (
     "crash", "power", "stop", "replace-disk", "full-disk", "slow-disk", "failed-sync", "clock-step", "cut",
     "silent-cut", "partition", "one-way", "clog", "slow-link", "re-route",
@@ -54,8 +56,11 @@ def plan_of(seed: int) -> Plan:
     if "re-route" in faults_on and len(links) >= len(nodes):
         faults += _churn(seeds.stream("churn"), joined(links), safety_s)
     faults += _defects(seeds.stream("defects"), nodes, safety_s)
+    backlog, restarts = _backlog(seeds.stream("backlog"), nodes)
+    faults += restarts
     faults.sort(key=lambda fault: fault.at)
     queues, workloads, limits, slowest_s = draw_load(seeds, nodes, links, faults, safety_s, hops=1)
+    workloads += backlog
     timing = seeds.stream("timing")
     keepalive_s = max(timing.choice((0.2, 0.5, 1.0, 3.0)), round(slowest_s, 3))
     topology = Topology(
@@ -111,6 +116,24 @@ def _defects(random: Random, nodes: Sequence[str], span_s: float) -> list[Fault]
         )
         for _ in range(random.choice((1, 1, 2)))
     ]  # fmt: skip
+
+
+def _backlog(random: Random, nodes: Sequence[str]) -> tuple[list[dict[str, Any]], list[Fault]]:
+    """A backlog, and the crash of its node: what lies there is in no cache then, and is read ahead from the disk while
+    some of it comes back. What others send mostly goes on as it comes."""
+    if random.random() >= BACKLOG_SHARE:
+        return [], []
+    node = random.choice(nodes)
+    publish = {
+        "kind": "publish", "node": node, "address": f"backlog@{node}", "messages": random.choice((100, 200)),
+        "producers": 1, "size": random.choice((12, 200)), "rate": 0.0, "in_doubt": 200, "name": "backlog-in",
+    }  # fmt: skip
+    consume = {
+        "kind": "consume", "node": node, "queue": "backlog", "consumers": 1, "credit": random.choice((1, 5)),
+        "think_s": 0.02, "release": 0.1, "modify": 0.1, "reject": 0.0, "name": "backlog-out",
+    }  # fmt: skip
+    crash = Fault(kind="crash", at=round(random.uniform(0.2, 1.0), 6), node=node, seconds=0.2)
+    return [publish, consume], [crash]
 
 
 def _churn(random: Random, links: list[tuple[str, str]], span_s: float) -> list[Fault]:

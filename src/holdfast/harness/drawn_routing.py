@@ -35,7 +35,9 @@ SPOILT_SHARE: Final = 0.2
 """Of the seeds: plans in which nodes' tables are made wrong."""
 SPOILT_REFRESH_S: Final = 4.0
 """How often tables are compared there: often enough for runs of half a minute."""
-REFRESH_S: Final = RoutingConfig().refresh_s
+REFRESH_S: Final = (RoutingConfig().refresh_s, 3_600.0)
+"""And where none are: as by default, or so rarely that news alone must make all tables right. A comparison would hide
+news that was believed wrongly, or told to nobody."""
 HOPS_MAX: Final = 8
 """The longest way that the windows are made for; a longer one takes its messages longer."""
 
@@ -74,7 +76,7 @@ def plan_of(seed: int, *, large_share: float = 0.0) -> Plan:
             on_unreachable_super="silence" if timing.random() < 0.15 else "flood",
             heartbeat_s=timing.choice((2.0, 5.0) if large else (0.5, 1.0, 2.0)),
             registration_s=timing.choice((0.2, 1.0)),
-            refresh_s=SPOILT_REFRESH_S if spoils else REFRESH_S,
+            refresh_s=SPOILT_REFRESH_S if spoils else spoiling.choice(REFRESH_S),
         ),
         supers=supers,
         joins=joins,

@@ -171,7 +171,7 @@ QUEUE_CANARIES = (
         name="given-back-to-the-tail",
         sentence="A message given back goes behind what was read ahead from the disk.",
         target="broker.cursor:Cursor._next",
-        signature="(self) -> tuple[int, bytes] | None",
+        signature="(self) -> tuple[int, bytes, int, int | None] | None",
         broken=_given_back_to_the_tail,
         expected="was given back, and",
     ),
