@@ -32,7 +32,7 @@ SUBSCRIPTION_SHARE: Final = 0.15
 """Of all queues, those that a subscription takes instead of consumers."""
 DEFECTS_SHARE: Final = 0.15
 """Of all plans, those in which nodes have defects."""
-BACKLOG_SHARE: Final = 0.1
+BACKLOG_SHARE: Final = 0.08
 """And those with a backlog that a lone consumer finds after its node began anew, and gives back some of."""
 FAULT_KINDS: Final = (
     "crash", "power", "stop", "replace-disk", "full-disk", "slow-disk", "failed-sync", "clock-step", "cut",
