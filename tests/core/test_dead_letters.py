@@ -6,8 +6,10 @@ import pytest
 
 from holdfast.amqp.performatives import Accepted, Rejected
 from holdfast.amqp.types import Symbol
+from holdfast.broker.queue import Queue
 from holdfast.core.catalog import DEAD_LETTERS
 from holdfast.core.config import DeadLettersConfig
+from holdfast.core.dead_letters import LOOK_S
 from support.hops import names
 from support.rig import Client, Node, Rig
 
@@ -153,3 +155,22 @@ def test_a_refused_batch_drops_them_once() -> None:
     rig.run(2)
     queue = hub.queue(DEAD_LETTERS)
     assert len(hub.bodies(DEAD_LETTERS)) == queue.messages <= 2
+
+
+def test_with_the_last_too_old_gone_nothing_is_read_for_it_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, hub, client = world(keep_s=600)
+    bury(rig, client, "1")
+    rig.run(800)
+    assert hub.bodies(DEAD_LETTERS) == []
+    reads: list[int] = []
+    read = Queue.read
+
+    def counted(queue: Queue, first: int, **bounds: int) -> list[tuple[int, bytes]]:
+        if queue.name == DEAD_LETTERS:
+            reads.append(first)
+        return read(queue, first, **bounds)
+
+    monkeypatch.setattr(Queue, "read", counted)
+    rig.client(hub)
+    rig.run(LOOK_S / 2)
+    assert reads == []

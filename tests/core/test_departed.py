@@ -250,3 +250,20 @@ def test_without_room_for_the_dead_letters_it_waits_and_does_not_spin(tmp_path: 
     node.settle()
     assert told == [(10, 10)]
     node.stop()
+
+
+def test_it_does_not_end_before_what_it_moved_is_on_disk() -> None:
+    """A refusal brings the messages back: the queue must be there still."""
+    rig, a, _, c = line()
+    queued(rig, a, c, *names(1, 3))
+    leave(rig, a)
+    assert a.core is not None
+    told: list[tuple[int, int]] = []
+    a.hold_commits = True
+    a.core.departures.begin(a.queue("@c"), lambda *ended: told.append(ended), with_tombstones=True)
+    rig.client(a)
+    rig.run(2)
+    assert not told and "@c" in a.core.catalog.queues
+    a.refuse, a.hold_commits = 1, False
+    rig.run(3)
+    assert told == [(3, 0)] and a.bodies("$dead-letters") == names(1, 3) and not a.refuse

@@ -45,3 +45,17 @@ def test_a_neighbour_that_only_talks_nonsense_makes_few_lines() -> None:
             jfk.due = True
         rig.settle()
     assert len(hub.logs) < 100 and hub.core.lines.left_out_total > 1_500
+
+
+def test_lines_come_at_their_rate_and_each_left_out_is_told_once() -> None:
+    rig, node = world(log_lines_per_minute=3)
+    assert node.core is not None
+    node.logs = []
+    for _ in range(60):
+        node.core.log("WARNING", "again")
+        node.handle(events.TimerFired())
+        rig.run(1)
+    lines = [line for line in node.logs if line.startswith("again")]
+    assert len(lines) == 3 + 2
+    told = [int(line.partition("(")[2].split(" ")[0]) for line in lines if "left out" in line]
+    assert len(told) == 2 and all(15 <= count <= 20 for count in told)

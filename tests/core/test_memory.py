@@ -1,6 +1,7 @@
 """What is held in memory for peers is counted in one account and bounded, whoever asks for it (core/memory.py)."""
 
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from holdfast.broker.cursor import FINISHED_MIN
 from holdfast.broker.queue import ENTRY_BYTES
 from holdfast.core import events
 from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.memory import LINK_BYTES, PARKED_BYTES, RANGE_BYTES, REQUEST_BYTES
+from holdfast.core.memory import LINK_BYTES, PARKED_BYTES, RANGE_BYTES, REQUEST_BYTES, Memory
 from holdfast.core.node import NodeCore
 from holdfast.units import KIB, MIB
 from support.memory import check_accounts
@@ -399,3 +400,48 @@ def test_a_subscription_with_gaps_waits_when_the_memory_for_ranges_is_used_up_an
         item.link.settle(item.delivery_id, item.delivery_id, Accepted())
     rig.run(1)
     assert client.bodies() == ["more"]
+
+
+def test_a_neighbour_that_holds_the_most_is_not_dropped_whoever_dialled(rig: Rig) -> None:
+    """Nor would anything be won: it is its own bounds that keep it small."""
+    nodes = rig.pair()
+    rig.run(3)
+    for node in nodes:
+        core_of(node).memory.total.held_max = 1_000
+    rig.run(5)
+    for node in nodes:
+        (neighbour,) = core_of(node).neighbours.values()
+        assert neighbour.established and not neighbour.flaps and not core_of(node).memory.dropped
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_short_of_memory_a_connection_may_have_its_share_and_no_byte_more(rig: Rig, more: int) -> None:
+    node = rig.node("hub")
+    core = core_of(node)
+    for _ in range(3):
+        rig.client(node)
+    rig.settle()
+    peer = next(iter(core.connections.values()))
+    hog(rig, node, "10.0.0.1", 700_000)
+    core.memory.total.held_max = core.memory.total.held
+    left = core.memory.share(core) - core.memory.weight(peer)
+    assert left > 0 and core.memory.admits(core, peer, left + more) == (not more)
+
+
+class Waits(SimpleNamespace):
+    """In place of a link."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+def test_who_waits_longest_for_memory_of_queues_is_told_although_others_began_when_less_was_held() -> None:
+    memory = Memory(Limits(memory_queue_bytes_max=1_000))
+    first, second = (Waits(queue=SimpleNamespace(touch=lambda: None)) for _ in range(2))
+    told: dict[Any, None] = {}
+    node: Any = SimpleNamespace(refills=told, requests={}, connections={})
+    for held, link in ((1_000, first), (700, second)):
+        memory.queues.hold(held)
+        memory.wait(link)  # type: ignore[arg-type]
+    memory.queues.hold(800)
+    memory.end_turn(node)
+    assert len(told) == 2 and not memory.waiting

@@ -248,3 +248,21 @@ def test_neighbours_unstored_bytes_max(rig: Rig) -> None:
             link.send(payload(50 * KIB), context=number)
         rig.run(0.1)
         assert paused(hub) == expected, count
+
+
+def test_a_neighbour_is_read_on_while_clients_wait_for_half_of_the_bound(rig: Rig) -> None:
+    """Its reserve counts on the way down as on the way up."""
+    _, hub = rig.pair(limits=Limits(unstored_bytes_max=MIB, neighbours_unstored_bytes_max=MIB))
+    rig.run(2)
+    rig.client(hub)
+    core = hub.core
+    assert core is not None
+    neighbour = core.neighbours["jfk"].control.peer
+    for peer in core.connections.values():
+        core.pressure._pause(peer)
+    core.pressure.put_off_bytes = MIB
+    core.pressure.relieve()
+    assert neighbour not in core.pressure.paused and len(core.pressure.paused) == len(core.connections) - 1 > 0
+    core.pressure.put_off_bytes = MIB // 2
+    core.pressure.relieve()
+    assert not core.pressure.paused

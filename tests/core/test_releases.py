@@ -172,3 +172,29 @@ def test_the_origins_row_is_written_once_a_turn(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(catalog.records, "pack_origin", counted)
     send_from(rig, jfk, 1, "1")
     assert hub.bodies("work") == names(1, SHARE) and packed < 10
+
+
+def test_a_gap_that_shows_itself_between_two_ticks_is_not_waited_for_less() -> None:
+    rig, jfk, hub = together(QueueConfig(name="work", order="bounded", order_wait_s=WAIT_S))
+    send_from(rig, jfk, 2, "2")
+    rig.run(20.9)
+    send_from(rig, jfk, 4, "4")
+    rig.run(WAIT_S - 0.4)
+    assert hub.bodies("work") == ["2"]
+    rig.run(1.5)
+    assert hub.bodies("work") == ["2", "4"]
+
+
+def test_what_comes_while_the_rest_goes_past_a_gap_has_its_place_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(destination, "RELEASE_COUNT", 1)
+    rig, jfk, hub = together(QueueConfig(name="work", order="bounded", order_wait_s=WAIT_S))
+    send_from(rig, jfk, 2, "2", "3")
+    send_from(rig, jfk, 5, *names(5, 7))
+    rig.run(WAIT_S - 2)
+    hub.hold_commits = True
+    rig.run(4)
+    send_from(rig, jfk, 4, "4")
+    rig.run(1)
+    hub.hold_commits = False
+    rig.run(5)
+    assert hub.bodies("work") == names(2, 7)

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import pytest
+
+from holdfast.core import warnings as warnings_module
 from holdfast.core.config import NeighbourConfig, QueueConfig, UserConfig
 from holdfast.storage.memory import MemoryStore
 from support.hops import STRICT, names, send
@@ -122,3 +125,17 @@ def test_what_was_on_a_disk_that_is_gone_is_listed() -> None:
     (loss,) = status(rig, hub)["losses"]
     assert (loss["origin"], loss["first"], loss["last"]) == (str(jfk.core.store_uuid), 1, 4)
     assert [fields for kind, fields in hub.records if kind == "loss"] == [loss]
+
+
+def test_a_condition_is_logged_at_its_second_look_and_anew_when_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    hub = rig.node("hub")
+    warnings = hub.core.warnings
+    found: list[tuple[str, str]] = []
+    monkeypatch.setattr(warnings, "all", lambda: found)
+    said = []
+    for there in (True, True, True, False, True, True):
+        found[:] = [("disk", "it is so")] * there
+        rig.run(warnings_module.LOOK_S)
+        said.append(warned(hub, "it is so"))
+    assert said == [0, 1, 1, 1, 1, 2]
