@@ -112,3 +112,32 @@ def test_what_is_asked_with_each_message_does_not_grow_with_what_waits() -> None
     assert origin.in_order() is None and not origin.may_release
     assert origin.end(1) == [(1, 1)] and origin.in_order() == 2
     assert looks < 20
+
+
+def test_a_late_copy_of_what_was_ended_is_taken_once() -> None:
+    """The second copy of a number that was given up, and came after all, is a duplicate like any other."""
+    for more in ((), (5,)):
+        origin = Origin(UUID(int=1))
+        origin.end(1, 3)
+        for number in more:
+            origin.finish(number)
+        assert origin.decide(2, "bounded", ranges_max=10) is Verdict.LATE
+        origin.finish(2)
+        assert origin.decide(2, "bounded", ranges_max=10) is Verdict.DUPLICATE
+        assert origin.decide(3, "bounded", ranges_max=10) is Verdict.LATE
+
+
+def test_what_came_and_went_in_a_refused_turn_does_not_wait() -> None:
+    origin = Origin(UUID(int=1))
+    origin.wait(3, Waiting(1, "q", "strict", 5.0))
+    before = origin.record()._replace(
+        finished=origin.finished.copy(), ended=origin.ended.copy(), clocks=origin.clocks.copy()
+    )
+    changes: list[tuple[int, Waiting | None]] = []
+    for number, waiting in ((7, None), (7, Waiting(2, "q", "strict", 5.0)), (3, origin.waiting[3]), (3, None)):
+        changes.append((number, waiting))
+    origin.end(1, 2)
+    origin.leave(3)
+    origin.finish(3)
+    origin.restore(before, changes)
+    assert origin.waiting == {3: Waiting(1, "q", "strict", 5.0)} and origin.next_missing == 1

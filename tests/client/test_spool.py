@@ -4,8 +4,10 @@ import errno
 import json
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -300,3 +302,53 @@ def test_a_file_cut_within_the_magic_line_is_a_new_one(tmp_path: Path) -> None:
     held = open_spool(tmp_path / "spool")
     assert held.append(b"x") == 1
     held.close()
+
+
+def test_what_was_cut_off_is_gone_from_the_disk_before_anything_is_written_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power loss could bring it back behind what is new."""
+    path = tmp_path / "spool"
+    first = open_spool(path)
+    first.append(b"1")
+    crash(first)
+    with path.open("ab") as file:
+        file.write(b"damaged")
+    calls: list[str] = []
+
+    def told(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            calls.append(name)
+            return real(*arguments)
+
+        return call
+
+    for name in ("ftruncate", "fdatasync", "write", "pwrite"):
+        monkeypatch.setattr(spool_module.os, name, told(name, getattr(os, name)))
+    again = open_spool(path)
+    again.append(b"2")
+    cut = calls.index("ftruncate")
+    assert again.damaged_bytes and calls[cut + 1] == "fdatasync"
+    again.close()
+
+
+def test_a_lock_on_a_file_that_another_sender_has_just_replaced_counts_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "spool"
+    first = open_spool(path)
+    first.append(b"1")
+    crash(first)
+    compacted = tmp_path / "compacted"
+    compacted.write_bytes(path.read_bytes())
+    flock = spool_module.fcntl.flock
+
+    def replaced(descriptor: int, operation: int) -> None:
+        if compacted.exists():
+            os.replace(compacted, path)
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(spool_module.fcntl, "flock", replaced)
+    again = open_spool(path)
+    assert os.path.samestat(os.fstat(again._fd), os.stat(path)) and again.undone == 1
+    again.close()

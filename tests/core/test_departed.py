@@ -267,3 +267,21 @@ def test_it_does_not_end_before_what_it_moved_is_on_disk() -> None:
     a.refuse, a.hold_commits = 1, False
     rig.run(3)
     assert told == [(3, 0)] and a.bodies("$dead-letters") == names(1, 3) and not a.refuse
+
+
+def test_a_link_that_stays_brings_what_comes_later_to_the_new_queue() -> None:
+    """With `keep` the neighbour's link is not ended: the queue that it had is deleted all the same."""
+    rig = Rig()
+    routes = {"a": {"c": "b"}, "b": {"c": "x"}, "x": {"a": "b"}}
+    a, b, _, c = rig.graph("a-b", "b-x", "x-c", routes=routes, b={"unknown_destination": "keep"})
+    rig.run(2)
+    send(rig, a, "1", to="c")
+    rig.run(2)
+    leave(rig, b)
+    assert delete(rig, b, "@c")[1] == {"dead_lettered": 0, "tombstones": 0}
+    assert b.core is not None and "@c" not in b.core.catalog.queues
+    send(rig, a, "2", to="c")
+    rig.run(2)
+    reroute(rig, b, c="x")
+    rig.run(10)
+    assert c.bodies("work") == ["1", "2"]
