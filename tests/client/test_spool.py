@@ -1,6 +1,7 @@
 """The spool: what was written is read again in order, whatever the crash left of the file."""
 
 import errno
+import fcntl
 import json
 import os
 import struct
@@ -324,7 +325,7 @@ def test_what_was_cut_off_is_gone_from_the_disk_before_anything_is_written_there
         return call
 
     for name in ("ftruncate", "fdatasync", "write", "pwrite"):
-        monkeypatch.setattr(spool_module.os, name, told(name, getattr(os, name)))
+        monkeypatch.setattr(os, name, told(name, getattr(os, name)))
     again = open_spool(path)
     again.append(b"2")
     cut = calls.index("ftruncate")
@@ -341,14 +342,14 @@ def test_a_lock_on_a_file_that_another_sender_has_just_replaced_counts_for_nothi
     crash(first)
     compacted = tmp_path / "compacted"
     compacted.write_bytes(path.read_bytes())
-    flock = spool_module.fcntl.flock
+    flock = fcntl.flock
 
     def replaced(descriptor: int, operation: int) -> None:
         if compacted.exists():
             os.replace(compacted, path)
         flock(descriptor, operation)
 
-    monkeypatch.setattr(spool_module.fcntl, "flock", replaced)
+    monkeypatch.setattr(fcntl, "flock", replaced)
     again = open_spool(path)
     assert os.path.samestat(os.fstat(again._fd), os.stat(path)) and again.undone == 1
     again.close()

@@ -257,7 +257,9 @@ def test_a_neighbour_is_read_on_while_clients_wait_for_half_of_the_bound(rig: Ri
     rig.client(hub)
     core = hub.core
     assert core is not None
-    neighbour = core.neighbours["jfk"].control.peer
+    control = core.neighbours["jfk"].control
+    assert control is not None
+    neighbour = control.peer
     for peer in core.connections.values():
         core.pressure._pause(peer)
     core.pressure.put_off_bytes = MIB
