@@ -109,3 +109,19 @@ def test_a_run_leaves_what_the_peer_does_not_take() -> None:
     assert mine.send_run([b"", b""], [bytes(400), bytes(1_001)], ["a", "b"], settled=False) == 1
     assert pair.client.output and not mine.session.backlog
     assert not of(Flow, pair.server_events)
+
+
+def test_the_bytes_that_wait_for_the_window_are_counted_until_they_went_or_their_link_has() -> None:
+    """What memory is accounted with (core/memory.py)."""
+    pair, mine = linked(512, 4)
+    for _ in range(10):
+        mine.send(bytes(100), context=None)
+    session = mine.session
+    assert session.backlog and session.backlog_bytes == 100 * len(session.backlog)
+    pair.pump()
+    assert not session.backlog and session.backlog_bytes == 0
+    for _ in range(10):
+        mine.send(bytes(100), context=None)
+    assert session.backlog_bytes
+    mine.detach(closed=True)
+    assert session.backlog_bytes == sum(len(item.payload) for item in session.backlog)  # type: ignore[union-attr]
