@@ -144,6 +144,89 @@ def test_an_empty_queue_for_a_node_that_left_just_goes() -> None:
     assert c.bodies("work") == ["1", "2"]  # its number is the one after
 
 
+def test_a_queue_that_is_deleted_ends_the_links_of_its_producers() -> None:
+    """Where new mail for unknown nodes is kept, a producer may hold the queue that an operator deletes."""
+    rig, a, _, c = line(unknown_destination="keep")
+    client = send(rig, a, "1", to="c")
+    rig.run(2)
+    leave(rig, a)
+    link = client.sender("work@c")
+    rig.settle()
+    assert link.attached and delete(rig, a, "@c")[1] == {"dead_lettered": 0, "tombstones": 0}
+    assert a.core is not None and "@c" not in a.core.catalog.queues and "c" not in a.core.catalog.transit
+    assert [str(told.error.condition) for told in client.detached if told.error][-1] == "amqp:resource-deleted"
+    again = client.sender("work@c")
+    rig.settle()
+    client.send(again, "2")
+    rig.settle()
+    assert a.bodies("@c") == ["2"]
+    reroute(rig, a, c="b")
+    rig.run(10)
+    assert c.bodies("work") == ["1", "2"]
+
+
+def begun(rig: Rig, a: Node, **arguments: Any) -> Client:
+    """The client of an operator who deletes `@c`, which cannot end while a commit is under way."""
+    client = rig.client(a)
+    replies = client.session.attach_receiver("replies", Source(address="$management"), Target(address="replies"))
+    replies.grant(10)
+    requests, link = client.sender("$management"), client.sender("local")
+    rig.settle()
+    a.hold_commits = True
+    client.send(link, "x")
+    rig.settle()
+    request = Message(
+        properties=Properties(message_id="m", reply_to="replies"),
+        application_properties={"operation": "DELETE", "type": "holdfast:queue", "name": "@c"},
+        value=arguments,
+    )
+    requests.send(request.encode(), context=None, settled=True)
+    rig.settle()
+    assert a.core is not None and a.core.departures.under_way
+    return client
+
+
+@pytest.mark.parametrize("with_tombstones", [False, True])
+def test_a_node_that_comes_back_ends_the_deletion_of_its_queue(with_tombstones: bool) -> None:
+    rig, a, _, c = line()
+    queued(rig, a, c, *names(1, 3))
+    leave(rig, a)
+    if with_tombstones:
+        assert delete(rig, a, "@c")[0] == 200
+    client = begun(rig, a, tombstones=with_tombstones)
+    reroute(rig, a, c="b")
+    assert a.core is not None and not a.core.departures.under_way and not a.queue("@c").stopped
+    link = client.sender("work@c")
+    rig.settle()
+    client.send(link, "4")
+    rig.settle()
+    a.hold_commits = False
+    rig.settle()
+    assert a.bodies("$dead-letters") == names(1, 3) and a.bodies("@c")[-1:] == ["4"] and not link.detached
+    answer = next(message for message in client.messages() if message.application_properties)
+    assert (answer.application_properties or {})["statusCode"] == 409
+    assert "node 'c' came back" in (answer.application_properties or {})["statusDescription"]
+    rig.refuse_dials = False
+    c.start()
+    rig.run(60)
+    assert c.bodies("work") == ["4"]
+
+
+def test_what_comes_while_a_queue_is_deleted_stays() -> None:
+    rig, a, _, c = line(unknown_destination="keep")
+    queued(rig, a, c, *names(1, 3))
+    leave(rig, a)
+    client = begun(rig, a)
+    link = client.sender("work@c")
+    rig.settle()
+    client.send(link, "4")
+    rig.settle()
+    a.hold_commits = False
+    rig.settle()
+    assert a.bodies("$dead-letters") == names(1, 3) and a.queue("@c").messages == 4
+    assert a.queue("@c").tombstones == 3 and not a.queue("@c").stopped
+
+
 def test_a_node_in_between_ends_what_others_sent() -> None:
     rig, a, b, c = line()
     send(rig, a, "1", to="c")
@@ -285,3 +368,18 @@ def test_a_link_that_stays_brings_what_comes_later_to_the_new_queue() -> None:
     reroute(rig, b, c="x")
     rig.run(10)
     assert c.bodies("work") == ["1", "2"]
+
+
+def test_a_node_that_comes_back_does_not_wait_for_room_for_the_dead_letters(tmp_path: Path) -> None:
+    node = LoneNode(tmp_path)
+    node.fill("@gone", 10)
+    node.turn()
+    node.store.room_bytes = lambda: -(1 << 40)  # type: ignore[method-assign]  # a full disk
+    node.core.room_bytes = -(1 << 40)
+    told: list[tuple[int, int]] = []
+    node.core.departures.begin(node.queue("@gone"), lambda *ended: told.append(ended), with_tombstones=False)
+    node.turn()
+    node.core.forwarding.knows = lambda name: True  # type: ignore[method-assign]  # it is back
+    node.core.departures.look()
+    assert told == [(0, 0)] and not node.queue("@gone").stopped and node.queue("@gone").messages == 10
+    node.stop()

@@ -276,6 +276,8 @@ class Catalog:
             queue.uncache(sequence)
         queue.forget_entries()
         del self.queues[queue.name], self.by_id[queue.queue_id]
+        if queue.in_transit:
+            del self.transit[queue.name[1:]]
 
     def has_left(self, queue_id: int) -> None:
         """Nothing of that deleted queue is on disk any more once this turn's batch is."""

@@ -45,6 +45,10 @@ class Departure:
     """Whether the store has no room for the dead letters."""
     told: list[Callable[[int, int], None]] = field(default_factory=list)
 
+    def answer(self, made: int, left: int) -> None:
+        while self.told:
+            self.told.pop(0)(made, left)
+
 
 class Departures:
     """Of one node."""
@@ -63,6 +67,7 @@ class Departures:
         core = self.core
         knows = core.forwarding.knows
         unknown = {name: queue for name, queue in core.catalog.transmissions() if not knows(name)}
+        self._cancel_of_known()
         self.orphans = {name: None for name in self.orphans if name in unknown}
         for name, queue in unknown.items():
             count = queue.messages - queue.tombstones
@@ -96,28 +101,39 @@ class Departures:
     def begin(self, queue: "Queue", told: Callable[[int, int], None], *, with_tombstones: bool) -> None:
         """Makes dead letters of what is queued for a node that left.
 
-        The queue goes once it is empty, or has only tombstones left that `with_tombstones` gives up.
+        The queue goes once it is empty, or has only tombstones left that `with_tombstones` gives up. What comes later
+        stays; if the node is known again before the end, what is left goes to it.
         """
         departure = self.under_way.get(queue)
         if departure is None:
             queue.stopped = True
-            departure = self.under_way[queue] = Departure(queue.visible, queue.tombstones, with_tombstones)
+            queue.shared.forget_read_ahead()  # else what leaves now is offered from there afterwards
+            departure = self.under_way[queue] = Departure(queue.next_sequence, queue.tombstones, with_tombstones)
+        departure.end = queue.next_sequence
+        departure.moved |= queue.visible < departure.end  # what is on its way to the disk is met in one more pass
         departure.with_tombstones |= with_tombstones
         departure.told.append(told)
 
     def step(self) -> None:
         """This turn's share."""
         core = self.core
+        self._cancel_of_known()
         for queue, departure in list(self.under_way.items()):
             if departure.place < departure.end:
                 self._some(queue, departure)
             elif core.in_flight is not None or core.turn.moves:
                 continue  # what a full disk refuses will be back
             elif departure.moved:  # one more pass
-                departure.place, departure.end, departure.moved = 0, queue.visible, False
+                departure.place, departure.moved = 0, False
             else:
-                del self.under_way[queue]
                 self._over(queue, departure)
+
+    def _cancel_of_known(self) -> None:
+        """A node that is known again gets what is still queued for it; what is a dead letter already stays one."""
+        for queue, departure in list(self.under_way.items()):
+            if self.core.forwarding.knows(queue.name[1:]):
+                made = self._end(queue, departure)
+                departure.answer(made, queue.tombstones)
 
     def _some(self, queue: "Queue", departure: Departure) -> None:
         core = self.core
@@ -136,19 +152,25 @@ class Departures:
             departure.moved = True
         departure.place = place
 
-    def _over(self, queue: "Queue", departure: Departure) -> None:
-        queue.stopped = False
+    def _end(self, queue: "Queue", departure: Departure) -> int:
+        """What is left in the queue may be offered again; returns how many became dead letters."""
+        del self.under_way[queue]
+        queue.stopped = queue in self.core.chores.purges
         queue.touch()
-        made, left = max(0, queue.tombstones - departure.before), queue.tombstones
+        return max(0, queue.tombstones - departure.before)
+
+    def _over(self, queue: "Queue", departure: Departure) -> None:
+        made, left = self._end(queue, departure), queue.tombstones
         if queue.messages <= (queue.tombstones if departure.with_tombstones else 0):
             left = 0
             self._forget(queue)
-        for told in departure.told:
-            told(made, left)
+        departure.answer(made, left)
 
     def _forget(self, queue: "Queue") -> None:
         core = self.core
         name = queue.name[1:]
+        for link in list(core.producers_of(queue)):  # where new mail is kept, they find a new queue
+            core.steal(link, f"queue {queue.name!r} was deleted by an operator", conditions.RESOURCE_DELETED)
         for neighbour in core.neighbours.values():
             sender = neighbour.senders.get(name)
             if sender is not None:
@@ -157,6 +179,7 @@ class Departures:
             if receiver.onward is queue:
                 receiver.onward = None
         core.forwarding.returned.pop(name, None)
+        core.sequences_at_start.pop(name, None)  # a new queue of that name begins at 1
         core.catalog.delete(queue)
         core.forget_queue(queue)
 

@@ -468,6 +468,9 @@ def custody(facts: Facts) -> None:
         ]
         following = catalog.identities.get(destination, 1)
         _must(max(numbers, default=0) < following, f"{destination}: numbers that are still to be given", following)
+        _must(catalog.queues.get(queue.name) is queue, f"transmission queue {queue.name!r} is gone")
+    for queue, links in core.producers.items():
+        _must(not links or catalog.queues.get(queue.name) is queue, f"producers of {queue.name!r}, which is gone")
     for producer in catalog.producers.values():
         holder = producer.holder
         if isinstance(holder, ProducerLink):

@@ -190,6 +190,10 @@ def _delete_for_departed(core: "NodeCore", queue: Queue, arguments: dict[str, An
     later = Later()
 
     def ended(dead_letters: int, tombstones: int) -> None:
+        if core.forwarding.knows(node):
+            text = f"node {node!r} came back: {dead_letters} messages became dead letters, the others go to it"
+            later.answer(Answer(409, f"queue {queue.name!r}: {text}", {}, stored=True))
+            return
         body = {"dead_lettered": Ulong(dead_letters), "tombstones": Ulong(tombstones)}
         later.answer(Answer(200, "OK", body, stored=True))
 
