@@ -130,7 +130,7 @@ async def test_every_kind_of_body_is_in_the_table(spark: "SparkSession", tmp_pat
         Message(sequences=[[1, 2], [3]]),
         Message(data=[b"a", b"bc"]),
         Message(value="text"),
-        Message(subject="no body"),
+        Message(properties=Properties(subject="no body")),
     ]
     async with await connect(node.url) as connection:
         sender = await connection.sender(QUEUE)
