@@ -3,8 +3,10 @@ and restarts."""
 
 import pytest
 
+from holdfast.amqp.connection import Delivery
 from holdfast.core import destination
 from holdfast.core.config import QueueConfig
+from holdfast.core.ingress import ProducerLink
 from support.hops import names
 from support.rig import Node, Rig
 
@@ -198,3 +200,45 @@ def test_what_comes_while_the_rest_goes_past_a_gap_has_its_place_there(monkeypat
     hub.hold_commits = False
     rig.run(5)
     assert hub.bodies("work") == names(2, 7)
+
+
+@pytest.mark.parametrize("refused", [1, 2, 3])
+def test_a_release_that_is_refused_again_gives_nothing_back_to_a_cursor(refused: int) -> None:
+    rig, jfk, hub = together(QueueConfig(name="work", order="bounded", order_wait_s=WAIT_S))
+    send_from(rig, jfk, 2, *names(2, 4))
+    hub.refuse = refused
+    rig.run(WAIT_S + 10)
+    held = hub.queue("$waiting")
+    assert not hub.refuse and not held.messages and not held.shared.returned and not held.shared.counts
+    assert hub.bodies("work") == names(2, 4)
+
+
+def test_a_failure_undoes_what_was_blocked_in_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3 waits, and 2 makes it due before it is on disk; then another client's link fails, and all of it never was."""
+    rig, jfk, hub = together()
+    jfk.checks = False  # it gives numbers that it gave
+    send_from(rig, jfk, 1, "1")
+    rig.run(1)
+    bad, good = rig.client(hub), rig.client(hub)
+    failing, sound = bad.sender("other"), good.sender("other")
+    rig.settle()
+    hub.hold_commits = True
+    good.send(sound, "x")
+    rig.settle()
+    send_from(rig, jfk, 3, "3")
+    send_from(rig, jfk, 2, "2")
+    assert hub.core is not None and hub.core.destination.blocked
+    delivered = ProducerLink.delivered
+
+    def fail(self: ProducerLink, delivery: Delivery) -> None:
+        delivered(self, delivery)
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(ProducerLink, "delivered", fail)
+    bad.send(failing, "bad")
+    rig.settle()
+    monkeypatch.undo()
+    assert bad.over and not hub.core.destination.blocked
+    hub.hold_commits = False
+    rig.run(10)
+    assert hub.bodies("work") == names(1, 3)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Properties
 from holdfast.core.config import QueueConfig
 from holdfast.storage.check import check
 from support.hops import STRICT, names, send
@@ -111,3 +113,44 @@ def test_a_deep_queue_purged_twice_hands_out_every_tombstone_and_what_came_meanw
     assert (queue.messages, queue.tombstones) == (0, 0)
     node.stop()
     assert check(tmp_path).findings == []
+
+
+def test_a_purge_that_a_full_disk_refuses_says_so_and_doubles_nothing() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work", order="strict"),))
+    rig.refuse_dials = True
+    send(rig, jfk, *names(1, 3), to="hub")
+    shared = jfk.queue("@hub").shared
+    for _ in range(2):
+        jfk.refuse = 1
+        assert purge(rig, jfk, "@hub") == 0 and not jfk.refuse
+        assert shared.position == 0 and not shared.returned and not shared.counts
+    rig.refuse_dials = False
+    rig.run(40)
+    assert hub.bodies("work") == names(1, 3) and not jfk.queue("@hub").messages
+    assert hub.core is not None and not hub.core.duplicates_suppressed
+
+
+def test_what_a_purge_took_is_not_offered_before_it_is_gone() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work", order="strict"),))
+    rig.refuse_dials = True
+    send(rig, jfk, *names(1, 3), to="hub")
+    client = rig.client(jfk)
+    assert client.manage("READ", "queue", "@hub")[0] == 200
+    jfk.hold_commits = True
+    assert client._management is not None
+    requests = client._management[0]
+    request = Message(
+        properties=Properties(message_id="p", reply_to="replies"),
+        application_properties={"operation": "PURGE", "type": "holdfast:queue", "name": "@hub"},
+        value={},
+    )
+    requests.send(request.encode(), context=None, settled=True)
+    rig.settle()
+    rig.refuse_dials = False
+    rig.run(5)
+    assert jfk.queue("@hub").stopped and hub.bodies("work") == []
+    jfk.hold_commits = False
+    rig.run(40)
+    assert hub.bodies("work") == [] and not jfk.queue("@hub").messages

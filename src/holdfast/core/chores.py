@@ -26,10 +26,12 @@ refused."""
 
 @dataclass(slots=True)
 class Purge:
-    """`place`: where it goes on; `end`: what came later stays. `told` are called with how many left."""
+    """`place`: where it goes on; `end`: what came later stays; `before`: the tombstones that were there. `told` are
+    called with how many left."""
 
     place: int
     end: int
+    before: int
     gone: int = 0
     told: list[Callable[[int], None]] = field(default_factory=list)
 
@@ -65,7 +67,7 @@ class Chores:
         purge = self.purges.get(queue)
         end = _begin_purge(queue)
         if purge is None:
-            purge = self.purges[queue] = Purge(0, end)
+            purge = self.purges[queue] = Purge(0, end, queue.tombstones)
         purge.end = max(purge.end, end)
         purge.told.append(told)
 
@@ -82,15 +84,23 @@ class Chores:
             purge.gone += len(gone)
             if queue.in_transit:
                 end_in_transit(self.core, [(queue, sequence, value) for sequence, value in gone])
-            if purge.place >= purge.end:
-                queue.stopped = False
+            if purge.place >= purge.end and not (queue.in_transit and self._waits(queue, purge)):
+                queue.stopped = queue in self.core.departures.under_way
                 queue.touch()
-                self._over(purge)
                 del self.purges[queue]
+                self._over(purge)
         self.core.departures.step()
         for queue_id in list(self.core.catalog.leaving):
             if not self._leave(queue_id):
                 break
+
+    def _waits(self, queue: Queue, purge: Purge) -> bool:
+        """Whether what a purge of a transmission queue took is not gone yet: until then it is on disk, where the cursor
+        would meet it, and a full disk may put it back, which then counts as not purged."""
+        if self.core.in_flight is not None or self.core.turn.moves:
+            return True
+        purge.gone = min(purge.gone, max(0, queue.tombstones - purge.before))
+        return False
 
     def _over(self, purge: Purge) -> None:
         while purge.told:

@@ -223,8 +223,11 @@ class Destination:
             self.releasing.setdefault(origin, [])
 
     def restored(self, origin: Origin) -> None:
-        """What a refused turn had released waits again."""
-        if origin.waiting:
+        """What a refused turn had released waits again; what it had taken does not."""
+        self.blocked.pop(origin, None)  # what was found of it may never have been
+        if not origin.waiting:
+            self.releasing.pop(origin, None)
+        else:
             self.releasing.pop(origin, None)
             self._begin_ticks(origin)
             self.release(origin)

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Final
 from holdfast.amqp.performatives import Released
 from holdfast.broker import entry, rewriting
 from holdfast.broker.port import Batch
+from holdfast.broker.queue import Queue
 from holdfast.broker.records import pack_origin, split_cursor_key
 from holdfast.core import streams
+from holdfast.core.catalog import WAITING
 from holdfast.core.ingress import FULL, ProducerLink
 from holdfast.core.turn import Turn
 
@@ -108,10 +110,7 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
     for queue, sequence, value in turn.moves:
         queue.messages += 1
         queue.bytes_held += entry.size_of(value)
-        if sequence not in queue.shared.shown:  # else its taker gives it back
-            heappush(queue.shared.returned, sequence)
-        queue.shared.counts.setdefault(sequence, 1)
-        queue.look_again([sequence])
+        _give_back(queue, sequence)
         queue.touch_counters()
         queue.touch()
     retry.retires += [item for item in batch.retires if item not in moved]
@@ -137,6 +136,18 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
         retry.puts["origins", origin.origin.bytes] = pack_origin(before)
     for destination, number in turn.identities.items():
         core.catalog.put_identity(destination, number)
+
+
+def _give_back(queue: Queue, sequence: int) -> None:
+    """An entry that was moved elsewhere is in its place again: one that lies ahead is met there, once; what `$waiting`
+    has is read by no cursor. A transmission queue offers nothing while what lies ahead of its cursor is moved."""
+    cursor = queue.shared
+    if queue.name == WAITING or sequence >= cursor.position:
+        return
+    if sequence not in cursor.shown and sequence not in cursor.returned:  # else its taker gives it back
+        heappush(cursor.returned, sequence)
+    cursor.counts.setdefault(sequence, 1)
+    queue.look_again([sequence])
 
 
 def _undo_rewritten(core: "NodeCore", turns: tuple[Turn, ...], retry: Batch) -> None:
