@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core import identity
 from holdfast.core.config import QueueConfig
 from support.hops import STRICT, names, send, snapshot
 from support.rig import Node, Rig
@@ -164,3 +165,137 @@ def test_what_may_have_been_dropped_is_listed_where_a_copy_is_found_out_too_late
     (loss,) = status_of(rig, a)["losses"]
     assert (loss["origin"], loss["first"], loss["last"]) == (str(old), 4, 6)
     assert "may have dropped them" in loss["reason"]
+
+
+def put_back_late(rig: Rig, count: int) -> tuple[Node, Node]:
+    """jfk is an older store of itself, unknown to it, that accepted 10 and what follows for the hub and for x; the hub,
+    which has up to 9, does not hear from it yet."""
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work", order="strict"),))
+    rig.run(2)
+    send(rig, jfk, *names(1, 3), to="hub")
+    rig.run(2)
+    kept = snapshot(jfk)
+    send(rig, jfk, *names(4, 9), to="hub")
+    rig.run(2)
+    put_back(jfk, kept, known=False)
+    rig.refuse_dials = True
+    jfk.start()
+    send(rig, jfk, *names(10, 9 + count), to="hub")
+    return jfk, hub
+
+
+def is_exact(jfk: Node, hub: Node, count: int) -> None:
+    assert jfk.core is not None and hub.core is not None and jfk.core.renewed
+    assert hub.bodies("work") == names(1, count) and not hub.core.duplicates_suppressed
+    assert jfk.queue("@hub").messages == 0 and not jfk.core.catalog.renewals
+    assert not jfk.store._tables.get(("custody", b"whub"))
+
+
+@pytest.mark.parametrize("fault", ["none", "disk", "disk twice", "failure", "failure under way"])
+def test_what_it_accepted_as_a_copy_is_new_though_the_turn_that_says_so_is_undone(
+    monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    rig = Rig()
+    jfk, hub = put_back_late(rig, 3)
+    renew, renew_some = identity.renew, identity.renew_some
+    faults = {"failure": 1, "failure under way": 1}.get(fault, 0)
+
+    def renewed(*told: Any) -> None:
+        nonlocal faults
+        renew(*told)
+        jfk.refuse = {"disk": 1, "disk twice": 2}.get(fault, 0)
+        if fault == "failure" and faults:
+            faults -= 1
+            raise RuntimeError("a defect")
+
+    def some(*told: Any) -> None:
+        nonlocal faults
+        renew_some(*told)
+        if fault == "failure under way" and faults and jfk.core is not None and jfk.core.turn.renewals:
+            faults -= 1
+            raise RuntimeError("a defect")
+
+    monkeypatch.setattr(identity, "renew", renewed)
+    monkeypatch.setattr(identity, "renew_some", some)
+    rig.refuse_dials = False
+    rig.run(60)
+    assert not jfk.refuse and not faults
+    send(rig, jfk, "13", to="hub")
+    rig.run(5)
+    is_exact(jfk, hub, 13)
+    jfk.crash()
+    jfk.start()
+    send(rig, jfk, "14", to="hub")
+    rig.run(10)
+    assert hub.bodies("work") == names(1, 14)
+
+
+def test_all_destinations_begin_anew_though_the_turn_that_says_so_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """c had something of the former store, and hears of the new one from 1 on."""
+    rig = Rig()
+    a, b, c = rig.line("a", "b", "c", b=STRICT, c=STRICT)
+    rig.run(2)
+    send(rig, a, *names(1, 3), to="b")
+    send(rig, a, *names(1, 3), to="c")
+    rig.run(5)
+    kept = snapshot(a)
+    send(rig, a, *names(4, 9), to="b")
+    rig.run(2)
+    put_back(a, kept, known=False)
+    renew = identity.renew
+
+    def renewed(*told: Any) -> None:
+        renew(*told)
+        a.refuse = 1
+
+    monkeypatch.setattr(identity, "renew", renewed)
+    rig.refuse_dials = True
+    a.start()
+    send(rig, a, "10", to="b")
+    rig.refuse_dials = False
+    rig.run(40)
+    assert a.core is not None and a.core.renewed and not a.refuse
+    a.crash()
+    a.start()
+    send(rig, a, "4", to="c")
+    rig.run(20)
+    assert c.bodies("work") == names(1, 4) and b.bodies("work") == names(1, 10)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_deep_queue_is_numbered_anew_in_shares_and_in_order(monkeypatch: pytest.MonkeyPatch, crash: bool) -> None:
+    """What comes meanwhile stays behind, and a crash half-way through goes on where it was."""
+    monkeypatch.setattr(identity, "RENEW_COUNT", 10)
+    rig = Rig()
+    jfk, hub = put_back_late(rig, 95)
+    shares: list[int] = []
+    renew_some = identity.renew_some
+
+    def some(core: Any) -> None:
+        before = len(core.turn.rewritten)
+        renew_some(core)
+        shares.append(len(core.turn.rewritten) - before)
+
+    monkeypatch.setattr(identity, "renew_some", some)
+    client = rig.client(jfk)
+    link = client.sender("work@hub")
+    rig.settle()
+    assert jfk.core is not None
+    identity.receipt(jfk.core, "hub", 9)  # what the hub is about to say
+    assert jfk.core.renewed
+    for body in () if crash else names(105, 109):
+        client.send(link, body)
+    if crash:
+        for _ in range(10_000):
+            if jfk.core.catalog.renewals["hub"].place > 20:
+                break
+            rig.step()
+        jfk.crash()
+        jfk.start()
+        assert jfk.core is not None and jfk.core.catalog.renewals
+        send(rig, jfk, *names(105, 109), to="hub")
+    rig.settle(10**6)
+    rig.refuse_dials = False
+    rig.run(60)
+    assert max(shares) <= 10 and sum(shares) >= 95 - 10
+    assert hub.bodies("work") == names(1, 109) and not jfk.core.catalog.renewals

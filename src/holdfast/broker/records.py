@@ -4,9 +4,11 @@ Rules of this file: pure packing, one pair of functions a table; fixed layouts b
 bounded by what its owner bounds.
 """
 
+from dataclasses import dataclass
 from itertools import islice
 from struct import Struct
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from holdfast.amqp.codec import decode, encode
 from holdfast.amqp.types import Symbol
@@ -30,6 +32,9 @@ _LINK: Final = Struct(">dH")
 
 CURSOR_RANGES_MAX: Final = 65_500
 """Ranges in a cursor's record, which fills a row of the store with them."""
+
+
+RENEWAL: Final = Struct(">16sQQ")
 
 
 def pack_ranges(ranges: RangeSet, count_max: int | None = None) -> bytes:
@@ -184,6 +189,32 @@ def blob_key(blob: int) -> bytes:
 
 def split_blob_key(key: bytes) -> int:
     return int(_BLOB_KEY.unpack(key)[0])
+
+
+@dataclass(slots=True)
+class Renewal:
+    """What a store that was put back, and is someone new since, still numbers anew of one destination's queue: from
+    `first` on, what has a number of `store` from `since` on.
+
+    `place`: where that goes on in this life; `following`: the next of `store`'s numbers, until the pass has caught up;
+    `done`: it has, and the batch that says so may not be on disk yet. The row holds none of these three.
+    """
+
+    store: UUID
+    since: int
+    first: int
+    place: int
+    following: int = 1 << 62
+    done: bool = False
+
+
+def pack_renewal(renewal: Renewal) -> bytes:
+    return RENEWAL.pack(renewal.store.bytes, renewal.since, renewal.first)
+
+
+def unpack_renewal(data: bytes) -> Renewal:
+    store, since, first = RENEWAL.unpack(data)
+    return Renewal(UUID(bytes=store), since, first, first)
 
 
 def pack_hop(epoch: bytes, last: int) -> bytes:

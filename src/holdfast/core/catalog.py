@@ -77,6 +77,8 @@ class Catalog:
         """Who the store was when these tables were last written, where it is someone new since."""
         self.identities: dict[str, int] = {}
         """By destination: the next number of an identity given here."""
+        self.renewals: dict[str, records.Renewal] = {}
+        """By destination: what a store that was put back still numbers anew; its queue offers nothing until then."""
         self.receipts: dict[str, int] = {}
         """By destination: the last mark it told us of ours."""
         self.passing: dict[tuple[UUID, str], int] = {}
@@ -178,6 +180,9 @@ class Catalog:
                 self.hops[rest] = records.unpack_hop(data)
             elif kind == b"l":
                 self.links[rest] = data
+            elif kind == b"w" and rest.decode() in self.transit:
+                self.renewals[rest.decode()] = records.unpack_renewal(data)
+                self.transit[rest.decode()].stopped = True
         for queue_config in self.config.queues:
             if queue_config.name not in self.queues:
                 self.create(queue_config)
@@ -371,6 +376,15 @@ class Catalog:
         """`following` is the next number that is given for that destination."""
         self.work.batch.puts["custody", b"i" + destination.encode()] = following.to_bytes(8, "big")
         self.identities[destination] = following
+
+    def put_renewal(self, destination: str, renewal: records.Renewal) -> None:
+        self.renewals[destination] = renewal
+        self.transit[destination].stopped = True
+        self.work.batch.puts["custody", b"w" + destination.encode()] = records.pack_renewal(renewal)
+
+    def drop_renewal(self, destination: str) -> None:
+        """Its row goes with this batch."""
+        self._drop(b"w" + destination.encode())
 
     def put_numbered_by(self, store: UUID) -> None:
         """From this batch on the numbers of identities are that store's."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.broker import entry
 from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
+from holdfast.core import identity
 from holdfast.core.endings import end_in_transit
 
 if TYPE_CHECKING:
@@ -46,13 +47,15 @@ class Chores:
     @property
     def pending(self) -> bool:
         """Whether there is anything here to be asked for its share."""
-        return bool(self.purges or self.core.departures.under_way or self.core.catalog.leaving)
+        catalog = self.core.catalog
+        return bool(self.purges or self.core.departures.under_way or catalog.leaving or catalog.renewals)
 
     @property
     def busy(self) -> bool:
         """Whether the next turn has something to do here, or where what waits moves on (destination.py)."""
         core = self.core
-        return bool(self.purges or core.catalog.leaving) or core.departures.busy or core.destination.busy
+        own = self.purges or core.catalog.leaving or identity.is_busy(core)
+        return bool(own) or core.departures.busy or core.destination.busy
 
     @property
     def full(self) -> bool:
@@ -85,14 +88,21 @@ class Chores:
             if queue.in_transit:
                 end_in_transit(self.core, [(queue, sequence, value) for sequence, value in gone])
             if purge.place >= purge.end and not (queue.in_transit and self._waits(queue, purge)):
-                queue.stopped = queue in self.core.departures.under_way
-                queue.touch()
                 del self.purges[queue]
+                self.offer_again(queue)
                 self._over(purge)
         self.core.departures.step()
+        identity.renew_some(self.core)
         for queue_id in list(self.core.catalog.leaving):
             if not self._leave(queue_id):
                 break
+
+    def offer_again(self, queue: Queue) -> None:
+        """One of the reasons why a queue offers nothing is over."""
+        core = self.core
+        renewed = queue.in_transit and queue.name[1:] in core.catalog.renewals
+        queue.stopped = queue in self.purges or queue in core.departures.under_way or renewed
+        queue.touch()
 
     def _waits(self, queue: Queue, purge: Purge) -> bool:
         """Whether what a purge of a transmission queue took is not gone yet: until then it is on disk, where the cursor

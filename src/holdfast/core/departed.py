@@ -12,6 +12,7 @@ from holdfast.amqp import conditions
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
+from holdfast.core import identity
 from holdfast.core.chores import at_rest
 from holdfast.core.endings import DEATH_BYTES_MAX, dead_letter_on_its_way
 
@@ -155,8 +156,7 @@ class Departures:
     def _end(self, queue: "Queue", departure: Departure) -> int:
         """What is left in the queue may be offered again; returns how many became dead letters."""
         del self.under_way[queue]
-        queue.stopped = queue in self.core.chores.purges
-        queue.touch()
+        self.core.chores.offer_again(queue)
         return max(0, queue.tombstones - departure.before)
 
     def _over(self, queue: "Queue", departure: Departure) -> None:
@@ -179,6 +179,7 @@ class Departures:
             if receiver.onward is queue:
                 receiver.onward = None
         core.forwarding.returned.pop(name, None)
+        identity.forget(core, name)
         core.sequences_at_start.pop(name, None)  # a new queue of that name begins at 1
         core.catalog.delete(queue)
         core.forget_queue(queue)

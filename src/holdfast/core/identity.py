@@ -4,19 +4,37 @@ Rules of this file: entries stored by the earlier life keep the identity they ha
 with a rolled-back counter, and has not sent, is numbered anew.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from holdfast.broker import entry, rewriting
+from holdfast.broker.cursor import READ_BYTES
 from holdfast.broker.queue import Queue
+from holdfast.broker.records import Renewal
 
 if TYPE_CHECKING:
     from holdfast.core.catalog import Tables
     from holdfast.core.node import NodeCore
+    from holdfast.core.turn import Turn
+
+RENEW_COUNT: Final = 500
+RENEW_BYTES: Final = 4 * 1024 * 1024
+"""What one turn numbers anew at most, and one read more (ADR 0013)."""
+
+RENEW_ROOM_BYTES: Final = 64 * 1024
+"""Below that a store that was put back numbers nothing anew for now."""
 
 
 def next_identity(core: "NodeCore", destination: str) -> entry.Identity:
     """The next number given here for that destination; it goes with this turn's batch, or is given back with it."""
+    renewal = core.catalog.renewals.get(destination)
+    if renewal is None or renewal.done:
+        return _next(core, destination)
+    renewal.following += 1
+    return entry.Identity(renewal.store, renewal.following - 1)
+
+
+def _next(core: "NodeCore", destination: str) -> entry.Identity:
     number = core.catalog.identities.get(destination, 1)
     identity = entry.Identity(core.store_uuid, number)
     core.turn.identities.setdefault(destination, number)
@@ -74,55 +92,116 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
     core.record("loss", {"origin": str(old), "first": first, "last": mark, "reason": "this store was restored"})
     _tell_reused(core, old, destination, mark)
     core.forwarding.sent.clear()
-    core.catalog.put_numbered_by(core.store_uuid)
-    for name in [*core.catalog.identities, *core.catalog.transit]:
-        core.catalog.put_identity(name, 1)
-        core.catalog.receipts[name] = 0
-        core.catalog.put_receipt(name)
-    for name, queue in core.catalog.transmissions():
-        first = core.sequences_at_start.get(name, 1)  # what this life numbered it also appended
-        while found := queue.read(first, count_max=1_000, bytes_max=8 * 1024 * 1024):
-            for sequence, value in found:
-                _rename(core, queue, name, sequence, value, old, lives.get(name, 1))
-            first = found[-1][0] + 1
-        _rename_unseen(core, queue, name, old, lives.get(name, 1))
-        queue.shared.forget_read_ahead()
+    catalog = core.catalog
+    catalog.put_numbered_by(core.store_uuid)
+    places = core.sequences_at_start  # what this life numbered it also appended
+    core.turn.begun_anew = True
+    for name, queue in catalog.transmissions():
+        since, following = lives.get(name, 1), catalog.identities.get(name, 1)
+        if following > since:
+            first = places.get(name, 1)
+            catalog.put_renewal(name, Renewal(old, since, first, first, following))
+            queue.shared.forget_read_ahead()
+    for name in [*catalog.identities, *catalog.transit]:
+        catalog.put_identity(name, 1)
+        catalog.receipts[name] = 0
+        catalog.put_receipt(name)
+    for turn in (core.turn, core.in_flight):
+        if turn is not None:  # undone, it gives back numbers of who we are now
+            turn.identities = dict.fromkeys(turn.identities, 1)
     core.identities_at_start = {}
     for neighbour in core.neighbours.values():
         if neighbour.control is not None and neighbour.control.link.attached:
             neighbour.control_attached()  # who we are now
 
 
-def _rename_unseen(core: "NodeCore", queue: Queue, destination: str, old: UUID, since: int) -> None:
-    """The same for what a commit in flight, or the turn gathered behind it, appends."""
+def is_busy(core: "NodeCore") -> bool:
+    """Whether the next turn has something to number anew, and room for it."""
+    waits = any(not renewal.done for renewal in core.catalog.renewals.values())
+    return waits and core.has_room(RENEW_ROOM_BYTES, forwarding=True)
+
+
+def renew_some(core: "NodeCore") -> None:
+    """This turn's share of what `renew` began. A queue offers nothing until all of its part is numbered anew, and on
+    disk; what comes meanwhile still gets a number of the former store, and so keeps its place behind the others."""
+    if not core.catalog.renewals:
+        return
+    count, size = RENEW_COUNT, RENEW_BYTES
+    for destination, renewal in core.catalog.renewals.items():
+        queue = core.catalog.transit[destination]
+        while not renewal.done:
+            if count <= 0 or size <= 0 or not core.has_room(RENEW_ROOM_BYTES, forwarding=True):
+                return
+            core.turn.renewals.setdefault(destination, (renewal, renewal.place))
+            found = queue.read(renewal.place, count_max=min(count, 100), bytes_max=READ_BYTES)
+            leaving = queue.leaving() if found else set()
+            for sequence, value in found:
+                if sequence not in leaving:
+                    _rename(core, queue, destination, sequence, value, renewal)
+                size -= len(value)
+                renewal.place = sequence + 1
+            count -= max(1, len(found))
+            if not found:
+                _caught_up(core, queue, destination, renewal)
+
+
+def _caught_up(core: "NodeCore", queue: Queue, destination: str, renewal: Renewal) -> None:
+    """Nothing is left but what a commit in flight, or the turn gathered behind it, appends."""
     if core.in_flight is not None:
-        for queue_id, sequence, value in core.in_flight.batch.appends:
-            if queue_id == queue.queue_id:
-                _rename(core, queue, destination, sequence, value, old, since)
+        leaving = queue.leaving()
+        for queue_id, sequence, value in list(core.in_flight.batch.appends):
+            if queue_id == queue.queue_id and sequence >= queue.visible and sequence not in leaving:
+                _rename(core, queue, destination, sequence, value, renewal)
     gathered = core.work.batch.appends
     for index, (queue_id, sequence, value) in enumerate(gathered):
         if queue_id == queue.queue_id:
-            renamed = _renamed(core, destination, value, old, since)
+            renamed = _renamed(core, destination, value, renewal)
             if renamed is not None:
                 queue.uncache(sequence)
                 gathered[index] = (queue_id, sequence, renamed)
+    renewal.done = True
+    core.catalog.drop_renewal(destination)
+
+    def stored() -> None:
+        if renewal.done and core.catalog.renewals.get(destination) is renewal:
+            del core.catalog.renewals[destination]
+            core.chores.offer_again(queue)
+
+    core.turn.then.append(stored)
 
 
-def _rename(
-    core: "NodeCore", queue: Queue, destination: str, sequence: int, value: bytes, old: UUID, since: int
-) -> None:
-    renamed = _renamed(core, destination, value, old, since)
+def undo(core: "NodeCore", turn: "Turn") -> None:
+    """The turn never was: who the store became it stays; what was numbered anew in it is so once more."""
+    catalog = core.catalog
+    if turn.begun_anew:
+        core.turn.begun_anew = True
+        for destination, following in list(catalog.identities.items()):
+            catalog.put_identity(destination, following)
+    for destination, (renewal, place) in turn.renewals.items():
+        if destination in catalog.transit:
+            renewal.place, renewal.done = min(renewal.place, place), False
+            catalog.put_renewal(destination, renewal)
+
+
+def forget(core: "NodeCore", destination: str) -> None:
+    """The transmission queue for that destination is deleted."""
+    if core.catalog.renewals.pop(destination, None) is not None:
+        core.catalog.drop_renewal(destination)
+
+
+def _rename(core: "NodeCore", queue: Queue, destination: str, sequence: int, value: bytes, renewal: Renewal) -> None:
+    renamed = _renamed(core, destination, value, renewal)
     if renamed is not None:
         rewriting.replace(queue, sequence, value, renamed)
         core.turn.rewrite(queue, sequence, renamed)
 
 
-def _renamed(core: "NodeCore", destination: str, value: bytes, old: UUID, since: int) -> bytes | None:
+def _renamed(core: "NodeCore", destination: str, value: bytes, renewal: Renewal) -> bytes | None:
     """What was numbered in this life by a rolled-back counter, and never sent, is numbered anew; else None."""
     item = entry.unpack(value)
-    if item.identity is None or item.identity.origin != old or item.identity.number < since:
+    if item.identity is None or item.identity.origin != renewal.store or item.identity.number < renewal.since:
         return None
-    return entry.repack(item._replace(identity=next_identity(core, destination), trace=b""))
+    return entry.repack(item._replace(identity=_next(core, destination), trace=b""))
 
 
 def check(core: "NodeCore", destination: str, number: int) -> bool:
@@ -132,7 +211,7 @@ def check(core: "NodeCore", destination: str, number: int) -> bool:
     """
     if number < core.identities_at_start.get(destination, 1) or number <= core.forwarding.sent.get(destination, 0):
         return True
-    if core.renewed:  # of what it gave since then nobody else can know: the neighbour is wrong
+    if core.renewed or core.catalog.renewals:  # of what it gave since then nobody else can know: the neighbour is wrong
         core.log("WARNING", f"{destination}: number {number} of ours is shown to us, which was not sent: passed over")
         return False
     renew(core, destination, number)

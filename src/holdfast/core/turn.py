@@ -15,7 +15,7 @@ from holdfast.broker.port import Batch
 from holdfast.broker.producers import Producer
 from holdfast.broker.queue import Queue
 from holdfast.broker.ranges import RangeSet
-from holdfast.broker.records import OriginRecord
+from holdfast.broker.records import OriginRecord, Renewal
 
 if TYPE_CHECKING:
     from holdfast.core.blobs import Blob
@@ -50,6 +50,10 @@ class Turn:
     origins: dict[Origin, tuple[OriginRecord, list[tuple[int, Waiting | None]]]] = field(default_factory=dict)
     """As they were, and what of their waiting numbers changed: (number, what it had been), in the order of change."""
     identities: dict[str, int] = field(default_factory=dict)
+    begun_anew: bool = False
+    """Whether the store became someone new in it: all numbers of identities begin anew with its batch."""
+    renewals: dict[str, tuple[Renewal, int]] = field(default_factory=dict)
+    """By destination: what was numbered anew, and where that had come to before."""
     rewritten: dict[tuple[Queue, int], bytes] = field(default_factory=dict)
     """Entries whose value was put anew at its old place, and the last that the turn gave them."""
     changes: int = 0

@@ -13,7 +13,7 @@ from holdfast.broker import entry, rewriting
 from holdfast.broker.port import Batch
 from holdfast.broker.queue import Queue
 from holdfast.broker.records import pack_origin, split_cursor_key
-from holdfast.core import streams
+from holdfast.core import identity, streams
 from holdfast.core.catalog import WAITING
 from holdfast.core.ingress import FULL, ProducerLink
 from holdfast.core.turn import Turn
@@ -119,7 +119,7 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
     for (table, key), record in batch.puts.items():
         if (table, key) in gone:
             continue
-        if table in ("queues", "node") or (table == "custody" and key[:1] in b"rnmou"):
+        if table in ("queues", "node") or (table == "custody" and key[:1] in b"rnmouw"):
             retry.puts.setdefault((table, key), record)
     for table, key in batch.puts:
         if table == "subscriptions":
@@ -136,6 +136,7 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
         retry.puts["origins", origin.origin.bytes] = pack_origin(before)
     for destination, number in turn.identities.items():
         core.catalog.put_identity(destination, number)
+    identity.undo(core, turn)
 
 
 def _give_back(queue: Queue, sequence: int) -> None:
