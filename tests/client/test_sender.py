@@ -1,6 +1,8 @@
 """What a sender promises: nothing lost, nothing doubled with a name, bounds kept, outcomes as values."""
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 from random import Random
 
@@ -28,7 +30,7 @@ from holdfast.client import (
     numbering,
 )
 from holdfast.client import sender as sender_module
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, StorageError
 
 
 def bodies(*numbers: int) -> list[bytes]:
@@ -415,6 +417,33 @@ async def test_a_full_spool_raises(broker: FakeBroker, connection: Connection, t
     broker.release_outcomes()
     await asyncio.wait_for(sender.drain(), 5)
     assert await sender.send(b"again") == Accepted()
+
+
+async def test_a_full_disk_under_one_spool_ends_its_sender_alone(
+    broker: FakeBroker, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file cannot even be closed properly: that is said by the sender, and the connection goes on."""
+    other = await connection.sender("other")
+    third = await connection.sender("q", producer="third", when_full=Spool(tmp_path / "third"))
+    sender = await spooling(connection, tmp_path / "spool")
+    assert await sender.send(b"a") == Accepted()
+    broker.hold_outcomes = True
+    waiting = await sender.submit(b"b")
+    await broker.until(lambda: len(broker.bodies("q")) == 2)
+
+    def full(descriptor: int, data: bytes, offset: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        broker.hold_outcomes = False
+        broker.release_outcomes()
+        assert await asyncio.wait_for(waiting, 5) == Accepted()
+        assert await asyncio.wait_for(other.send(b"c"), 5) == Accepted()
+        assert isinstance(sender.failure, StorageError) and connection.failure is None
+        with pytest.raises(StorageError, match="No space left on device"):
+            await third.close()
+    assert await asyncio.wait_for(other.send(b"d"), 5) == Accepted()
 
 
 async def test_with_interval_zero_each_submit_waits_for_the_disk(

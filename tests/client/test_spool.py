@@ -131,6 +131,94 @@ def test_a_sync_that_failed_makes_no_proper_end(tmp_path: Path, monkeypatch: pyt
     again.close()
 
 
+def run_out(number: int) -> Callable[..., int]:
+    def fail(*arguments: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+@pytest.mark.parametrize("kept", [0, 7])
+def test_a_reservation_that_was_not_written_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
+    """The disk is full for one write, of which `kept` bytes arrive: no number is given out twice after it."""
+    first = open_spool(tmp_path / "spool")
+    first.append(b"m1")
+    first.assign_numbers(0)
+    first.done(1, 2)
+    first.flush_done()
+    first.close()
+    second = open_spool(tmp_path / "spool")
+    real, left = os.pwrite, [kept]
+
+    def full(descriptor: int, data: bytes, offset: int) -> int:
+        if not left or not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, data[: left.pop()], offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(StorageError, match="No space left on device"):
+            second.append(b"A")
+    sent = [second.append(b"B"), second.append(b"C")]
+    assert [second.number(local) for local in sent] == [2, 3]
+    crash(second)
+    third = open_spool(tmp_path / "spool")
+    new = third.append(b"NEW")
+    assert new not in sent and third.number(new) is None
+    third.assign_numbers(3)
+    assert [(third.number(local), body) for local, body in third.load(9)] == [(2, b"B"), (3, b"C"), (4, b"NEW")]
+    third.close()
+
+
+def test_numbers_that_were_not_written_are_not_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = open_spool(tmp_path / "spool")
+    held.append(b"A")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", run_out(errno.ENOSPC))
+        with pytest.raises(StorageError, match="No space left on device"):
+            held.assign_numbers(5)
+    assert not held.is_numbered and held.number(1) is None
+    held.assign_numbers(9)
+    assert held.number(1) == 10
+    held.close()
+
+
+def test_after_a_sync_that_failed_a_spool_takes_nothing_until_it_is_opened_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows what the disk holds, and a second sync may succeed without having written what the first lost."""
+    held = open_spool(tmp_path / "spool")
+    held.append(b"A")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", run_out(errno.EIO))
+        with pytest.raises(StorageError, match="Input/output error"):
+            held.assign_numbers(5)
+    for attempt in (lambda: held.append(b"B"), lambda: held.assign_numbers(5)):
+        with pytest.raises(StorageError, match=r"spool .*: an earlier sync failed; open the sender again"):
+            attempt()
+    held.close()
+    again = open_spool(tmp_path / "spool")
+    assert again.load(9) == [(1, b"A")]
+    again.append(b"B")
+    again.close()
+
+
+def test_what_could_not_be_noted_as_done_is_noted_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = open_spool(tmp_path / "spool")
+    held.append(b"A")
+    held.assign_numbers(0)
+    held.done(1, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", run_out(errno.ENOSPC))
+        with pytest.raises(StorageError, match="No space left on device"):
+            held.flush_done()
+    held.flush_done()
+    crash(held)
+    again = open_spool(tmp_path / "spool")
+    assert again.load(9) == []
+    again.close()
+
+
 @pytest.mark.parametrize("base", [None, 40])
 def test_a_spool_of_an_earlier_version_opens(tmp_path: Path, base: int | None) -> None:
     def record(kind: bytes, body: bytes) -> bytes:

@@ -3,7 +3,9 @@
 Rules of this file: OSError goes to the caller, who knows what the file is.
 """
 
+import fcntl
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -13,6 +15,26 @@ def write_all(descriptor: int, data: bytes) -> int:
     while view:
         view = view[os.write(descriptor, view) :]
     return len(data)
+
+
+def replace_file(path: Path, pieces: Iterable[bytes]) -> tuple[int, int]:
+    """A new file of `pieces`, locked and synced, takes the place of the one at `path`; its descriptor and length.
+
+    On the disk is one of the two, whole; which one is certain once the directory is synced.
+    """
+    fresh_path = path.with_name(path.name + ".new")
+    fresh = os.open(fresh_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    written = 0
+    try:
+        fcntl.flock(fresh, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for piece in pieces:
+            written += write_all(fresh, piece)
+        os.fdatasync(fresh)
+        os.replace(fresh_path, path)
+    except BaseException:
+        os.close(fresh)
+        raise
+    return fresh, written
 
 
 def sync_directories(path: Path, count: int | None = None) -> None:

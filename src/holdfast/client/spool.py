@@ -13,14 +13,15 @@ import fcntl
 import json
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from zlib import crc32
 
 from holdfast.broker.ranges import RangeSet
-from holdfast.client.disk import sync_directories, write_all
+from holdfast.client.disk import replace_file, sync_directories
 from holdfast.client.errors import ClientFull
 from holdfast.client.numbering import Numbering
 from holdfast.errors import ConfigError, StorageError
@@ -120,9 +121,9 @@ class SpoolFile:
                 f"spool {self.path}: found {self.undone_bytes} bytes that the node has not taken, accepted is at "
                 f"most {self.bytes_max} with the next message"
             )
+        self._check_synced()
         if self.numbering.needs_block():
-            self.numbering.reserve()
-            self._store_numbering()
+            self._renumber(Numbering.reserve)
         local = self.numbering.next_local
         self._write(_record(b"M", _LOCAL.pack(local) + payload), message=True)
         self.numbering.next_local = local + 1
@@ -132,8 +133,7 @@ class SpoolFile:
 
     def assign_numbers(self, last: int) -> None:
         """Gives each message without one a number above `last`, on the disk before it returns."""
-        self.numbering.assign(last, self._kept)
-        self._store_numbering()
+        self._renumber(lambda numbering: numbering.assign(last, self._kept))
 
     def done(self, local: int, size: int) -> None:
         """Notes that the node has decided message `local` of `size` payload bytes; `flush_done` writes it."""
@@ -146,8 +146,8 @@ class SpoolFile:
         """Writes what `done` noted, once for a turn; empties or compacts the file where that pays."""
         if self._sizes:
             noted = RangeSet((local, local) for local in sorted(self._sizes))
-            self._sizes.clear()
             self._write(b"".join(_record(b"D", _RANGE.pack(first, last)) for first, last in noted))
+            self._sizes.clear()
         elif self.undone:
             return
         spent = self._end - self.undone_bytes
@@ -298,12 +298,24 @@ class SpoolFile:
                 f"{self._identity['producer']!r} to {self._identity['address']!r}"
             )
 
-    def _base_record(self) -> bytes:
-        return _record(b"B", json.dumps({**self._identity, **self.numbering.as_dict()}).encode())
+    def _base_record(self, numbering: Numbering | None = None) -> bytes:
+        numbers = (numbering or self.numbering).as_dict()
+        return _record(b"B", json.dumps({**self._identity, **numbers}).encode())
 
-    def _store_numbering(self) -> None:
-        self._write(self._base_record())
+    def _renumber(self, change: Callable[[Numbering], None]) -> None:
+        """Changes the numbering; what could not be stored is not changed, for the next message would rely on it."""
+        self._check_synced()
+        changed = deepcopy(self.numbering)
+        change(changed)
+        self._write(self._base_record(changed))
         self._datasync()
+        self.numbering = changed
+
+    def _check_synced(self) -> None:
+        """After a sync that failed the next one may succeed without having written what the first one lost."""
+        if self._sync_failed:
+            text = f"spool {self.path}: an earlier sync failed; open the sender again"
+            raise StorageError(text)
 
     def _set_aside(self, offset: int, size: int) -> None:
         """Keeps what cannot be read, for a person to look at, then cuts it off."""
@@ -344,21 +356,10 @@ class SpoolFile:
 
     def _replace(self, pieces: Iterable[bytes]) -> None:
         """A new file of `pieces` takes this one's place; on the disk is one of the two, whole."""
-        fresh_path = self.path.with_name(self.path.name + ".new")
-        fresh, written = -1, 0
         try:
-            fresh = os.open(fresh_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            fcntl.flock(fresh, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for piece in pieces:
-                written += write_all(fresh, piece)
-            os.fdatasync(fresh)
-            os.replace(fresh_path, self.path)
-        except BaseException as error:
-            if fresh >= 0:
-                os.close(fresh)
-            if isinstance(error, OSError):
-                raise StorageError(f"spool {self.path}: {error.strerror}") from None
-            raise
+            fresh, written = replace_file(self.path, pieces)
+        except OSError as error:
+            raise StorageError(f"spool {self.path}: {error.strerror}") from None
         os.close(self._fd)
         self._fd, self._end = fresh, written
         self._sync_directories(1)
@@ -375,6 +376,7 @@ class SpoolFile:
         try:
             sync_directories(self.path, count)
         except OSError as error:
+            self._sync_failed = True
             raise StorageError(f"spool {self.path}: {error.strerror}") from None
 
     def _read(self, offset: int, length: int) -> bytes:

@@ -25,6 +25,8 @@ class Syncing:
 
     def __init__(self, holder: Holder, spool: SpoolFile, interval_s: float, loop: asyncio.AbstractEventLoop) -> None:
         self.interval_s = interval_s
+        self.failure: StorageError | None = None
+        """Why the spool could not be closed properly; what the node has not stored stays in it."""
         self._holder = holder
         self._spool = spool
         self._loop = loop
@@ -42,7 +44,7 @@ class Syncing:
         if self._timer is not None:
             self._timer.cancel()
         if not self._spool.syncing:
-            self._spool.close()
+            self._close()
 
     async def done(self) -> None:
         """The spool is on the disk; callers at the same time share one call. Raises StorageError."""
@@ -57,9 +59,16 @@ class Syncing:
             await asyncio.shield(self._task)
         except StorageError as error:
             self._holder.fail(error)
+            self._close()  # by nobody else where the holder was over already
             raise
         if self._holder.is_over():
-            spool.close()
+            self._close()
+
+    def _close(self) -> None:
+        try:
+            self._spool.close()
+        except StorageError as error:
+            self.failure = self.failure or error
 
     def _start(self) -> None:
         self._timer = None
