@@ -214,3 +214,51 @@ def test_a_flood_of_requests_of_one_user_keeps_no_other_waiting(rig: Rig) -> Non
     assert node.core is not None and not node.core.users.waiting and 20 <= len(client.deliveries) < 40
     status = {row["user"]: row for row in other.manage("STATUS", "node")[1]["users"]}
     assert status["ann"]["requests_per_s"] == 5 and status["ann"]["requests"] == len(client.deliveries)
+
+
+def test_a_turn_looks_at_few_of_the_links_whose_requests_wait_for_their_users_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: COST_MAX when they come, and those whose time has come afterwards, each in its turn."""
+    monkeypatch.setattr("holdfast.core.requests.COST_MAX", 20)
+    node = rig.node("hub", limits=Limits(user_requests_per_s=5))
+    client = rig.client(node)
+    client.session.attach_receiver("replies", *_management()).grant(1_000)
+    links = [client.session.attach_sender(f"s{n}", Source(), Target(address="$management")) for n in range(200)]
+    rig.settle()
+    core = node.core
+    assert core is not None
+    looks, most, woken = [0], [0], [0]
+    may_ask, tick, handle = core.users.may_ask, core.users.tick, node.handle
+
+    def counted(link: Any) -> bool:
+        looks[0] += 1
+        return may_ask(link)
+
+    def ticked(now: float) -> None:
+        before = len(core.users.waiting)
+        tick(now)
+        woken[0] = max(woken[0], before - len(core.users.waiting))
+
+    def handled(event: Any) -> None:
+        looks[0] = 0
+        handle(event)
+        most[0] = max(most[0], looks[0])
+
+    monkeypatch.setattr(core.users, "may_ask", counted)
+    monkeypatch.setattr(core.users, "tick", ticked)
+    monkeypatch.setattr(node, "handle", handled)
+    for link in links:
+        ask(client, link, 2)
+    rig.settle()
+    assert most[0] == 20 and len(client.deliveries) == 5 and len(core.users.waiting) == 200
+    most[0] = 0
+    rig.run(10)
+    assert (most[0], woken[0]) == (1, 1) and 53 <= len(client.deliveries) <= 56
+    rig.run(35)
+    assert 198 <= len(client.deliveries) <= 231
+    asked = [link for link in core.users.waiting if len(link.waiting) == 2]
+    assert len(asked) < 10, "each has its turn before any has its second"
+    client.end.wire.cut()
+    rig.settle()
+    assert not core.users.waiting and not core.users.granted and not core.users.anonymous.waiting

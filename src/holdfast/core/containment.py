@@ -22,6 +22,7 @@ from holdfast.core import events, invariants, undo
 from holdfast.core.egress import ConsumerLink, Egress
 from holdfast.core.ingress import Ingress, Intake
 from holdfast.core.peer import Peer
+from holdfast.core.requests import RequestLink
 from holdfast.errors import BrokenInvariant, StorageError
 
 if TYPE_CHECKING:
@@ -175,8 +176,10 @@ class Containment:
             link.link.context = None
             _surely(partial(_gone, link))
             tables: list[dict[Any, Any]] = [core.refills, core.starved, core.presettled, core.drains, core.requests]
-            for table in (*tables, peer.egress, core.memory.waiting, core.users.waiting):
+            for table in (*tables, peer.egress, core.memory.waiting):
                 table.pop(link, None)
+            if isinstance(link, RequestLink):
+                _surely(partial(core.users.forget, link))
         for send in list(peer.sends):
             _surely(send.close)
         core.sending.pop(peer, None)
@@ -351,7 +354,7 @@ def links_of(core: "NodeCore", peer: Peer) -> "list[Ingress | Egress]":
     found.update(dict.fromkeys(link for link in peer.egress if isinstance(link, Egress)))
     tables: list[Any] = [
         *core.producers.values(), *core.readers.values(), core.refills, core.starved, core.presettled, core.drains,
-        core.requests, core.users.waiting, core.memory.waiting,
+        core.requests, core.users.waiting, core.users.granted, core.memory.waiting,
         core.reply_links.values(), core.custody_receivers.values(), core.parked_receivers,
     ]  # fmt: skip
     tables += [cursor.takers for queue in core.catalog.queues.values() for cursor in cursors_of(queue)]

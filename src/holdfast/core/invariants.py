@@ -226,7 +226,8 @@ def links(facts: Facts) -> None:
     known = {id(link) for link in facts.links}
     tables: dict[str, Iterable[Any]] = {
         "refills": core.refills, "starved": core.starved, "presettled": core.presettled, "drains": core.drains,
-        "requests": core.requests, "requests of users": core.users.waiting, "memory": core.memory.waiting,
+        "requests": core.requests, "requests of users": core.users.waiting,
+        "requests granted": core.users.granted, "memory": core.memory.waiting,
         "replies": core.reply_links.values(),
         "custody receivers": core.custody_receivers.values(), "streams": [item.bringer for item in core.streams],
     }  # fmt: skip

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
 
 COST_MAX: Final = 1_000
-"""What requests may cost in one turn, in queues looked at; the last one of a turn may go beyond."""
+"""What requests may cost in one turn, in queues and links looked at; the last one of a turn may go beyond."""
 
 
 class ReplyLink(Egress):
@@ -118,7 +118,7 @@ class RequestLink(Ingress):
         self._count(-sum([REQUEST_BYTES + len(delivery.payload) for delivery in self.waiting]))
         self.waiting.clear()
         self.core.requests.pop(self, None)
-        self.core.users.waiting.pop(self, None)
+        self.core.users.forget(self)
         self.peer.stalled.pop(self, None)
 
     def serve_one(self) -> int:
@@ -202,13 +202,12 @@ def serve(core: "NodeCore") -> None:
         peer = link.peer
         if peer.reply_bytes >= core.config.limits.output_bytes_max:
             peer.stalled[link] = None
-            continue
-        if not core.memory.admits(core, peer, REPLY_BYTES):
+        elif not core.memory.admits(core, peer, REPLY_BYTES):
             peer.stalled[link] = None
             core.memory.stalled[peer] = None
+        elif core.users.may_ask(link):
+            left -= link.serve_one()
+            if link.waiting:
+                core.requests[link] = None
             continue
-        if not core.users.may_ask(link):
-            continue
-        left -= link.serve_one()
-        if link.waiting:
-            core.requests[link] = None
+        left -= 1  # it waits elsewhere; to look at it costs something too

@@ -34,7 +34,7 @@ class Use:
     __slots__ = (
         "_at", "_tokens", "connections", "connections_max", "full", "kind", "links", "links_max",
         "logins_failed", "name", "refused", "requests", "requests_delayed", "requests_per_s",
-        "unsettled_bytes", "unsettled_bytes_max",
+        "unsettled_bytes", "unsettled_bytes_max", "waiting",
     )  # fmt: skip
 
     def __init__(self, kind: str, name: str, limits: Limits, config: UserConfig | None, now: float) -> None:
@@ -57,6 +57,8 @@ class Use:
         self.logins_failed = 0
         self.full: dict[ConsumerLink, None] = {}
         """Consumers that get nothing until some of the user's messages are settled."""
+        self.waiting: dict[RequestLink, None] = {}
+        """Links with requests whose time has not come, the next one first."""
         self._tokens = float(self.requests_per_s)
         self._at = now
 
@@ -118,8 +120,12 @@ class Users:
             neighbour.name: Use("neighbour", neighbour.name, config.limits, None, now)
             for neighbour in config.neighbours
         }
-        self.waiting: dict[RequestLink, None] = {}
+        self.waiting: dict[RequestLink, Use] = {}
         """Links with requests whose user's time has not come."""
+        self.granted: dict[RequestLink, None] = {}
+        """Links that have waited, and of which one request is carried out next."""
+        self._uses: dict[Use, None] = {}
+        """Those that links wait for."""
 
     # ------------------------------------------------------------------------------------------------ connections
 
@@ -168,23 +174,39 @@ class Users:
     def may_ask(self, link: "RequestLink") -> bool:
         """Whether a request of that link is carried out now; else it waits for its user's time."""
         use = link.peer.use
-        if use is None or use.may_ask(self.core.now):
+        if link in self.granted:
+            del self.granted[link]
+            return True
+        if use is None or (not use.waiting and use.may_ask(self.core.now)):
             return True
         use.requests_delayed += 1
-        self.waiting[link] = None
+        self.waiting[link] = use
+        use.waiting[link] = self._uses[use] = None
         return False
 
     def next_deadline(self) -> float | None:
         """When one of the requests that wait is carried out."""
-        return min((link.peer.use.asks_at for link in self.waiting if link.peer.use is not None), default=None)
+        return min((use.asks_at for use in self._uses), default=None)
 
     def tick(self, now: float) -> None:
-        """Those whose time has come ask again; who finds others before it waits anew."""
-        for link in list(self.waiting):
-            use = link.peer.use
-            if use is None or use.asks_at <= now:
-                del self.waiting[link]
+        """Those whose time has come ask, in the order in which they wait; the others are not looked at."""
+        for use in list(self._uses):
+            while use.waiting and use.may_ask(now):
+                link = next(iter(use.waiting))
+                self.forget(link)
+                self.granted[link] = None
                 self.core.requests[link] = None
+            if not use.waiting:
+                self._uses.pop(use, None)
+
+    def forget(self, link: "RequestLink") -> None:
+        """It waits no more."""
+        self.granted.pop(link, None)
+        use = self.waiting.pop(link, None)
+        if use is not None:
+            use.waiting.pop(link, None)
+            if not use.waiting:
+                self._uses.pop(use, None)
 
     # ------------------------------------------------------------------------------------------------ reports
 
