@@ -72,6 +72,29 @@ def test_what_is_said_leaves_credit_for_probes_and_an_echo_is_owed_without_any()
     hub.core.neighbours["jfk"].liveness.reset(3.0)
 
 
+def test_nothing_is_said_into_a_closed_session_window_and_the_last_echo_goes_when_it_opens() -> None:
+    """A neighbour may give any credit and let nothing through: what is sent would wait in the session's backlog."""
+    rig = Rig()
+    jfk, _ = rig.pair()
+    rig.run(1)
+    ours = jfk.core.neighbours["hub"]
+    link = ours.control.link
+    session = link.session
+    link.credit, window = 2**31 - 1, session.window_out
+    session.window_out = 0
+    for number in range(1_000):
+        ours.hear_probe(number, 1)
+    assert not ours.send({"kind": "x"})
+    assert not session.backlog and ours.control.owed == 999
+    ours.control.greeted = False
+    ours.control.credited()
+    assert not ours.control.greeted, "the first message would be lost"
+    ours.control.greeted = True
+    session.window_out = window
+    ours.control.credited()
+    assert ours.control.owed is None and session.window_out == window - 1
+
+
 @pytest.mark.parametrize("number", [-1, 2**64, "x", None, 1.5])
 def test_a_probe_without_a_number_is_not_answered(number: object) -> None:
     rig = Rig()

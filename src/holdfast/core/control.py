@@ -87,10 +87,16 @@ class ControlSender(Egress):
         """The last probe's number that found no credit for its echo."""
 
     def send(self, payload: bytes, *, reserve: int = 0) -> bool:
-        """One message; False where the peer's credit, less `reserve`, does not allow it, or its link's limit."""
+        """One message; False where the peer's credit, less `reserve`, does not allow it, its session's window or its
+        link's limit. What did not fit the window would wait in the session's backlog, which has no bound."""
         link = self.link
         limit = link.message_bytes_max
-        if not link.attached or link.credit <= reserve or (limit is not None and len(payload) > limit):
+        if (
+            not link.attached
+            or not link.sendable
+            or link.credit <= reserve
+            or (limit is not None and len(payload) > limit)
+        ):
             return False
         link.send(payload, context=None, settled=True)
         self.peer.touch()
@@ -109,7 +115,7 @@ class ControlSender(Egress):
                 text = f"its control link takes {limit} bytes, accepted is {NODE_MESSAGE_BYTES_MAX} or more"
                 self.core.drop(self.peer, text)
                 return
-            if self.link.credit > 0:
+            if self.link.sendable:
                 self.greeted = True
                 self.neighbour.control_attached()
         if self.owed is not None:
