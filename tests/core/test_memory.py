@@ -246,6 +246,24 @@ def test_memory_queue_bytes_max_withholds_credit_until_another_queue_is_read(rig
     assert core.memory.queues.held == 2 * one
 
 
+@pytest.mark.parametrize("free", [512 * MIB, 32 * MIB])
+def test_a_producer_to_a_queue_in_memory_gets_credit_when_what_others_held_is_free(rig: Rig, free: int) -> None:
+    """Nothing in queues has to leave: they may have held nothing at all, or others' memory stays in use."""
+    node = rig.node("hub", queues=(QueueConfig(name="mem", durable=False),))
+    node.checks = False  # what others hold is made up here
+    core = core_of(node)
+    client = rig.client(node)
+    rig.settle()
+    room = core.memory.total.room
+    core.memory.parked.add(room)
+    link = client.sender("mem")
+    rig.settle()
+    assert link.credit == 0 and len(core.memory.waiting) == 1
+    core.memory.parked.refund(min(free, room))
+    rig.run(2)
+    assert link.credit > 0 and not core.memory.waiting
+
+
 @pytest.mark.parametrize(("count", "outcome"), [(4, Accepted), (5, Rejected)])
 def test_memory_queue_bytes_max_refuses_one_more_where_the_queue_does(rig: Rig, count: int, outcome: type) -> None:
     size = 10 * KIB
@@ -276,6 +294,33 @@ def request(arguments: dict[Any, Any]) -> bytes:
         application_properties={"operation": "STATUS", "type": "holdfast:node", "name": ""},
         value=arguments,
     ).encode()
+
+
+@pytest.mark.parametrize("by_share", [False, True])
+def test_requests_that_wait_for_memory_go_on_when_there_is_room_or_their_share(rig: Rig, by_share: bool) -> None:
+    """Not only once a quarter of all memory is free: others may hold theirs for good."""
+    node = rig.node("hub")
+    node.checks = False  # what others hold is made up here
+    core = core_of(node)
+    clients = [rig.client(node) for _ in range(100)]
+    rig.settle()
+    client = clients[0]
+    client.session.attach_receiver("replies", Source(address="$management"), Target(address="here")).grant(50)
+    link = client.sender("$management")
+    rig.settle()
+    peer = next(iter(core.connections.values()))
+    used = core.memory.total.room - 10_000
+    core.memory.parked.add(used)
+    peer.parked_bytes += core.memory.share(core)
+    link.send(request({}), context=None, settled=True)
+    rig.settle()
+    assert not client.deliveries and core.memory.stalled
+    if by_share:
+        peer.parked_bytes -= core.memory.share(core)
+    else:
+        core.memory.parked.refund(used // 5)
+    rig.run(2)
+    assert len(client.deliveries) == 1 and not core.memory.stalled
 
 
 @pytest.mark.parametrize(("count", "rejected"), [(8, 0), (9, 1)])

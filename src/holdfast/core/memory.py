@@ -8,6 +8,7 @@ what it sends is always read: its own bounds are small. Source: docs/adr/0030-on
 """
 
 from collections.abc import Iterable
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,7 @@ from holdfast.broker.ranges import RangeSet
 from holdfast.broker.read_ahead import ReadAhead
 from holdfast.core.config import Limits
 from holdfast.core.peer import Peer
+from holdfast.units import MIB
 
 if TYPE_CHECKING:
     from holdfast.core.ingress import ProducerLink
@@ -40,6 +42,10 @@ PARKED_BYTES: Final = 512
 RANGE_BYTES: Final = 96
 LOOKS_A_TURN: Final = 1_000
 """Sessions that one turn measures; the other connections that changed are measured in the next."""
+STALLED_A_TURN: Final = 100
+"""Connections whose requests wait for memory that one turn looks at while there is room for nobody else."""
+REFILL_BYTES: Final = MIB
+"""Of queues in memory: with less room their producers are not woken, for they would only wait again."""
 FORGOTTEN_A_TURN: Final = 100
 """Links that wait to be resumed and are forgotten in one turn."""
 
@@ -73,7 +79,8 @@ class Memory:
         """Connections to be measured anew."""
         self.waiting: dict[ProducerLink, None] = {}
         """Links to queues in memory that have no credit until there is room."""
-        self._waits_below = 0
+        self._room_before: dict[Account, int] = {}
+        """By account of queues, the least room that a link which waits has found: with more than that it is refilled."""
         self.stalled: dict[Peer, None] = {}
         """Connections whose requests wait until there is room for answers."""
         self.dropped = 0
@@ -92,12 +99,15 @@ class Memory:
     def admits(self, core: "NodeCore", peer: Peer, size: int) -> bool:
         """Whether what a peer asks for may take `size` bytes. Short of memory, those may that hold less than their
         share: half of the bound, divided by the connections."""
-        if peer.neighbour is not None or self.total.fits(size):
-            return True
-        if self.weight(peer) + size <= self.share(core):
+        if self._has_room(core, peer, size):
             return True
         self.refused += 1
         return False
+
+    def _has_room(self, core: "NodeCore", peer: Peer, size: int) -> bool:
+        if peer.neighbour is not None or self.total.fits(size):
+            return True
+        return self.weight(peer) + size <= self.share(core)
 
     def share(self, core: "NodeCore") -> int:
         """What each connection may hold however short memory is."""
@@ -108,9 +118,11 @@ class Memory:
         return peer.held_bytes + peer.parked_bytes + peer.request_bytes + peer.reply_bytes + peer.ahead_bytes
 
     def wait(self, link: "ProducerLink") -> None:
-        """Refills the link's credit once queues in memory hold less than now."""
+        """Refills the link's credit once there is more room for its queue's memory than now."""
+        account = link.queue.memory
+        assert account is not None, "the queue is in memory"
         self.waiting[link] = None
-        self._waits_below = max(self._waits_below, self.queues.held)
+        self._room_before[account] = min(account.room, self._room_before.get(account, account.room))
 
     # ------------------------------------------------------------------------------------------------ measured
 
@@ -160,17 +172,30 @@ class Memory:
             self.read_ahead.let_all_go()
             if total.held > total.held_max:
                 self._make_room(core)
-        elif self.stalled:
-            for peer in self.stalled:
+        if self.stalled:
+            self._wake_stalled(core)
+        for account, before in list(self._room_before.items()):
+            if account.room > max(before, min(account.held_max // 8, REFILL_BYTES)):
+                self._refill(core, account)
+
+    def _wake_stalled(self, core: "NodeCore") -> None:
+        """Requests go on where there is room for answers; else those of connections that hold less than their share,
+        of which a turn looks at some."""
+        for peer in list(islice(self.stalled, None if self.total.fits(REPLY_BYTES) else STALLED_A_TURN)):
+            del self.stalled[peer]
+            if self._has_room(core, peer, REPLY_BYTES):
                 core.requests.update(peer.stalled)
                 peer.stalled.clear()
-            self.stalled.clear()
-        if self.waiting and self.queues.held < self._waits_below and self.queues.room > self.queues.held_max // 8:
-            waiting, self.waiting = self.waiting, {}
-            self._waits_below = 0
-            core.refills.update(dict.fromkeys(waiting))
-            for link in waiting:
-                link.queue.touch()
+            else:
+                self.stalled[peer] = None
+
+    def _refill(self, core: "NodeCore", account: Account) -> None:
+        """Links to queues of that account are given credit again, or find how much is missing still."""
+        del self._room_before[account]
+        for link in [link for link in self.waiting if link.queue.memory is account]:
+            del self.waiting[link]
+            core.refills[link] = None
+            link.queue.touch()
 
     def _make_room(self, core: "NodeCore") -> None:
         """Past the bound: what waits to be resumed is forgotten, then the heaviest connections go."""
