@@ -1,6 +1,7 @@
 """Routing tables that a fault made wrong become right; nodes that are gone are forgotten; nobody else is."""
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -144,3 +145,57 @@ def test_neighbours_of_another_file_are_named() -> None:
     rig = Rig()
     a = rig.node("a", topology=topology("a-b"), neighbours=(NeighbourConfig(name="b"), NeighbourConfig(name="y")))
     assert core_routes(a).upkeep.why_kept("y") is not None and core_routes(a).upkeep.why_kept("z") is None
+
+
+def slow_line() -> tuple[Rig, Any, Any, Any]:
+    """a - b - c, where c gives b no credit for what is not a probe: rig, a's neighbour b, b's routes, the switch."""
+    rig = Rig()
+    a, b, _ = network(rig, "a-b", "b-c")
+    rig.run(3)
+    assert a.core is not None and b.core is not None
+    control = b.core.neighbours["c"].control
+    tries: list[bytes] = []
+
+    def refuse(payload: bytes, *, reserve: int = 0) -> bool:
+        if b"probe" in payload or b"echo" in payload:
+            return type(control).send(control, payload, reserve=reserve)
+        tries.append(payload)
+        return False
+
+    control.send = refuse
+    return rig, a, b, tries
+
+
+def test_resets_of_nodes_that_nobody_knows_are_not_passed_on() -> None:
+    rig, a, b, _ = slow_line()
+    for number in range(100):
+        a.core.neighbours["b"].send({"kind": "reset", "node": f"made-up-{number}"}, reserve=0)
+    a.due = True
+    rig.settle()
+    assert core_routes(b).upkeep._to_send == {}
+    a.core.neighbours["b"].send({"kind": "reset", "node": "a"}, reserve=0)
+    a.due = True
+    rig.settle()
+    assert list(core_routes(b).upkeep._to_send["c"]) == ["reset a"]
+
+
+def test_what_waits_for_a_slow_neighbour_is_bounded_and_a_tick_looks_at_its_first() -> None:
+    rig, _, b, tries = slow_line()
+    upkeep = core_routes(b).upkeep
+    most = upkeep.states.records_max
+    for number in range(most):
+        upkeep._pass_on({"kind": "forget", "node": f"n-{number}", "version": Ulong(1)}, "a")
+    assert len(upkeep._to_send["c"]) == most
+    upkeep._pass_on({"kind": "forget", "node": "one-past-it", "version": Ulong(1)}, "a")
+    assert len(upkeep._to_send["c"]) == most and list(upkeep._to_send["c"])[-1] == "forget one-past-it"
+    assert list(upkeep._to_send["c"])[0] == "forget n-1"
+    tries.clear()
+    assert not upkeep.tick(rig.now)
+    assert len(tries) == 1
+    del b.core.neighbours["c"].control.send
+    waiting = upkeep._to_send["c"]
+    link = b.core.neighbours["c"].control.link
+    assert link.credit < most
+    upkeep.tick(rig.now)
+    b.due = True
+    assert 0 < len(waiting) < most, "as many as there is credit for"

@@ -80,7 +80,7 @@ class Memory:
         self.waiting: dict[ProducerLink, None] = {}
         """Links to queues in memory that have no credit until there is room."""
         self._room_before: dict[Account, int] = {}
-        """By account of queues, the least room that a link which waits has found: with more than that it is refilled."""
+        """By account of queues, the least room that a waiting link found: with more than that it is refilled."""
         self.stalled: dict[Peer, None] = {}
         """Connections whose requests wait until there is room for answers."""
         self.dropped = 0

@@ -42,7 +42,7 @@ class Upkeep:
         self._dropped_at: dict[str, float] = {}
         self._quarantined_at: dict[str, float] = {}
         self._to_send: dict[str, dict[str, dict[str, Any]]] = {}
-        """By neighbour, what could not be sent for want of credit, by kind and node."""
+        """By neighbour, what waits for credit, by kind and node: `records_max` at most."""
 
     @property
     def hears(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Upkeep:
             self._quarantined_at[self.routes.name] = now
             self._pass_on({"kind": "reset", "node": self.routes.name}, None)
         for name, node in states.stale:
-            self._to_send.setdefault(name, {})[f"reset {node}"] = {"kind": "reset", "node": node}
+            self._wait(name, {"kind": "reset", "node": node})
         states.stale.clear()
         if now >= self.refresh_at:
             self.refresh_at = now + self.routes.config.refresh_s
@@ -68,8 +68,9 @@ class Upkeep:
             if name not in states.told:
                 del self._to_send[name]
                 continue
-            for key, fields in list(waiting.items()):
-                if not self.core.neighbours[name].send(fields):
+            while waiting:
+                key = next(iter(waiting))
+                if not self.core.neighbours[name].send(waiting[key]):
                     break
                 del waiting[key]
             if not waiting:
@@ -95,10 +96,16 @@ class Upkeep:
         return name == routes.name or routes.topology.node(name) is not None or name in self.core.neighbours
 
     def _pass_on(self, fields: dict[str, Any], but: str | None) -> None:
-        key = f"{fields['kind']} {fields['node']}"
         for name in self.states.told:
             if name != but:
-                self._to_send.setdefault(name, {})[key] = fields
+                self._wait(name, fields)
+
+    def _wait(self, name: str, fields: dict[str, Any]) -> None:
+        """It goes to that neighbour as soon as there is credit; of more than `records_max` the eldest is dropped."""
+        waiting = self._to_send.setdefault(name, {})
+        waiting[f"{fields['kind']} {fields['node']}"] = fields
+        if len(waiting) > self.states.records_max:
+            del waiting[next(iter(waiting))]
 
     # ------------------------------------------------------------------------------------------------ hearing
 
@@ -110,13 +117,15 @@ class Upkeep:
             routes.compare_with(neighbour.name)
 
     def _hear_reset(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
-        """A node's version reached its highest value; the node starts again from its clock."""
+        """A node's version reached its highest value; the node starts again from its clock. Nothing is passed on of a
+        node that is not known here: made-up names would be flooded."""
         name = self._node_in(neighbour, fields)
         if name is None or name == self.routes.name:
             return
+        is_known = name in self.states.known
         voided = self.states.void(name)
         self._remember(self._quarantined_at, self.states.quarantined, name)
-        if voided or self.routes.may_answer("reset", name):
+        if voided or (is_known and self.routes.may_answer("reset", name)):
             self._pass_on({"kind": "reset", "node": name}, neighbour.name)
             self.routes.wake()
 
