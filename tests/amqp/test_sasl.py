@@ -145,6 +145,23 @@ def test_a_client_is_refused(mechanism: str, reason: str) -> None:
     assert here.closed and there.closed and of(ProtocolFailed, theirs)
 
 
+@pytest.mark.parametrize(
+    ("code", "condition"),
+    [
+        (1, "amqp:unauthorized-access"),
+        (2, "amqp:resource-limit-exceeded"),
+        (3, "amqp:unauthorized-access"),
+        (4, "amqp:resource-limit-exceeded"),
+        (5, "amqp:unauthorized-access"),
+    ],
+)
+def test_a_client_knows_which_refusals_pass(code: int, condition: str) -> None:
+    """§5.3.3.6: sys and sys-temp may pass; a wrong password and sys-perm do not."""
+    here = client(mechanism="PLAIN", user="jfk", password="x")
+    (failed,) = of(ProtocolFailed, hear(here, SASL_HEADER + sasl(SaslOutcome(code)), NOW))
+    assert failed.error.condition == condition and f"code {code}" in failed.error.description
+
+
 def test_a_client_takes_no_challenge() -> None:
     here = client(mechanism="PLAIN", user="a", password="b")
     events = hear(here, SASL_HEADER + sasl(SaslMechanisms(("PLAIN",)), SaslChallenge(b"?")), NOW)

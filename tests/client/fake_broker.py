@@ -25,6 +25,7 @@ from holdfast.amqp.extensions import NUMBER
 from holdfast.amqp.message import Message, split
 from holdfast.amqp.performatives import Accepted, Error, Header, Modified, Rejected, Released
 from holdfast.amqp.receiver import Receiver
+from holdfast.amqp.sasl import LoginNotChecked
 from holdfast.amqp.sender import Sender
 from holdfast.amqp.types import Described, Symbol, Timestamp, Ulong
 from holdfast.broker.ranges import RangeSet
@@ -64,6 +65,9 @@ class FakeBroker:
         self.producers: dict[tuple[str, str], RangeSet] = {}
         self.producer_links: dict[tuple[str, str], Receiver] = {}
         self.users = users
+        self.logins = 0
+        self.logins_not_checked = 0
+        """So many logins are refused before a password is looked at."""
         self.idle_time_out_s = idle_time_out_s
         self.hold_outcomes = False
         self.silent = False
@@ -168,18 +172,17 @@ class Peer(asyncio.Protocol):
     def __init__(self, broker: FakeBroker) -> None:
         self.broker = broker
         self.loop = asyncio.get_running_loop()
-        users = broker.users
         self.engine = Engine(
             Settings(
                 container_id="fake",
                 max_frame_size=broker.frame_size,
-                sasl_required=users is not None,
-                mechanisms=("ANONYMOUS", "PLAIN") if users is None else ("PLAIN",),
+                sasl_required=broker.users is not None,
+                mechanisms=("ANONYMOUS", "PLAIN") if broker.users is None else ("PLAIN",),
                 idle_time_out_s=broker.idle_time_out_s,
                 first_transfer_id=4_294_967_290,  # serial numbers wrap at once
             ),
             server=True,
-            authenticate=lambda mechanism, user, password: users is None or users.get(user or "") == password,
+            authenticate=self.authenticate,
             now=self.loop.time(),
         )
         self.links: list[Any] = []
@@ -188,6 +191,14 @@ class Peer(asyncio.Protocol):
         """Of links that only look: the sequence that comes next."""
         self.decided: list[tuple[Receiver, int, Any]] = []
         self.first_read: bytes | None = None
+
+    def authenticate(self, mechanism: str, user: str | None, password: str | None) -> bool:
+        broker = self.broker
+        broker.logins += 1
+        if broker.logins_not_checked:
+            broker.logins_not_checked -= 1
+            raise LoginNotChecked
+        return broker.users is None or broker.users.get(user or "") == password
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass

@@ -94,6 +94,20 @@ async def test_a_wrong_password_is_final_and_not_shown() -> None:
             await asyncio.wait_for(connect(f"amqp://{address}", retry_s=30), 5)
 
 
+async def test_a_login_that_was_not_checked_is_tried_again() -> None:
+    """Somebody guesses the user's password from the same address: that is no reason to end."""
+    users = {"ann": "right"}
+    async with FakeBroker(users=users) as broker:
+        broker.logins_not_checked = 2
+        url = f"amqp://ann:right@127.0.0.1:{broker.port}"
+        async with await asyncio.wait_for(connect(url, retry_s=30, rng=Random(1)), 5) as connection:
+            assert await (await connection.sender("q")).send(b"x") == Accepted()
+        assert broker.logins == 3
+        broker.logins_not_checked = 1
+        with pytest.raises(ConnectionFailed, match="not checked"):
+            await asyncio.wait_for(connect(url, retry_s=0), 5)
+
+
 async def test_silence_is_loss(broker: FakeBroker) -> None:
     connection = await connect(broker.url, retry_s=10, idle_time_out_s=0.3, rng=Random(1))
     sender = await connection.sender("q")

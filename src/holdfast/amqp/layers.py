@@ -76,8 +76,7 @@ def on_sasl_frame(connection: "Connection", buf: bytes, at: int, end: int, event
     if not sasl.done:
         return
     if sasl.failed:
-        text = "the login failed" if isinstance(sasl, ServerSasl) else sasl.reason
-        connection._lose(Error(Symbol(conditions.UNAUTHORIZED_ACCESS), text), events)
+        connection._lose(Error(Symbol(sasl.condition), sasl.reason), events)
         return
     if isinstance(sasl, ServerSasl):
         connection.authenticated_user = sasl.user

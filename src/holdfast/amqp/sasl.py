@@ -5,6 +5,7 @@ never read here. A login that fails is a value (`failed`), not an exception.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from holdfast.amqp import codec, conditions
 from holdfast.amqp.effort import Effort, Enough
@@ -20,7 +21,17 @@ from holdfast.amqp.performatives import (
 from holdfast.errors import RemoteProtocolError
 
 Authenticate = Callable[[str, str | None, str | None], bool]
-"""(mechanism, user, password) → may enter. User and password are None for ANONYMOUS. Raises LoginWaits."""
+"""(mechanism, user, password) → may enter. User and password are None for ANONYMOUS. Raises LoginWaits,
+LoginNotChecked."""
+
+OK: Final = 0
+AUTH: Final = 1
+SYS: Final = 2
+SYS_TEMP: Final = 4
+"""Outcome codes, §5.3.3.6. After SYS and SYS_TEMP the same login may succeed later."""
+
+USER_CHARACTERS_MAX: Final = 100
+"""Of a name that somebody who is not logged in gave, in a text."""
 
 
 class LoginWaits(Enough):
@@ -34,6 +45,10 @@ class LoginWaits(Enough):
         return self.at
 
 
+class LoginNotChecked(Exception):
+    """The login is refused for now, and its password was not looked at: the client may try again."""
+
+
 ANONYMOUS = "ANONYMOUS"
 PLAIN = "PLAIN"
 
@@ -45,7 +60,7 @@ def _sasl_frame(value: object) -> bytes:
 class ServerSasl:
     """The side that asks. `done` after the outcome is written; `failed` if it was no success."""
 
-    __slots__ = ("_authenticate", "_mechanisms", "_started_plain", "done", "failed", "user")
+    __slots__ = ("_authenticate", "_mechanisms", "_started_plain", "condition", "done", "failed", "reason", "user")
 
     def __init__(self, mechanisms: tuple[str, ...], authenticate: Authenticate | None) -> None:
         if authenticate is None:
@@ -56,6 +71,8 @@ class ServerSasl:
         self.done = False
         self.failed = False
         self.user: str | None = None
+        self.condition = conditions.UNAUTHORIZED_ACCESS
+        self.reason = "the login failed"
 
     def start(self) -> bytes:
         """Our header and the mechanisms, before the client speaks (CLIENTS: it waits for them)."""
@@ -88,21 +105,28 @@ class ServerSasl:
             return self._outcome(False)
         if not user:
             return self._outcome(False)
-        entered = self._authenticate(PLAIN, user, password)
+        told = repr(user[:USER_CHARACTERS_MAX])
+        try:
+            entered = self._authenticate(PLAIN, user, password)
+        except LoginNotChecked:
+            self.condition = conditions.RESOURCE_LIMIT_EXCEEDED
+            self.reason = f"a login of user {told} was not checked: too many failed from its address"
+            return self._outcome(False, SYS_TEMP)
+        self.reason = f"the login failed: user {told}"
         if entered:
             self.user = user
         return self._outcome(entered)
 
-    def _outcome(self, entered: bool) -> bytes:
+    def _outcome(self, entered: bool, refusal: int = AUTH) -> bytes:
         self.done = True
         self.failed = not entered
-        return _sasl_frame(SaslOutcome(0 if entered else 1))
+        return _sasl_frame(SaslOutcome(OK if entered else refusal))
 
 
 class ClientSasl:
     """The side that is asked. Its init goes out at once, before the mechanisms are known."""
 
-    __slots__ = ("_hostname", "_mechanism", "_response", "done", "failed", "reason")
+    __slots__ = ("_hostname", "_mechanism", "_response", "condition", "done", "failed", "reason")
 
     def __init__(self, mechanism: str, user: str | None, password: str | None, hostname: str | None) -> None:
         self._mechanism = mechanism
@@ -111,6 +135,7 @@ class ClientSasl:
         self.done = False
         self.failed = False
         self.reason = ""
+        self.condition = conditions.UNAUTHORIZED_ACCESS
 
     def start(self) -> bytes:
         """Our header and sasl-init in one flight."""
@@ -126,8 +151,11 @@ class ClientSasl:
             return b""
         if isinstance(value, SaslOutcome):
             self.done = True
-            self.failed = value.code != 0
-            if self.failed and not self.reason:
+            self.failed = value.code != OK
+            if value.code in (SYS, SYS_TEMP):
+                self.condition = conditions.RESOURCE_LIMIT_EXCEEDED
+                self.reason = f"the login was not checked for now (code {value.code}): too many failed before"
+            elif self.failed and not self.reason:
                 self.reason = f"the login was refused (code {value.code})"
             return b""
         raise RemoteProtocolError(conditions.NOT_ALLOWED, f"{type(value).__name__} has no place in this login")

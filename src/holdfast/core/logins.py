@@ -2,13 +2,15 @@
 
 Rules of this file: the first `login_failures_max` failures are answered at once, and forgiven one each `login_retry_s`;
 after that the tries from that address for that name are looked at one each `login_retry_s`, the right password among
-them, so that its answer says no more than a wrong one's. What would wait longer than WAIT_S is refused unread. Other
-addresses, and other names from the same one, notice nothing: a stranger locks nobody out. All names that are no user's
-are one name. Source: docs/adr/0031-failed-logins.md.
+them, so that its answer says no more than a wrong one's. What would wait longer than WAIT_S is refused unread, with an
+outcome (sys-temp) that says so: an honest client tries again. Other addresses, and other names from the same one,
+notice nothing: a stranger locks nobody out. All names that are no user's are one name.
+Source: docs/adr/0031-failed-logins.md.
 """
 
 from typing import TYPE_CHECKING, Final
 
+from holdfast.amqp.sasl import LoginNotChecked
 from holdfast.amqp.types import Ulong
 
 if TYPE_CHECKING:
@@ -105,9 +107,9 @@ class Login:
         return self._at if self._at > logins.core.now else None
 
     def answered(self, user: str | None, entered: bool) -> bool:
-        """Whether it may enter; a failure counts."""
+        """Whether it may enter; a failure counts. Raises LoginNotChecked where it was not looked at."""
         if self._refused:
-            return False
+            raise LoginNotChecked
         if entered:
             self._logins.has_entered(self._host, self._name_of(user))
         else:
