@@ -17,6 +17,7 @@ from holdfast.amqp.events import (
     Delivery,
     LinkAttached,
     LinkDetached,
+    Opened,
     Outcomes,
     ProtocolFailed,
     ResumeAborted,
@@ -70,6 +71,8 @@ class FakeBroker:
         """So many logins are refused before a password is looked at."""
         self.idle_time_out_s = idle_time_out_s
         self.hold_outcomes = False
+        self.close_opened: list[tuple[str, str]] = []
+        """Of each connection that opens, while there are any: the error with which it is closed at once."""
         self.silent = False
         self.keeps_maps = False
         self.tags: dict[tuple[str, bytes], Any] = {}
@@ -229,6 +232,9 @@ class Peer(asyncio.Protocol):
                 self.give_back(event.link)
             elif isinstance(event, ResumeAborted):
                 self.top_up(event.link)
+            elif isinstance(event, Opened) and self.broker.close_opened:
+                condition, text = self.broker.close_opened.pop()
+                self.engine.close(Error(Symbol(condition), text))
             elif isinstance(event, CreditChanged):
                 pass
             elif isinstance(event, ConnectionClosed | ProtocolFailed):

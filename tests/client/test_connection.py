@@ -7,6 +7,8 @@ from random import Random
 import pytest
 
 from client.fake_broker import FakeBroker
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.types import Symbol
 from holdfast.client import (
     Accepted,
     AuthenticationFailed,
@@ -106,6 +108,50 @@ async def test_a_login_that_was_not_checked_is_tried_again() -> None:
         broker.logins_not_checked = 1
         with pytest.raises(ConnectionFailed, match="not checked"):
             await asyncio.wait_for(connect(url, retry_s=0), 5)
+
+
+FULL = ("amqp:resource-limit-exceeded", "user 'ann' has 1 connections, the most it may have")
+
+
+async def test_a_connection_that_is_closed_at_once_is_tried_again() -> None:
+    """A user at its bound of connections: until there is room, links wait, and nobody sees a fault of the protocol."""
+    async with FakeBroker() as broker:
+        broker.close_opened = [FULL, FULL]
+        async with await asyncio.wait_for(connect(broker.url, retry_s=30, rng=Random(1)), 5) as connection:
+            assert connection.reconnects == 0
+            assert await (await connection.sender("q")).send(b"x") == Accepted()
+
+
+async def test_why_a_connection_was_closed_at_once_is_shown() -> None:
+    async with FakeBroker() as broker:
+        broker.close_opened = [FULL] * 100
+        for retry_s in (0, 0.2):
+            with pytest.raises(ConnectionFailed, match=r"'ann' has 1 connections.*\(amqp:resource-limit-exc"):
+                await asyncio.wait_for(connect(broker.url, retry_s=retry_s, rng=Random(1)), 5)
+
+
+async def test_a_link_that_is_made_while_the_connection_closes_waits_for_the_next(
+    broker: FakeBroker, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked for between the node's close and the end of the transport."""
+    broker.answer = lambda told, value: (200, "", {})
+    asked: list[asyncio.Task[object]] = []
+    ending = connection._ending
+
+    def at_the_end(error: Error | None, what: str) -> None:
+        ending(error, what)
+        if asked:
+            return
+        for use in (connection.sender("q"), connection.receiver("q"), connection.parts_receiver("q")):
+            asked.append(asyncio.create_task(use))
+        asked.append(asyncio.create_task(connection.manage("READ", "t")))
+
+    monkeypatch.setattr(connection, "_ending", at_the_end)
+    broker.connections[0].engine.close(Error(Symbol("amqp:connection:forced"), "later"))
+    broker.connections[0].flush()
+    await broker.until(lambda: len(asked) == 4)
+    await asyncio.wait_for(asyncio.gather(*asked), 5)
+    assert connection.reconnects == 1
 
 
 async def test_silence_is_loss(broker: FakeBroker) -> None:

@@ -326,6 +326,7 @@ class Connection:
     def handle(self, wire: Wire, events: list[ConnEvent]) -> None:
         """What one read brought."""
         detached: list[LinkDetached] = []
+        opened = False
         for event in events:
             if isinstance(event, Delivery):
                 event.link.context.delivery(event)
@@ -345,7 +346,7 @@ class Connection:
                 detached.append(event)
             elif isinstance(event, Opened):
                 self._settings = replace(self._settings, peer_frame_size=event.open.max_frame_size)
-                self._on_opened()
+                opened = True
             elif isinstance(event, SessionEnded) and event.session.context is OVER:
                 pass  # a receiver's own, at its end
             elif isinstance(event, SessionEnded):
@@ -360,6 +361,8 @@ class Connection:
             for gone in detached:
                 if gone.link.context is not None:
                     gone.link.context.detached(gone)
+        if opened and not self._reason:  # a node that closes at once, for want of room, does so in one flight
+            self._on_opened()
 
     def turn_ended(self, wire: Wire) -> None:
         """Every touched link sends what it has."""
@@ -437,8 +440,9 @@ class Connection:
         if self._reason:
             return
         self._reason = what
+        self._session = None  # links that are made from now on wait for the next one
         if error is not None:
-            self._reason = f"{error.description or error.condition}"
+            self._reason = f"{error.description} ({error.condition})" if error.description else f"{error.condition}"
             self._final = not self._is_open and error.condition == conditions.UNAUTHORIZED_ACCESS
 
     def _new_wire(self) -> Wire:
