@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.core import warnings as warnings_module
-from holdfast.core.config import NeighbourConfig, QueueConfig, UserConfig
+from holdfast.core.config import NeighbourConfig, NodeConfig, QueueConfig, UserConfig
 from holdfast.storage.memory import MemoryStore
 from support.hops import STRICT, names, send
 from support.rig import Node, Rig
@@ -83,9 +83,45 @@ def test_two_stores_under_one_name() -> None:
         rig.run(3)
     assert len(status(rig, hub)["warnings"]) == 1
     rig.run(30)
-    assert warned(hub, "two nodes with different stores use this name by turns") == 1
+    assert warned(hub, "two nodes with different stores use this name") == 1
     rig.run(600)
     assert status(rig, hub)["warnings"] == []
+
+
+def test_two_nodes_with_one_name_at_the_same_time() -> None:
+    """One of them has the session, and the other is refused at each try: both sides say why."""
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    to_hub = NeighbourConfig(name="hub", remote="127.0.0.1:1")
+    other = rig.nodes["other"] = Node(rig, NodeConfig(name="jfk", neighbours=(to_hub,)))
+    other.start()
+    rig.run(30)
+    sessions = [node.core.neighbours["hub"].established for node in (jfk, other)]
+    assert sorted(sessions) == [False, True]
+    loser = jfk if sessions[1] else other
+    (line,) = status(rig, hub)["warnings"]
+    assert line.startswith("neighbour jfk: two nodes with different stores use this name")
+    (line,) = status(rig, loser)["warnings"]
+    assert "another node is there under the name 'jfk', with a store of its own" in line
+    other.crash()
+    rig.run(620)
+    assert status(rig, hub)["warnings"] == []
+
+
+def test_a_node_that_comes_back_with_a_new_store_is_not_two() -> None:
+    """Its old session is not known to be over yet, and it is refused meanwhile: that is no second node."""
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    for end in list(jfk.ends.values()):
+        end.wire.silent = True
+    jfk.core = None
+    jfk.ends.clear()
+    jfk.store = MemoryStore(mint_from=rig.uuid)
+    jfk.start()
+    rig.run(30)
+    assert hub.core.neighbours["jfk"].established and status(rig, hub)["warnings"] == []
 
 
 def test_a_link_that_one_sides_topology_has() -> None:

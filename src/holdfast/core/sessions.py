@@ -8,8 +8,9 @@ link attached both ways and the peer's word on our receipts heard. The hold time
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from holdfast.amqp import conditions
 from holdfast.amqp.codec import encode
-from holdfast.amqp.performatives import Source, Target
+from holdfast.amqp.performatives import Error, Source, Target
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.core import control, events
 from holdfast.core.config import NeighbourConfig
@@ -73,6 +74,8 @@ class Neighbour:
         self.reason = ""
         """Why the last session ended, or the last dial failed."""
         self.peer: Peer | None = None
+        self.rival_at: float | None = None
+        """When, since the session's connection came, one under this name with another store was first refused."""
         self.control: ControlSender | None = None
         self.heard_hello = False
         self.attempts = 0
@@ -324,7 +327,7 @@ class Neighbour:
             told = properties.get(DIAL)
             dial = int(told) if is_whole(told) else None
             if self.peer is not None and not self._yields_to(dial):
-                self.core.drop(peer, "a session with this neighbour is up")
+                self._refuse(peer, properties.get(STORE))
                 return
             old, self.peer = self.peer, None
             self._move(Happened.ACCEPTED, "the neighbour came on a new connection" if old is not None else "")
@@ -339,6 +342,23 @@ class Neighbour:
         store = properties.get(STORE)
         if isinstance(store, UUID):
             self.core.forwarding.neighbour_store(self, store)
+
+    def _refuse(self, peer: Peer, store: object) -> None:
+        """A second connection while the session is up. With another store than the session's it may be a second node of
+        this name, which is told so; it is one where the first is heard of again after the second came."""
+        core = self.core
+        ours = core.catalog.neighbour_stores.get(self.name)
+        if not isinstance(store, UUID) or ours is None or store == ours:
+            core.drop(peer, "a session with this neighbour is up")
+            return
+        if self.rival_at is None:
+            self.rival_at = core.now
+        elif self.heard_at > self.rival_at + self.config.keepalive_s:
+            core.warnings.contested[self.name] = core.now
+        text = f"another node is there under the name {self.name!r}, with a store of its own; a name is for one node"
+        core.guard.log(peer, "INFO", text)
+        peer.amqp.close(Error(Symbol(conditions.NOT_ALLOWED), text))
+        peer.touch()
 
     def _yields_to(self, dial: int | None) -> bool:
         """Whether the connection we hold gives way to one that the neighbour's dial number `dial` brought.
@@ -361,6 +381,7 @@ class Neighbour:
         peer.neighbour = self
         self.their_dial, self.hello_dial = dial, None
         self.heard_at = self.core.now
+        self.rival_at = None
         self.heard_hello = False
         self.written_bytes = 0
         self.told.clear()

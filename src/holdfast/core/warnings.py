@@ -82,7 +82,7 @@ class Warnings:
                 yield f"session {name}", f"neighbour {name} ({neighbour.config.remote}): no session: {reason}"
             at = self.contested.get(name)
             if at is not None and core.now < at + CONTESTED_S:
-                text = "two nodes with different stores use this name by turns: stop one, or give it a name of its own"
+                text = "two nodes with different stores use this name: stop one, or give it a name of its own"
                 yield f"name {name}", f"neighbour {name}: {text}"
             if neighbour.links.ready:
                 yield f"{TURNS} {name}", neighbour.links.describe()
