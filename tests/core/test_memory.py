@@ -481,7 +481,7 @@ class Waits(SimpleNamespace):
 
 def test_who_waits_longest_for_memory_of_queues_is_told_although_others_began_when_less_was_held() -> None:
     memory = Memory(Limits(memory_queue_bytes_max=1_000))
-    first, second = (Waits(queue=SimpleNamespace(touch=lambda: None)) for _ in range(2))
+    first, second = (Waits(queue=SimpleNamespace(touch=lambda: None, memory=memory.queues)) for _ in range(2))
     told: dict[Any, None] = {}
     node: Any = SimpleNamespace(refills=told, requests={}, connections={})
     for held, link in ((1_000, first), (700, second)):

@@ -188,7 +188,7 @@ def test_what_waits_for_a_slow_neighbour_is_bounded_and_a_tick_looks_at_its_firs
     assert len(upkeep._to_send["c"]) == most
     upkeep._pass_on({"kind": "forget", "node": "one-past-it", "version": Ulong(1)}, "a")
     assert len(upkeep._to_send["c"]) == most and list(upkeep._to_send["c"])[-1] == "forget one-past-it"
-    assert list(upkeep._to_send["c"])[0] == "forget n-1"
+    assert next(iter(upkeep._to_send["c"])) == "forget n-1"
     tries.clear()
     assert not upkeep.tick(rig.now)
     assert len(tries) == 1
