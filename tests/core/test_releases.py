@@ -4,6 +4,7 @@ and restarts."""
 import pytest
 
 from holdfast.amqp.connection import Delivery
+from holdfast.broker.gaps import GapClocks
 from holdfast.core import destination
 from holdfast.core.config import QueueConfig
 from holdfast.core.ingress import ProducerLink
@@ -156,6 +157,65 @@ def test_time_is_counted_for_some_origins_a_turn(monkeypatch: pytest.MonkeyPatch
     assert sorted(hub.bodies("work")) == ["a2", "b2", "c2"]
     rig.run(2)
     assert hub.core.destination.next_tick is None and not hub.core.destination.waiters
+
+
+@pytest.mark.parametrize(("ranges", "most"), [(1, 1), (2, 2), (100, 3)])
+def test_time_is_counted_for_some_ranges_a_turn(monkeypatch: pytest.MonkeyPatch, ranges: int, most: int) -> None:
+    """Each of the three origins has one gap, and so one clock."""
+    monkeypatch.setattr(destination, "TICK_RANGES", ranges)
+    rig = Rig()
+    queues = (QueueConfig(name="work", order="bounded", order_wait_s=WAIT_S),)
+    nodes = rig.graph("a-hub", "b-hub", "c-hub", hub={"queues": queues})
+    rig.run(8)
+    for node in nodes:
+        if node.name != "hub":
+            send_from(rig, node, 2, f"{node.name}2")
+    hub = rig.nodes["hub"]
+    counted: list[int] = []
+    passed: list[float] = []
+    pass_time = GapClocks.pass_time
+    tick = destination.Destination.tick
+
+    def measured(self: destination.Destination, now: float) -> None:
+        passed.clear()
+        tick(self, now)
+        counted.append(len(passed))
+
+    def passing(self: GapClocks, seconds: float) -> None:
+        passed.append(seconds)
+        pass_time(self, seconds)
+
+    monkeypatch.setattr(GapClocks, "pass_time", passing)
+    monkeypatch.setattr(destination.Destination, "tick", measured)
+    rig.run(WAIT_S + 5)
+    assert max(counted) == most and sorted(hub.bodies("work")) == ["a2", "b2", "c2"]
+
+
+def test_what_finds_its_queue_full_is_not_read_again_before_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, jfk, hub = together(QueueConfig(name="work", order="strict", messages_max=3))
+    send_from(rig, jfk, 2, *names(2, 9))
+    send_from(rig, jfk, 1, "1")
+    client = rig.client(hub)
+    link = client.sender("other")
+    rig.settle()
+    held, get = hub.queue("$waiting").queue_id, hub.store.get
+    reads = 0
+
+    def counted(queue_id: int, sequence: int) -> bytes | None:
+        nonlocal reads
+        reads += queue_id == held
+        return get(queue_id, sequence)
+
+    monkeypatch.setattr(hub.store, "get", counted)
+    for body in names(1, 20):
+        client.send(link, body)
+        rig.settle()
+    assert reads == 0 and hub.core is not None and hub.core.destination.blocked
+    client.receiver("work")
+    rig.settle()
+    client.accept(count=1)
+    rig.settle()
+    assert reads == 2  # the one that fits now, and the next, which does not
 
 
 def test_the_origins_row_is_written_once_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ wait lies in `$waiting` until its turn; what its own queue refuses goes to the d
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from holdfast.broker import entry
@@ -37,6 +37,9 @@ LOOKS_MAX: Final = 5_000
 ORIGINS_A_TURN: Final = 1_000
 """Origins whose time waited one turn counts, and origins whose queue was full that one turn tries again."""
 
+TICK_RANGES: Final = 32_768
+"""Ranges of numbers in the records of those origins, and one origin's more: each is copied and written."""
+
 GRACE_S: Final = 60.0
 """After a node name came back with a new store, how long the old one's gaps stay open."""
 
@@ -54,8 +57,8 @@ class Destination:
         self.releasing: dict[Origin, list[int]] = {}
         """Origins of which something may go now: `step` moves it, some each turn. With them numbers that may go past a
         gap, those to be looked at first at the end; empty: still to be gathered."""
-        self.blocked: dict[Origin, None] = {}
-        """Origins whose next message finds its queue full."""
+        self.blocked: dict[Origin, _Blocked | None] = {}
+        """Origins whose next message finds its queue full, and what that needs; None: to be looked at anew."""
         self.ticking: list[Origin] = []
         """Origins whose time waited is still to be counted in this round."""
         self.ticked_s = 0.0
@@ -219,7 +222,9 @@ class Destination:
 
     def release(self, origin: Origin) -> None:
         """What waits no longer goes from `$waiting` to its queue, in order, from this turn on."""
-        if origin.may_release and origin not in self.blocked:
+        if origin in self.blocked:
+            self.blocked[origin] = None  # another may be the next by now
+        elif origin.may_release:
             self.releasing.setdefault(origin, [])
 
     def restored(self, origin: Origin) -> None:
@@ -235,8 +240,11 @@ class Destination:
     def step(self) -> None:
         """This turn's share of all that may go."""
         for origin in list(islice(self.blocked, ORIGINS_A_TURN)):
-            del self.blocked[origin]
-            self.release(origin)
+            needed = self.blocked.pop(origin)
+            if needed is not None and not self._has_place(needed):
+                self.blocked[origin] = needed  # behind the others
+            else:
+                self.release(origin)
         share = _Share(RELEASE_COUNT - len(self.core.turn.moves), RELEASE_BYTES, LOOKS_MAX)
         for origin in list(self.releasing):
             if share.is_used:
@@ -264,33 +272,40 @@ class Destination:
                         return False
                     continue
             if not self._move(origin, number, share):
-                self.blocked[origin] = None
                 return False
         return True
 
     def _move(self, origin: Origin, number: int, share: "_Share") -> bool:
-        """Moves one message; False where there is no place for it, or it is not on disk yet."""
+        """Moves one message; False, and the origin is blocked, where there is no place for it, or it is not on disk
+        yet. What is read counts either way: a blocked one is not read again before there is a place for it."""
         waiting = origin.waiting[number]
         held = self.catalog.own(WAITING)
         value = held.value(waiting.held_at)
         if value is None:  # taken in this very turn: its bytes are in the batch, the next turn moves it
+            self.blocked[origin] = None
             return False
-        size = entry.size_of(value)
+        share.bytes -= len(value)
         queue = self.catalog.local_or_none(waiting.queue)
-        full = queue is not None and not queue.fits(size) and queue.config.when_full == "block"
-        if full or not self.core.has_room(len(value), forwarding=True):
+        needed = _Blocked(waiting.queue, entry.size_of(value), len(value))
+        if not self._has_place(needed):
+            self.blocked[origin] = needed
             return False
         self.core.turn.keep_origin(origin)
         self.core.turn.waiting_changes(origin, number)
         gone_on = origin.missing_below(number)
         origin.leave(number)
         self.core.move_out(held, waiting.held_at, value)
-        self._deliver(origin, number, queue, value, size, waiting.queue)
+        self._deliver(origin, number, queue, value, needed.size, waiting.queue)
         if gone_on:
             origin.went_on(number)
         share.count -= 1
-        share.bytes -= len(value)
         return True
+
+    def _has_place(self, needed: "_Blocked") -> bool:
+        queue = self.catalog.queues.get(needed.queue)
+        if queue is not None and queue.config.when_full == "block" and not queue.fits(needed.size):
+            return False
+        return self.core.has_room(needed.stored_bytes, forwarding=True)
 
     def tick(self, now: float) -> None:
         """Counts the time waited into the stored clocks, so that restarts do not begin it anew."""
@@ -309,12 +324,16 @@ class Destination:
             self.ticking = list(self.waiters)
             self.ticked_s, self.ticked_at = now - self.ticked_at, now
             self.next_tick = now + TICK_S
+        ranges = 0
         for _ in range(min(ORIGINS_A_TURN, len(self.ticking))):
+            if ranges >= TICK_RANGES:
+                break
             origin = self.ticking.pop()
             if not origin.waiting:
                 self.waiters.pop(origin, None)
                 continue
             self.core.turn.keep_origin(origin)
+            ranges += len(origin.finished) + len(origin.ended) + len(origin.clocks)
             origin.clocks.pass_time(self.ticked_s)
             self._changed(origin)
             self.release(origin)
@@ -345,6 +364,14 @@ class Destination:
             return at
         first = min(self.closing.values())
         return first if at is None else min(first, at)
+
+
+class _Blocked(NamedTuple):
+    """What a message that waits needs to go: its queue, its size there, and its bytes on disk."""
+
+    queue: str
+    size: int
+    stored_bytes: int
 
 
 @dataclass(slots=True)
