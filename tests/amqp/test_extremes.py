@@ -8,6 +8,7 @@ from amqp.joined import NOW, Pair, hear, of, performatives, said, server, wire
 from holdfast.amqp.connection import (
     Connection,
     Delivery,
+    DeliveryAborted,
     Drained,
     LinkAttached,
     LinkDetached,
@@ -284,7 +285,7 @@ def test_an_aborted_delivery_uses_its_credit_and_its_id(at: int) -> None:
     link = receiving(side, credit=2)
     frames: list[Any] = [(Transfer(0, 0, b"t", more=True), b"part") for _ in range(at)]
     frames.append(Transfer(0, 0 if at == 0 else None, b"t" if at == 0 else None, aborted=True, more=at == 2))
-    assert hear(side, wire(*frames)) == []
+    assert hear(side, wire(*frames)) == [DeliveryAborted(link, 0)]
     assert link.credit == 1 and side.sessions[0].unsettled_in == {}
     (delivery,) = hear(side, wire((Transfer(0, 1, b"t"), b"whole")))
     assert delivery.payload == b"whole" and link.credit == 0

@@ -9,6 +9,7 @@ from holdfast.amqp.connection import (
     Connection,
     CreditChanged,
     Delivery,
+    DeliveryAborted,
     LinkAttached,
     LinkDetached,
     Outcomes,
@@ -129,7 +130,7 @@ def test_deliveries_of_two_links_interleave() -> None:
 def test_an_aborted_delivery_never_happened(frames: list[Any]) -> None:
     """CLIENTS 28."""
     side, link = receiving(credit=2)
-    assert hear(side, wire(*frames), NOW) == [] and said(side) == []
+    assert hear(side, wire(*frames), NOW) == [DeliveryAborted(link, 0)] and said(side) == []
     (event,) = hear(side, wire((Transfer(0, 1, b"0"), b"c")), NOW)
     assert (event.delivery_id, event.payload) == (1, b"c") and link.attached
 

@@ -1,7 +1,11 @@
 """Corners where two things meet in one turn, or over a restart, that once went wrong."""
 
+from typing import Any
+
+import pytest
+
 from holdfast.amqp.performatives import Accepted, Header, Modified, Rejected
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.types import Symbol, Ulong
 from holdfast.core import events
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.storage.memory import MemoryStore
@@ -148,6 +152,21 @@ def test_an_expired_message_at_the_head_holds_nothing_up() -> None:
     rig.refuse_dials = False
     rig.run(30)
     assert hub.bodies("work") == names(2, 30) and jfk.queue("@hub").messages == 0
+
+
+@pytest.mark.parametrize(("kind", "operation", "key", "value"), [
+    ("queue", "CREATE", "bytes_max", True), ("queue", "CREATE", "messages_max", True),
+    ("queue", "CREATE", "messages_max", False), ("queue", "CREATE", "order_wait_s", True),
+    ("queue", "CREATE", "order_wait_s", float("nan")), ("queue", "CREATE", "bytes_max", Ulong(2**63)),
+    ("queue", "CREATE", "bytes_max", 1.0), ("queue", "CREATE", "durable", 1), ("queue", "CREATE", "when_full", 1),
+    ("node", "WHERE", "limit_s", True),
+])  # fmt: skip
+def test_true_and_false_are_no_numbers_in_a_request(kind: str, operation: str, key: str, value: Any) -> None:
+    _, hub, client = alone()
+    arguments = {key: value} | ({"message_id": "m"} if kind == "node" else {})
+    status, _, text = client.manage(operation, kind, "fresh", **arguments)
+    assert status == 400 and text.startswith(f"{key}: found {value!r}, accepted is "), text
+    assert "fresh" not in hub.core.catalog.queues
 
 
 def test_nothing_is_kept_of_a_deleted_queue() -> None:

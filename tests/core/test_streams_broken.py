@@ -32,6 +32,44 @@ def test_an_aborted_delivery_never_was(rig: Rig, upto: int) -> None:
     assert is_clean(node)
 
 
+@pytest.mark.parametrize("upto", [10, 150 * KIB])
+def test_an_aborted_delivery_gives_its_credit_back(rig: Rig, upto: int) -> None:
+    """It held the one place of a queue for one message: nothing else happens there that would refill the link."""
+    node = start(rig, queues=(QueueConfig(name="work", messages_max=1),))
+    client, link = sending(rig, node)
+    assert link.credit == 1
+    payload = Message(data=[body(LARGE).encode()]).encode()
+    outgoing = begun(client, link, payload, upto)
+    rig.settle()
+    assert link.credit == 0
+    outgoing.abort()
+    client.flush()
+    rig.settle()
+    assert link.credit == 1
+    client.send(link, "next")
+    rig.run(1)
+    assert node.bodies("work") == ["next"]
+
+
+@pytest.mark.parametrize("aborts", [False, True])
+def test_a_request_in_parts_gives_its_credit_back(rig: Rig, aborts: bool) -> None:
+    node = start(rig, limits=Limits(stream_bytes=16 * KIB, requests_max=2))
+    client, link = sending(rig, node, "$management")
+    payload = Message(data=[body(60 * KIB).encode()]).encode()
+    for _ in range(5):
+        assert link.credit > 0
+        outgoing = begun(client, link, payload, 50 * KIB)
+        rig.settle()
+        if aborts:
+            outgoing.abort()
+        else:
+            outgoing.feed(payload[50 * KIB :])
+            outgoing.end()
+            outgoing.flush(len(payload))
+        client.flush()
+        rig.settle()
+
+
 @pytest.mark.parametrize("crash", [False, True])
 def test_a_sender_lost_in_the_middle_leaves_nothing(rig: Rig, crash: bool) -> None:
     node = start(rig)

@@ -133,7 +133,8 @@ class DeliveryPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryAborted:
-    """The peer gave up a delivery of which it had sent parts; it is settled, and never was (§2.6.14)."""
+    """The peer gave up a delivery of which it had sent something, also where nothing of it was handed on; it is
+    settled, and never was, but for the credit that it took (§2.6.14)."""
 
     link: "Receiver"
     delivery_id: int

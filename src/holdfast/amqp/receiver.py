@@ -208,8 +208,7 @@ class Receiver(Link):
                 )
                 return
             if aborted:
-                if resume:
-                    events.append(ResumeAborted(self, tag))
+                events.append(ResumeAborted(self, tag) if resume else DeliveryAborted(self, delivery_id))
                 return
             partial = self.partial = _Partial(delivery_id, tag, message_format or 0, mode, resume)
         elif delivery_id is not None and delivery_id != partial.delivery_id:
@@ -227,7 +226,7 @@ class Receiver(Link):
         partials = self.session.connection.partials
         if aborted:
             self._forget_partial()
-            if partial.streamed:
+            if partial.streamed or not partial.resume:
                 events.append(DeliveryAborted(self, partial.delivery_id))
             if partial.resume:
                 events.append(ResumeAborted(self, partial.tag))

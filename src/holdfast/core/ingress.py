@@ -225,6 +225,7 @@ class Intake(Ingress):
             stream.close()
             if stream in self.parked:
                 self.parked.remove(stream)
+        self.core.refills[self] = None  # its credit is free, and what was parked behind it may go on
 
     def stream_waits(self) -> None:
         self.core.wait_for_room(self)

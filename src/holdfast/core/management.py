@@ -19,7 +19,7 @@ from holdfast.core.message_ids import ID_BYTES_MAX
 from holdfast.core.report import QUEUES_A_PAGE, page_of_queues, queue_map, status
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
-from holdfast.schema import is_whole, is_whole_within
+from holdfast.schema import COUNT, FLAG, NUMBER, TEXT, Keys, Kind, is_number, is_whole, is_whole_within
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -94,7 +94,7 @@ def node_where(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Later:
         text = f"1 to {IDS_MAX} message-ids: strings or binaries of at most {ID_BYTES_MAX} bytes, ulongs, UUIDs"
         raise Refused(400, f"message_id: accepted are {text}")
     limit_s = arguments.get("limit_s", LIMIT_S_DEFAULT)
-    if not isinstance(limit_s, (int, float)) or not LIMIT_S[0] <= limit_s <= LIMIT_S[1]:
+    if not is_number(limit_s) or not LIMIT_S[0] <= limit_s <= LIMIT_S[1]:
         raise Refused(400, f"limit_s: found {limit_s!r}, accepted is {LIMIT_S[0]:g} to {LIMIT_S[1]:g}")
     later = Later()
     if not core.asks.ask(ids, limit_s, lambda steps: later.answer(Answer(200, "OK", answer_of(ids, steps)))):
@@ -125,13 +125,14 @@ def queue_read(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer
     return Answer(200, "OK", {**queue_map(core, queue), "head": Ulong(queue.head())})
 
 
-_QUEUE_KEYS: Final = {
-    "bytes_max": (int, type(None)),
-    "messages_max": (int, type(None)),
-    "when_full": (str,),
-    "order": (str,),
-    "order_wait_s": (int, float),
-    "durable": (bool,),
+_BOUND: Final = Kind(f"{COUNT.accepted}, or null for none", lambda value: value is None or COUNT.fits(value))
+_QUEUE_KEYS: Final[Keys] = {
+    "bytes_max": _BOUND,
+    "messages_max": _BOUND,
+    "when_full": TEXT,
+    "order": TEXT,
+    "order_wait_s": NUMBER,
+    "durable": FLAG,
 }
 
 
@@ -139,8 +140,8 @@ def queue_create(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answ
     for key, value in arguments.items():
         if key not in _QUEUE_KEYS:
             raise Refused(400, f"{key}: accepted is one of {', '.join(_QUEUE_KEYS)}")
-        if not isinstance(value, _QUEUE_KEYS[key]):
-            raise Refused(400, f"{key}: found {value!r}, which is not of its type")
+        if not _QUEUE_KEYS[key].fits(value):
+            raise Refused(400, f"{key}: found {value!r}, accepted is {_QUEUE_KEYS[key].accepted}")
     try:
         config = QueueConfig(name=check_name(name), **arguments)
         config.validate()

@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
-from holdfast.amqp.connection import Delivery, Receiver, Sender
+from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Error, Properties
 from holdfast.amqp.types import Int, Symbol
@@ -108,6 +108,14 @@ class RequestLink(Ingress):
         self._count(size)
         if self not in self.core.users.waiting and self not in self.peer.stalled:
             self.core.requests[self] = None
+
+    def part(self, part: DeliveryPart) -> None:
+        super().part(part)
+        if part.last:
+            self._renew()
+
+    def aborted(self) -> None:
+        self._renew()
 
     def _count(self, size: int) -> None:
         self.peer.request_bytes += size
