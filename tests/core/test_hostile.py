@@ -1,13 +1,18 @@
 """Whatever a peer sends, NodeCore.handle raises nothing, and the node serves on."""
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.amqp.codec import encode
 from holdfast.amqp.types import Symbol, Ulong
+from holdfast.broker.custody import Origin
+from holdfast.broker.ranges import RangeSet
 from holdfast.core.config import Limits
 from holdfast.core.management import OPERATIONS
+from holdfast.core.report import ORIGINS_LISTED
 from support.rig import Rig
 
 scalars = (
@@ -143,3 +148,21 @@ def test_no_more_origins_are_taken_than_the_limit() -> None:
     rig.run(3)
     assert hub.bodies("work") == ["1"] and jfk.queue("@hub").messages == 1
     assert any("1 origins are known" in line for line in hub.logs)
+
+
+def test_status_lists_few_of_many_origins_the_worst_first() -> None:
+    rig = Rig()
+    hub = rig.node("hub")
+    hub.checks = False
+    origins = hub.core.catalog.origins
+    for number in range(300):
+        ranges = {7: [(7, 7)], 9: [(7, 7), (9, 9)]}.get(number, [])
+        origins[UUID(int=number)] = Origin(UUID(int=number), mark=5, finished=RangeSet(ranges))
+    _, body, _ = rig.client(hub).manage("STATUS", "node")
+    told = [UUID(row["origin"]).int for row in body["origins"]]
+    assert told == [9, 7, *range(299, 201, -1)] and len(told) == ORIGINS_LISTED and body["origins_more"] == 200
+    assert body["origins"][0]["gaps"] == [[6, 6], [8, 8]]
+    for number in range(100, 300):
+        del origins[UUID(int=number)]
+    _, body, _ = rig.client(hub).manage("STATUS", "node")
+    assert len(body["origins"]) == 100 and body["origins_more"] == 0

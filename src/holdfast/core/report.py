@@ -4,7 +4,8 @@ Rules of this file: reads, never changes; names of fields are OPERATOR's contrac
 docs/management.md).
 """
 
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.types import Ulong
@@ -27,6 +28,8 @@ LOOKS_A_TURN: Final = 2_000
 QUEUES_MAX: Final = 1_000
 """Records of queues in one interval."""
 
+ORIGINS_LISTED: Final = 100
+"""Origins in one `status`."""
 
 QUEUES_A_PAGE: Final = 200
 """Queues in one answer; the next page is asked for by the last one's name."""
@@ -213,18 +216,7 @@ def session_map(core: "NodeCore", neighbour: "Neighbour") -> dict[str, Any]:
 def status(core: "NodeCore") -> dict[str, Any]:
     """What `status --json` tells (fields may be added, these stay), but for the queues behind the first page."""
     queues, more = page_of_queues(core, "")
-    origins = [
-        {
-            "origin": str(origin.origin),
-            "name": None if core.routing is None else core.routing.name_of_store(origin.origin),
-            "mark": Ulong(origin.mark),
-            "gaps": [[Ulong(first), Ulong(last)] for first, last in origin.gaps(100)],
-            "waiting": len(origin.waiting),
-            "duplicates": origin.duplicates,
-            "late": origin.late,
-        }
-        for origin in core.catalog.origins.values()
-    ]
+    origins = _origins(core)
     return {
         "node": core.config.name,
         "store": str(core.store_uuid),
@@ -254,10 +246,32 @@ def status(core: "NodeCore") -> dict[str, Any]:
             "parts": Ulong(core.containment.parts_failed),
         },
         "origins": origins,
+        "origins_more": Ulong(len(core.catalog.origins) - len(origins)),
         "losses": core.losses[-100:],
         "warnings": [text for _, text in core.warnings.all()],
         "log_lines_left_out": Ulong(core.lines.left_out_total),
     }
+
+
+def _origins(core: "NodeCore") -> list[dict[str, Any]]:
+    """A row for each of ORIGINS_LISTED: those with the most gaps first, then the latest that were heard of."""
+    everyone = core.catalog.origins.values()
+    with_gaps = [origin for origin in everyone if origin.finished or origin.waiting]
+    worst = nlargest(ORIGINS_LISTED, with_gaps, key=lambda origin: len(origin.finished) + len(origin.waiting))
+    latest = islice(reversed(everyone), 2 * ORIGINS_LISTED)
+    listed = {origin.origin: origin for origin in chain(worst, latest)}
+    return [
+        {
+            "origin": str(origin.origin),
+            "name": None if core.routing is None else core.routing.name_of_store(origin.origin),
+            "mark": Ulong(origin.mark),
+            "gaps": [[Ulong(first), Ulong(last)] for first, last in origin.gaps(100)],
+            "waiting": len(origin.waiting),
+            "duplicates": origin.duplicates,
+            "late": origin.late,
+        }
+        for origin in islice(listed.values(), ORIGINS_LISTED)
+    ]
 
 
 def _routes(core: "NodeCore") -> list[dict[str, Any]]:
