@@ -166,6 +166,31 @@ def test_neighbours_hear_of_it_and_keep_the_session_and_their_messages() -> None
     assert hub.bodies("work") == names(1, 8) and not jfk.core.disk.stalled_at(neighbour)
 
 
+def test_the_end_of_a_stall_reaches_a_neighbour_whose_credit_was_used_up() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    ours, theirs = hub.core.neighbours["jfk"], jfk.core.neighbours["hub"]
+    rig.client(jfk).sender("work@hub")
+    client = rig.client(hub)
+    link = client.sender("here")
+    rig.settle()
+    hub.hold_commits = True
+    client.send(link, "1")
+    rig.run(SLOW_S)
+    assert jfk.core.disk.stalled_at(theirs)
+    control = ours.control.link
+    credit, control.credit = control.credit, 0
+    hub.hold_commits = False
+    rig.settle()
+    assert not hub.core.disk.stalled and jfk.core.disk.stalled_at(theirs)
+    control.credit = credit
+    ours.control.credited()
+    hub.due = True
+    rig.settle()
+    assert not jfk.core.disk.stalled_at(theirs)
+
+
 def test_a_session_that_begins_meanwhile_hears_of_it() -> None:
     rig = Rig()
     jfk, hub = rig.pair()

@@ -120,6 +120,7 @@ class ControlSender(Egress):
                 self.neighbour.control_attached()
         if self.owed is not None:
             self.answer(self.owed)
+        self.core.disk.credited(self.neighbour)
 
     def gone(self, unsettled: list[Any]) -> None:
         if self.neighbour.control is self:

@@ -31,6 +31,8 @@ class Disk:
         """When the commit under way was handed over."""
         self._neighbours: dict[str, int] = {}
         """Neighbours whose disk stalls, as they last said, and in which of their sessions."""
+        self._owed: dict[str, None] = {}
+        """Neighbours that gave no credit for the last word on this disk: it goes with the next."""
         core.control_kinds[KIND] = self._hear
 
     # ------------------------------------------------------------------------------------------------ commits
@@ -89,11 +91,20 @@ class Disk:
     def established(self, neighbour: "Neighbour") -> None:
         """A session is up: the neighbour is sent the state of a disk that stalls."""
         self._neighbours.pop(neighbour.name, None)
+        self._owed.pop(neighbour.name, None)
         if self.stalled:
             self._tell(neighbour)
 
+    def credited(self, neighbour: "Neighbour") -> None:
+        """It may be told what it gave no credit for."""
+        if neighbour.name in self._owed:
+            self._tell(neighbour)
+
     def _tell(self, neighbour: "Neighbour") -> None:
-        neighbour.send({"kind": KIND, "stalled": self.stalled}, reserve=0)
+        if neighbour.send({"kind": KIND, "stalled": self.stalled}, reserve=0):
+            self._owed.pop(neighbour.name, None)
+        else:
+            self._owed[neighbour.name] = None
 
     def _hear(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
         stalled = fields.get("stalled") is True
