@@ -22,6 +22,27 @@ def hub_and_clients(rig: Rig, limits: Limits) -> tuple[Node, list[Raw]]:
     return hub, clients
 
 
+@pytest.mark.parametrize("bound", ["address_connections_max", "user_connections_max", "connections_max"])
+def test_a_site_whose_line_broke_is_back_when_its_dead_connections_have_been_silent_for_the_idle_time(
+    bound: str,
+) -> None:
+    rig = Rig()
+    hub = rig.node("hub", limits=Limits(**{bound: 10}, idle_time_out_s=60))
+    for _ in range(10):
+        client = rig.client(hub)
+        rig.settle()
+        assert client.end is not None
+        client.end.wire.silent = True  # nobody hears of its end
+        rig.clients.remove(client)
+    early = rig.client(hub)
+    rig.settle()
+    assert early.over
+    rig.run(61)
+    back = [rig.client(hub) for _ in range(10)]
+    rig.settle()
+    assert not any(client.over for client in back)
+
+
 def dial(rig: Rig) -> Node:
     return rig.node("jfk", neighbours=(NeighbourConfig(name="hub", remote="127.0.0.1:1"),))
 
