@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.accounts import Account
 from holdfast.amqp.performatives import Accepted, Modified
 from holdfast.amqp.types import Symbol
 from holdfast.broker import rewriting
 from holdfast.core import undo
-from holdfast.core.config import Limits
+from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.endings import annotate_entries
+from holdfast.core.turn import Turn
 from support.rig import Client, Node, Rig
 
 WHY = Symbol("x-opt-why")
@@ -116,3 +118,59 @@ def test_nothing_is_changed_before_the_last_call_that_could_fail(monkeypatch: py
     with pytest.raises(Defect):
         rewriting.replace(queue, 1, value, value + b"more")
     assert queue.bytes_held == before
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 10_000])
+def test_two_subscriptions_hold_it_with_one_size(cache_bytes: int) -> None:
+    """What one of them annotates the other has in its hands too; a contained failure finds nothing that contradicts
+    itself, and what both accept leaves with the size that it has."""
+    rig = Rig()
+    node = rig.node("hub", limits=Limits(cache_bytes=cache_bytes))
+    clients = [rig.client(node, container_id=name) for name in ("a", "b")]
+    fields: dict[str, Any] = {"durable": 2, "expiry_policy": Symbol("never")}
+    names = ("s", "t")
+    links = [
+        client.receiver("work", name=name, source=dict(fields), credit=1)
+        for client, name in zip(clients, names, strict=True)
+    ]
+    rig.settle()
+    sender = rig.client(node)
+    link = sender.sender("work")
+    rig.settle()
+    sender.send(link, "m")
+    rig.settle()
+    annotate(clients[0], links[0], "once")
+    rig.settle()
+    queue = node.queue("work")
+    assert {cursor.shown[1].size for cursor in queue.named.values()} == {queue.bytes_held}
+    assert node.core is not None
+    node.core.validate()
+    sender.receiver("work")
+    rig.settle()
+    for client in (*clients, sender):
+        client.accept(Accepted())
+    rig.run(1)
+    assert (queue.messages, queue.bytes_held) == (0, 0)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_failure_behind_the_change_leaves_the_sum_right(monkeypatch: pytest.MonkeyPatch, durable: bool) -> None:
+    """The value and its count are one step: whatever fails after it, the turn that is undone knows of both."""
+    rig = Rig()
+    node = rig.node("hub", limits=Limits(cache_bytes=10_000), queues=[QueueConfig(name="work", durable=durable)])
+    node.unwatched.add("work")
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "m")
+    receiver = client.receiver("work", credit=1)
+    rig.settle()
+    core = node.core
+    assert core is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(Account, "charge", broken)
+        patch.setattr(Turn, "rewrite", broken)
+        annotate(client, receiver, "once")
+        rig.settle()
+    core.validate()
+    assert core.containment.peers_ended == int(durable)

@@ -8,8 +8,11 @@ from holdfast.broker import entry
 from holdfast.broker.queue import Queue
 
 
-def replace(queue: Queue, sequence: int, before: bytes, value: bytes) -> None:
-    """The entry, which was `before`, has another value from now on. The caller stores it."""
+def replace(
+    queue: Queue, sequence: int, before: bytes, value: bytes, rewritten: dict[tuple[Queue, int], bytes] | None = None
+) -> None:
+    """The entry, which was `before`, has another value from now on. With `rewritten`, the turn's own record of such
+    entries, it is stored with the turn's batch; else the caller does that."""
     size = entry.size_of(value)
     grown = size - entry.size_of(before)
     cursors = (queue.shared, *queue.named.values())
@@ -19,8 +22,14 @@ def replace(queue: Queue, sequence: int, before: bytes, value: bytes) -> None:
         ahead = cursor.prefetched
         if ahead and ahead[-1][0] <= sequence <= ahead[0][0]:
             cursor.forget_read_ahead()
+    shown = [cursor.shown for cursor in cursors if sequence in cursor.shown]
+    held = [item[sequence]._replace(size=size) for item in shown]
     queue.bytes_held += grown  # from here on nothing is called that could fail
-    for cursor in cursors:
-        held = cursor.shown.get(sequence)
-        if held is not None:
-            cursor.shown[sequence] = held._replace(size=size)
+    for item, anew in zip(shown, held, strict=True):
+        item[sequence] = anew
+    if rewritten is not None:
+        work = queue.work
+        work.batch.appends.append((queue.queue_id, sequence, value))
+        work.batch.bytes_appended += len(value)
+        work.rewritten[queue.queue_id, sequence] = value
+        rewritten[queue, sequence] = value

@@ -110,9 +110,8 @@ def annotate_entries(core: "NodeCore", queue: Queue, sequences: list[int], added
             break
         if merged is value:
             continue
-        rewriting.replace(queue, sequence, value, merged)
+        rewriting.replace(queue, sequence, value, merged, core.turn.rewritten if queue.config.durable else None)
         if queue.config.durable:
-            core.turn.rewrite(queue, sequence, merged)
             if not merged[1] & entry.BLOB and core.memory.cached.charge(len(merged)):
                 queue.cache[sequence] = merged
         else:
