@@ -1,53 +1,96 @@
-"""What is set aside because takers cannot have it comes back for exactly those that can (broker/exclusions.py)."""
+"""Who can have what of a cursor, by largest limits: as if each taker were asked (broker/exclusions.py)."""
 
-from typing import Any
+from random import Random
 
+import pytest
+
+from holdfast.accounts import Account
 from holdfast.broker.exclusions import Exclusions
+from holdfast.broker.taker import UNLIMITED
+from support.stores import Idle
 
 
-class Taker:
-    """As far as it is asked here."""
-
-    def __init__(self, wanted: int = 10) -> None:
-        self.excluded: set[int] = set()
-        self.wanted = wanted
-
-    def wants(self) -> int:
-        return self.wanted
+def taker(random: Random) -> Idle:
+    made = Idle(random.choice([0, 1, 5]))
+    made.bytes_max = random.choice([100, 200, 300, 10_000, UNLIMITED])
+    return made
 
 
-def aside(*sequences: int) -> tuple[Exclusions, Any]:
-    """These are set aside because of a taker, which has looked at them."""
-    exclusions, taker = Exclusions(), Taker()
-    exclusions.exclude(taker, sequences)  # type: ignore[arg-type]
-    exclusions.set_aside(list(sequences))
-    assert exclusions.offer_to([taker], 100) == []  # type: ignore[list-item]
-    return exclusions, taker
+def can(one: Idle, sequence: int, size: int) -> bool:
+    return size <= one.bytes_max and sequence not in one.excluded
 
 
-def test_who_left_and_comes_back_is_offered_it_anew() -> None:
-    """A custody link's sender is one taker over all its connections."""
-    exclusions, taker = aside(1, 2)
-    assert exclusions.left(taker) == []
-    assert exclusions.offer_to([taker], 100) == [1, 2]
+def agree(exclusions: Exclusions, takers: list[Idle], account: Account, gone: set[int]) -> None:
+    """Nothing is aside in vain, and what the short ways say is what asking everybody says."""
+    assert exclusions.largest == max((one.bytes_max for one in takers), default=0)
+    for sequence in {1, 7, 33, 34, 50} - gone:
+        for size in (50, 150, 9_000, 20_000):
+            expected = any(can(one, sequence, size) for one in takers)
+            assert exclusions.another_takes(list(takers), sequence, size) is expected
+    for one in takers:
+        none = not any(can(one, sequence, size) for sequence, size in exclusions.aside.items())
+        assert exclusions.has_none_for(one) is none
+    assert list(exclusions.aside) == sorted(exclusions.aside)
+    assert account.held == exclusions.counted_bytes and (account.held > 0) >= bool(exclusions.aside)
 
 
-def test_what_is_done_with_is_offered_to_nobody() -> None:
-    exclusions, _ = aside(1, 2, 3)
-    exclusions.done([2])
-    other: Any = Taker()
-    assert exclusions.offer_to([other], 100) == [1, 3] and exclusions.live == {1, 3}
+@pytest.mark.parametrize("seed", range(30))
+def test_any_order_of_steps(seed: int) -> None:
+    random = Random(seed)
+    account = Account("ranges", 10**9)
+    exclusions = Exclusions(account)
+    takers: list[Idle] = []
+    outside = set(range(1, 200))
+    gone: set[int] = set()
+    sizes = {sequence: random.choice([50, 150, 250, 9_000]) for sequence in outside}
+    for _ in range(400):
+        step = random.randrange(6)
+        if step == 0 or not takers:
+            takers.append(taker(random))
+            exclusions.joined(takers[-1])
+        elif step == 1 and len(takers) > 2:
+            back = exclusions.left(takers.pop(random.randrange(len(takers))))
+            assert all(sequence not in exclusions.aside for sequence in back)
+            outside.update(back)
+            for sequence, size in exclusions.aside.items():
+                assert not size or any(can(one, sequence, size) for one in takers)
+        elif step == 2 and outside:
+            some = random.sample(sorted(outside), min(len(outside), 3))
+            exclusions.exclude(random.choice(takers), some)
+        elif step == 3 and outside:
+            wanting = [one for one in takers if one.wants()]
+            aside: dict[int, int] = {}
+            for sequence in random.sample(sorted(outside), min(len(outside), 5)):
+                if wanting and exclusions.choose(wanting, list(takers), sequence, b"", sizes[sequence], aside) is None:
+                    outside.discard(sequence)
+            if aside:
+                exclusions.set_aside({s: sizes[s] if size else 0 for s, size in aside.items()})
+        elif step == 4:
+            returned: list[int] = []
+            wanting = [one for one in takers if one.wants()]
+            assert exclusions.offer_to(wanting, returned, 4)
+            assert len(returned) <= 4
+            outside.update(returned)
+        else:
+            done = random.sample(range(1, 200), 2)
+            gone.update(done)
+            outside.difference_update(gone)
+            exclusions.done(done)
+        agree(exclusions, takers, account, gone)
+    exclusions.recount(list(takers))
+    agree(exclusions, takers, account, gone)
+    outside.update(exclusions.take_back())
+    for one in takers:
+        exclusions.left(one)
+    assert account.held == 0 and exclusions.largest == 0
 
 
-def test_what_is_set_aside_later_is_looked_at_by_who_had_nothing_before() -> None:
-    exclusions, taker = aside(1)
-    exclusions.set_aside([2])
-    assert exclusions.offer_to([taker], 100) == [2] and list(exclusions.aside) == [1]
-
-
-def test_each_gets_back_what_it_wants_and_no_more_than_the_limit_in_all() -> None:
-    exclusions, _ = aside(*range(1, 11))
-    few: Any = Taker(2)
-    many: Any = Taker(5)
-    assert exclusions.offer_to([few, many], 6) == [1, 2, 3, 4, 5, 6]
-    assert list(exclusions.aside) == [7, 8, 9, 10]
+def test_limits_that_come_and_go_leave_nothing() -> None:
+    exclusions = Exclusions(Account("ranges", 10**9))
+    exclusions.joined(Idle(1))
+    for limit in range(1_000):
+        one = Idle(1)
+        one.bytes_max = limit
+        exclusions.joined(one)
+        exclusions.left(one)
+    assert len(exclusions._limits_heap) <= 32 and exclusions.largest == UNLIMITED

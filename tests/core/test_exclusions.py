@@ -7,9 +7,13 @@ import pytest
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.performatives import Modified, Released
 from holdfast.amqp.types import Symbol
-from holdfast.broker import cursor
+from holdfast.broker import cursor, exclusions
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.exclusions import Exclusions
 from holdfast.broker.queue import Queue
+from holdfast.core import annotate
 from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.egress import ConsumerLink
 from support.one_node import fill, world
 from support.rig import Client, Rig
 
@@ -88,8 +92,8 @@ def test_another_consumer_has_them_in_their_order_and_nothing_is_remembered() ->
         rig.settle()
     assert got == [str(number) for number in range(1, 51)]
     rig.run(1)
-    exclusions = node.queue("work").shared.exclusions
-    assert (exclusions.live, exclusions.aside) == (set(), {})
+    found = node.queue("work").shared.exclusions
+    assert (found.live, found.aside) == (set(), {})
     fill(rig, client, 3, first=100)
     assert sorted(taken(client, link) + taken(client, other)) == ["100", "101", "102"]
 
@@ -313,3 +317,149 @@ def test_what_is_set_aside_counts_among_what_a_tracked_cursor_has_outstanding(mo
         got += taker.accept() + client.accept(link=link)
         rig.settle()
     assert sorted(got, key=int) == [str(number) for number in range(1, 21)]
+
+
+# ------------------------------------------------------------------------------------------------ bounds of the work
+
+
+def test_many_small_consumers_beside_a_large_one_ask_once_for_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an entry has as a delivery is the same for all of them; the largest limit says whether another takes it."""
+    rig, _, client = world()
+    for _ in range(40):
+        client.receiver("work", max_message_size=SMALL)
+    large = client.receiver("work", credit=0)
+    rig.settle()
+    built = 0
+    for_consumer = annotate.for_consumer
+
+    def counting(*parts: Any) -> Any:
+        nonlocal built
+        built += 1
+        return for_consumer(*parts)
+
+    monkeypatch.setattr(annotate, "for_consumer", counting)
+    send(rig, client, *[BIG] * 30)
+    assert client.deliveries == [] and built <= 2 * 30
+    large.grant(30)
+    rig.settle()
+    assert taken(client, large) == [BIG] * 30 and client.detached == []
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_no_more_is_set_aside_than_the_bound(monkeypatch: pytest.MonkeyPatch, durable: bool) -> None:
+    """Then the others wait behind it; all of it is counted, and goes to who takes it, in order."""
+    monkeypatch.setattr(exclusions, "ASIDE_MAX", 20, raising=False)
+    rig, node, client = world(QueueConfig(name="work", durable=durable))
+    node.unwatched.add("work")
+    small = client.receiver("work", max_message_size=SMALL)
+    large = client.receiver("work", credit=0)
+    rig.settle()
+    shared = node.queue("work").shared
+    before = node.core.memory.ranges.held  # type: ignore[union-attr]
+    send(rig, client, *[BIG + str(number) for number in range(100)], "1")
+    assert len(shared.exclusions.aside) == 20 and client.deliveries == []
+    assert node.core.memory.ranges.held >= before + 20 * 100  # type: ignore[union-attr]
+    small.grant(10, drain=True)
+    rig.settle()
+    assert small.credit == 0
+    small.grant(10)
+    got: list[str] = []
+    for _ in range(20):
+        large.grant(7)
+        rig.settle()
+        got += taken(client, large)
+    assert got == [BIG + str(number) for number in range(100)]
+    assert taken(client, small) == ["1"] and client.detached == []
+    rig.run(1)
+    assert node.core.memory.ranges.held == before and not shared.exclusions.counted_bytes  # type: ignore[union-attr]
+
+
+def test_where_memory_is_used_up_little_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exclusions, "ASIDE_MIN", 3, raising=False)
+    rig, node, client = world()
+    client.receiver("work", max_message_size=SMALL)
+    client.receiver("work", credit=0)
+    rig.settle()
+    ranges = node.core.memory.ranges  # type: ignore[union-attr]
+    monkeypatch.setattr(ranges, "held_max", ranges.held)
+    send(rig, client, *[BIG] * 10)
+    assert len(node.queue("work").shared.exclusions.aside) == 3
+
+
+def test_a_pump_asks_a_bounded_number_of_takers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of it comes in the next turns; nobody is passed over."""
+    monkeypatch.setattr(exclusions, "LOOKS_MAX", 5, raising=False)
+    monkeypatch.setattr(cursor, "LOOKS_MAX", 5, raising=False)
+    most = 0
+    choose = Exclusions.choose
+
+    def counting(*arguments: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return choose(*arguments)
+
+    pump = Cursor.pump
+
+    def pumping(*arguments: Any) -> int:
+        nonlocal asked, most
+        asked = 0
+        given = pump(*arguments)
+        most = max(most, asked)
+        return given
+
+    asked = 0
+    monkeypatch.setattr(Exclusions, "choose", counting)
+    monkeypatch.setattr(Cursor, "pump", pumping)
+    rig, _, client = world()
+    for _ in range(5):
+        client.receiver("work", max_message_size=SMALL)
+    larges = [client.receiver("work", credit=0) for _ in range(5)]
+    rig.settle()
+    send(rig, client, *[BIG] * 20)
+    assert client.deliveries == [] and 1 <= most <= 2
+    for link in larges:
+        link.grant(4)
+    rig.settle()
+    assert client.accept() == [BIG] * 20 and client.detached == []
+
+
+def test_what_was_set_aside_because_of_a_lost_connection_goes_on_at_once() -> None:
+    rig, node, client = world(limits=Limits(too_large_links_max=1))
+    other = rig.client(node)
+    other.receiver("work", credit=0)
+    rig.settle()
+    small = client.receiver("work", max_message_size=SMALL)
+    send(rig, client, BIG)
+    assert node.queue("work").shared.exclusions.aside
+    other.close_transport()
+    rig.settle()
+    assert condition(client, small) == "amqp:link:message-size-exceeded"
+
+
+def test_what_one_of_two_large_ones_refused_is_left_to_the_other_as_long_as_it_stays() -> None:
+    """The largest limit alone does not say who can have it."""
+    rig, node, client = world(limits=Limits(too_large_links_max=1))
+    first = client.receiver("work", credit=1)
+    second = client.receiver("work", credit=0)
+    rig.settle()
+    send(rig, client, BIG)
+    client.accept(NOT_HERE, link=first)
+    small = client.receiver("work", max_message_size=SMALL)
+    rig.settle()
+    assert condition(client, small) == "" and node.queue("work").shared.exclusions.aside
+    second.detach()
+    rig.settle()
+    assert condition(client, small) == "amqp:link:message-size-exceeded"
+
+
+def test_an_entry_that_became_a_dead_letter_is_in_nobodys_hands() -> None:
+    """What its consumer is counted with is given back, as long as the link goes on."""
+    rig, node, client = world(limits=Limits(too_large_links_max=1))
+    send(rig, client, BIG, "2")
+    for _ in range(2):
+        client.receiver("work", max_message_size=SMALL)
+        rig.settle()
+    (consumer,) = node.queue("work").shared.takers
+    assert isinstance(consumer, ConsumerLink)
+    (size,) = [shown.size for shown in node.queue("work").shared.shown.values()]
+    assert node.bodies("$dead-letters") == [BIG] and consumer.held_bytes == size

@@ -8,6 +8,9 @@ from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Header
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker import cursor
+from holdfast.broker.queue import Queue
+from holdfast.core import egress
+from holdfast.core.egress import ReaderLink
 from support.hops import names
 from support.one_node import fill, world
 from support.rig import Client
@@ -266,3 +269,39 @@ def test_a_subscription_begins_behind_what_is_leaving() -> None:
     reader = other.reader("work", body["advanced"], 4)
     rig.settle()
     assert other.bodies(reader) == ["3"]
+
+
+@pytest.mark.parametrize("bound", ["entries", "bytes"])
+def test_a_browser_passes_a_bounded_part_of_what_has_expired_in_one_turn(
+    monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    """A subscription keeps them; what is behind them comes in later turns, and a drain is answered after it."""
+    monkeypatch.setattr(egress, *(("BROWSE_LIMIT", 10) if bound == "entries" else ("PUMP_BYTES", 1_000)))
+    rig, _, client = world()
+    open_subscription(client)
+    link = client.sender("work")
+    rig.settle()
+    for number in range(100):
+        client.send(link, "x" * 100 + str(number), header=Header(ttl=1_000))
+    client.send(link, "last")
+    rig.settle()
+    rig.pass_time(3)
+    looked = [0]
+    expired, pump = Queue.expired, ReaderLink.pump
+
+    def looking(queue: Queue, value: bytes) -> bool:
+        looked[-1] += 1
+        return expired(queue, value)
+
+    def pumping(reader: ReaderLink) -> None:
+        looked.append(0)
+        pump(reader)
+
+    monkeypatch.setattr(Queue, "expired", looking)
+    monkeypatch.setattr(ReaderLink, "pump", pumping)
+    browser = client.receiver("work", credit=0, source={"distribution_mode": Symbol("copy")})
+    rig.settle()
+    browser.grant(10, drain=True)
+    rig.settle()
+    assert client.bodies(browser) == ["last"] and browser.credit == 0
+    assert sum(looked) == 101 and max(looked) <= 10

@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.broker import entry
 from holdfast.broker.port import Batch
 from holdfast.broker.queue import Queue
+from holdfast.broker.taker import UNLIMITED
 from holdfast.core import NodeCore, events, identity
 from holdfast.core.config import NodeConfig
 from holdfast.storage.lmdb import LmdbStore
@@ -107,7 +108,7 @@ class Idle:
 
     def __init__(self, credit: int) -> None:
         self.excluded: set[int] = set()
-        self.limited = False
+        self.bytes_max = UNLIMITED
         self.credit = credit
         self.taken: list[int] = []
         self.run_bytes_max = 65_536
@@ -115,8 +116,8 @@ class Idle:
     def wants(self) -> int:
         return self.credit - len(self.taken)
 
-    def fits(self, sequence: int, value: bytes) -> bool:
-        return True
+    def delivery_bytes(self, sequence: int, value: bytes) -> int:
+        return len(value)
 
     def count_held(self, size: int) -> None:
         """It counts nothing."""

@@ -9,11 +9,10 @@ always marked as one.
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from holdfast.broker import entry
-from holdfast.broker.exclusions import Exclusions
+from holdfast.broker.exclusions import LOOKS_MAX, Exclusions
 from holdfast.broker.ranges import RangeSet
 from holdfast.broker.taker import Shown, Taker
 
@@ -51,7 +50,7 @@ class Cursor:
     """`name` is empty for the queue's shared cursor. `floor`: all below is finished; `finished`: what is above."""
 
     __slots__ = (
-        "counted_bytes", "counts", "exclusions", "finished", "finished_bytes", "floor", "lease_epoch", "limited",
+        "blocked", "counted_bytes", "counts", "exclusions", "finished", "finished_bytes", "floor", "lease_epoch",
         "links_ended", "mark", "mark_stored", "mode", "name", "position", "prefetched", "queue", "read_ahead_bytes",
         "read_bytes", "returned", "shown", "shown_below", "takers", "tracked",
     )  # fmt: skip
@@ -82,9 +81,9 @@ class Cursor:
         self.shown_below = 0
         """Entries below were possibly shown before the node was last started."""
         self.takers: list[Taker] = []
-        self.exclusions = Exclusions()
-        self.limited = False
-        """Whether one of the takers is limited."""
+        self.exclusions = Exclusions(queue.ranges)
+        self.blocked = False
+        """Whether the last pump ended because no more may be set aside."""
         self.links_ended: dict[int, int] = {}
         """How many links each entry has ended that was larger than they take."""
         self.lease_epoch = 0
@@ -93,7 +92,7 @@ class Cursor:
 
     def attach(self, taker: Taker) -> None:
         self.takers.append(taker)
-        self.limited = self.limited or taker.limited
+        self.exclusions.joined(taker)
         self.queue.touch()
 
     def release(self, taker: Taker) -> None:
@@ -102,9 +101,11 @@ class Cursor:
             self.takers.remove(taker)
             if not self.takers:
                 self.forget_read_ahead()
-        self.limited = any(other.limited for other in self.takers)
-        for sequence in self.exclusions.left(taker):
-            heappush(self.returned, sequence)
+            back = self.exclusions.left(taker)
+            if back:
+                self._keep(*back)
+                self.queue.look_again(back)
+                self.queue.touch()
 
     def detach(self, taker: Taker, *, failed: bool = True) -> None:
         """Takes the taker away; what it held goes back to its old place, marked as delivered once more."""
@@ -124,10 +125,10 @@ class Cursor:
     def pump(self, limit: int) -> int:
         """Hands out up to `limit` entries, and PUMP_BYTES, to takers in turn; returns how many were handed out."""
         takers = [taker for taker in self.takers if taker.wants() > 0]
-        if self.exclusions.aside and takers:
-            for sequence in self.exclusions.offer_to(takers, limit):
-                heappush(self.returned, sequence)
-        aside: list[int] = []
+        self.blocked = False
+        if self.exclusions.aside and takers and not self.exclusions.offer_to(takers, self.returned, limit):
+            self.queue.touch()
+        aside: dict[int, int] = {}
         try:
             given, room_bytes = self._hand_out(takers, limit, aside)
             if aside:
@@ -147,16 +148,17 @@ class Cursor:
             self.queue.read_ahead.forget(self)
         return given
 
-    def _hand_out(self, takers: list[Taker], limit: int, aside: list[int]) -> tuple[int, int]:
-        """What `pump` hands out, and what is left of PUMP_BYTES; `aside` gets what none of the takers can have."""
-        given = 0
+    def _hand_out(self, takers: list[Taker], limit: int, aside: dict[int, int]) -> tuple[int, int]:
+        """What `pump` hands out, and what is left of PUMP_BYTES; `aside` gets what none of the takers can have, as
+        `Exclusions.aside`."""
+        given = looks = 0
         room_bytes = PUMP_BYTES
         while takers and given + len(aside) < limit:
             taker = takers[0]
             if given and taker.wants() <= 0:  # links of one session share its window: asked before each entry
                 del takers[0]
                 continue
-            if room_bytes <= 0:
+            if room_bytes <= 0 or looks >= LOOKS_MAX:
                 self.queue.touch()
                 break
             if len(takers) == 1 and self._is_plain(taker):
@@ -175,12 +177,19 @@ class Cursor:
                 break
             sequence, value, size, failures = item
             try:
-                found = self._taker_of(takers, sequence, value)
+                found = self.exclusions.choose(takers, self.takers, sequence, value, size, aside)
             except Exception:
+                aside.pop(sequence, None)
                 self._keep(sequence)
                 raise
+            if found is not taker:
+                looks += len(self.takers)
             if found is None:
-                aside.append(sequence)
+                if len(self.exclusions.aside) + len(aside) > self.exclusions.aside_max:
+                    del aside[sequence]
+                    self._keep(sequence)
+                    self.blocked = True
+                    break
                 continue
             taker = found
             self.shown[sequence] = Shown(taker, size)
@@ -197,28 +206,15 @@ class Cursor:
                 takers.append(taker)
         return given, room_bytes
 
-    def _taker_of(self, takers: list[Taker], sequence: int, value: bytes) -> Taker | None:
-        """Who of `takers`, of which the first wants something, is to have the entry; None where none of them can."""
-        for taker in takers:
-            if sequence in taker.excluded or (taker.limited and self._another_fits(taker, sequence, value)):
-                continue
-            if taker is takers[0] or taker.wants() > 0:
-                return taker
-        return None
+    def another_takes(self, sequence: int, size: int) -> bool:
+        """Whether a taker that takes deliveries of `size` bytes, with or without credit, can have the entry."""
+        return self.exclusions.another_takes(self.takers, sequence, size)
 
-    def _another_fits(self, taker: Taker, sequence: int, value: bytes) -> bool:
-        """Whether the entry is too large for `taker` and is left to another one."""
-        if taker.fits(sequence, value) or not self.fits_another(taker, sequence, value):
-            return False
-        self.exclusions.exclude_too_large(taker, sequence)
-        return True
-
-    def fits_another(self, taker: Taker, sequence: int, value: bytes) -> bool:
-        """Whether there is a taker beside `taker`, with or without credit, that can have the entry."""
-        return any(
-            other is not taker and sequence not in other.excluded and other.fits(sequence, value)
-            for other in self.takers
-        )
+    def set_aside(self, sequence: int, size: int) -> None:
+        """An entry in a taker's hands, as a delivery of `size` bytes, waits for a taker that takes so much."""
+        if self.shown.pop(sequence, None) is not None:
+            self.exclusions.set_aside({sequence: size})
+            self.queue.look_again([sequence])
 
     def _is_plain(self, taker: Taker) -> bool:
         """Whether what lies ahead can only be what was never shown, all of it for `taker`."""
@@ -398,7 +394,7 @@ class Cursor:
         """Whether all that is left is what `taker` has said it cannot use."""
         if self.position < self.queue.visible:
             return False
-        return all(sequence in taker.excluded for sequence in chain(self.returned, self.exclusions.aside))
+        return self.exclusions.has_none_for(taker) and all(sequence in taker.excluded for sequence in self.returned)
 
     # ------------------------------------------------------------------------------------------------ outcomes
 
@@ -498,8 +494,7 @@ class Cursor:
         if self.returned:
             self.returned = [item for item in self.returned if item >= self.floor]
             heapify(self.returned)
-        if self.exclusions.live:
-            self.exclusions.done([item for item in self.exclusions.live if item < self.floor])
+        self.exclusions.done_below(self.floor)
         self.queue.dirty(self)
         self.queue.reclaim()
 
@@ -551,9 +546,16 @@ class Cursor:
         """What was read ahead is let go; it is read again when it is wanted."""
         self.queue.read_ahead.forget(self)
 
+    def forget_memory(self) -> None:
+        """The cursor is gone: nothing is counted for it any more."""
+        self.forget_read_ahead()
+        self.queue.ranges.refund(self.counted_bytes)
+        self.counted_bytes = 0
+        self.exclusions.forget()
+
     def pass_over(self, sequences: list[int]) -> None:
         """The oldest entries that are not in a taker's hands, ascending, leave the queue: they are not offered."""
-        self._forget_all(sequences)
+        self.forget_all(sequences)
         if not self.tracked:  # what lies between them is in hands, or leaves too
             self.position = max(self.position, sequences[-1] + 1)
             return
@@ -566,7 +568,7 @@ class Cursor:
     def drop(self, sequences: list[int]) -> None:
         """Entries that are in no taker's hands leave the queue, from whatever place."""
         waiting = frozenset(sequences).intersection(self.below_position())
-        self._forget_all(sequences)
+        self.forget_all(sequences)
         if self.prefetched:
             self.forget_read_ahead()
         if waiting and self.tracked:  # what lies ahead is passed when this cursor comes there
@@ -575,7 +577,8 @@ class Cursor:
             self._raise_floor()
             self.queue.dirty(self)
 
-    def _forget_all(self, sequences: list[int]) -> None:
+    def forget_all(self, sequences: list[int]) -> None:
+        """Entries left the queue by another way (purge, expiry) while no taker held them."""
         for sequence in sequences:
             self.forget_counts(sequence)
         if self.returned:
@@ -588,8 +591,10 @@ class Cursor:
         return [*self.shown, *self.returned, *self.exclusions.aside]
 
     def forget(self, sequence: int) -> None:
-        """An entry left the queue by another way (purge, expiry) while no taker held it."""
+        """As `forget_all` for one, the lowest of what was given back: it costs little."""
         self.forget_counts(sequence)
-        if sequence in self.returned:
+        if self.returned and self.returned[0] == sequence:
+            heappop(self.returned)
+        elif sequence < self.position and sequence in self.returned:
             self.returned.remove(sequence)
             heapify(self.returned)

@@ -2,94 +2,286 @@
 undeliverable-here; §2.7.3, max-message-size).
 
 Rules of this file: an entry that no taker with credit can have is set aside and not looked at again until there is a
-taker that has not refused it. A pump never reads what is set aside.
+taker that can have it. A pump never reads what is set aside. What a taker called undeliverable is known by sequence;
+for what is too large for it its limit says enough. What is held is counted in the account.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from heapq import heapify, heappop, heappush
+from sys import maxsize
+from typing import TYPE_CHECKING, Final
+
+from holdfast.accounts import Account
+from holdfast.broker.taker import BESIDE_BYTES
 
 if TYPE_CHECKING:
     from holdfast.broker.taker import Taker
 
+ASIDE_MAX: Final = 16_384
+"""Entries of one cursor that are set aside; at the bound it looks at no more until one of them is taken or leaves."""
+
+ASIDE_MIN: Final = 64
+"""The same where the node's memory for them is used up."""
+
+LOOKS_MAX: Final = 20_000
+"""Questions whether a taker can have an entry that one pump asks, about; the rest is asked in the next."""
+
+SCAN_MAX: Final = 256
+"""With more set aside than this only a pump looks through it for a taker."""
+
+ASIDE_BYTES: Final = 256
+"""What an entry that is set aside takes of memory, about."""
+
+EXCLUDED_BYTES: Final = 96
+"""The same of an entry that a taker called undeliverable."""
+
 
 class Exclusions:
-    """Of one cursor. Each taker keeps the sequences that it cannot have in its own `excluded`."""
+    """Of one cursor. Each taker keeps the sequences that it called undeliverable in its own `excluded`."""
 
-    __slots__ = ("_looked", "aside", "live", "too_large")
+    __slots__ = (
+        "_account", "_by_size", "_limits", "_limits_heap", "_looked", "_mixed", "_refused", "_smallest", "aside",
+        "counted_bytes", "largest", "live",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
-        self.aside: dict[int, None] = {}
-        """Entries in nobody's hands that every taker which had credit when they were met cannot have."""
+    def __init__(self, account: Account) -> None:
+        self.aside: dict[int, int] = {}
+        """Entries in nobody's hands that every taker which had credit when they were met cannot have, ascending, and
+        the bytes of the delivery of each that is too large for one of those takers; 0 for the others."""
         self.live: set[int] = set()
-        """Every entry that is excluded for a taker and is not done with; `excluded` may also hold others."""
-        self.too_large: dict[Taker, list[int]] = {}
-        """What is excluded for a taker because another one takes larger messages."""
+        """Every entry that a taker called undeliverable and that is not done with; `excluded` may hold others too."""
+        self.largest = 0
+        """The largest delivery that one of the takers takes."""
+        self.counted_bytes = 0
+        """What `account` counts for this."""
+        self._account = account
+        self._limits: dict[int, int] = {}
+        """How many takers there are with each limit."""
+        self._limits_heap: list[int] = []
+        """Those limits, negative; some may be of takers that left."""
+        self._by_size: list[tuple[int, int]] = []
+        """(bytes, negative, sequence) of what is aside for its size; some may be there no more."""
+        self._smallest = maxsize
+        """No entry that is set aside has fewer bytes."""
+        self._mixed: set[int] = set()
+        """What is aside for its size, and was called undeliverable by another taker; some may be there no more."""
         self._looked: set[Taker] = set()
         """Takers that can have nothing of what is set aside."""
+        self._refused = 0
+        """Sequences in all `excluded` together."""
+
+    # ------------------------------------------------------------------------------------------------ takers
+
+    def joined(self, taker: "Taker") -> None:
+        """There is one more taker."""
+        limit = taker.bytes_max
+        self._limits[limit] = self._limits.get(limit, 0) + 1
+        if self._limits[limit] == 1:
+            heappush(self._limits_heap, -limit)
+            if len(self._limits_heap) > 2 * len(self._limits) + 16:
+                self._limits_heap = [-limit for limit in self._limits]
+                heapify(self._limits_heap)
+        self.largest = max(self.largest, limit)
+
+    def left(self, taker: "Taker") -> list[int]:
+        """`taker` is gone; returns what is to be offered anew, because it was the one that could take it."""
+        self._refused = max(0, self._refused - len(taker.excluded))
+        taker.excluded.clear()
+        self._looked.discard(taker)
+        limit = taker.bytes_max
+        self._limits[limit] -= 1
+        if not self._limits[limit]:
+            del self._limits[limit]
+        while self._limits_heap and -self._limits_heap[0] not in self._limits:
+            heappop(self._limits_heap)
+        self.largest = -self._limits_heap[0] if self._limits_heap else 0
+        back: list[int] = []
+        while self._by_size and -self._by_size[0][0] > self.largest:
+            size, sequence = heappop(self._by_size)
+            if self.aside.get(sequence) == -size:
+                del self.aside[sequence]
+                back.append(sequence)
+        for sequence in self._mixed.intersection(self.aside):  # not each taker of such a size could have it
+            del self.aside[sequence]
+            back.append(sequence)
+        self._mixed.clear()
+        self._count()
+        return back
+
+    def recount(self, takers: list["Taker"]) -> None:
+        """These are all takers: a failure may lie between the coming or going of one and its count."""
+        self._limits.clear()
+        self._limits_heap.clear()
+        self.largest = 0
+        self._refused = sum(len(taker.excluded) for taker in takers)
+        self._looked.intersection_update(takers)
+        for taker in takers:
+            self.joined(taker)
+        self._count()
+
+    def choose(
+        self, takers: list["Taker"], every: list["Taker"], sequence: int, value: bytes, size: int, aside: dict[int, int]
+    ) -> "Taker | None":
+        """Who of `takers`, of which the first wants something, is to have the entry; `size`: as the queue counts it;
+        `every`: with those that want nothing. None where none of them can; then it is in `aside`."""
+        bytes_most = size + BESIDE_BYTES
+        delivery_bytes = 0
+        left_to_another = False
+        for taker in takers:
+            if sequence in taker.excluded:
+                continue
+            if bytes_most > taker.bytes_max:
+                if not delivery_bytes:
+                    delivery_bytes = taker.delivery_bytes(sequence, value)
+                    left_to_another = self.another_takes(every, sequence, delivery_bytes)
+                if left_to_another and delivery_bytes > taker.bytes_max:
+                    continue
+            if taker is takers[0] or taker.wants() > 0:
+                return taker
+        aside[sequence] = delivery_bytes
+        return None
+
+    def another_takes(self, takers: list["Taker"], sequence: int, size: int) -> bool:
+        """Whether one of all `takers`, with or without credit, can have the entry, a delivery of `size` bytes."""
+        if size > self.largest:
+            return False
+        if sequence not in self.live:
+            return True
+        return any(size <= taker.bytes_max and sequence not in taker.excluded for taker in takers)
+
+    # ------------------------------------------------------------------------------------------------ undeliverable
 
     def exclude(self, taker: "Taker", sequences: Iterable[int]) -> None:
         """From now on `taker` is not offered these."""
+        self._refused -= len(taker.excluded)
         if not self.live and taker.excluded:  # nothing of it is left
             taker.excluded.clear()
         taker.excluded.update(sequences)
         self.live.update(sequences)
-
-    def exclude_too_large(self, taker: "Taker", sequence: int) -> None:
-        """The same, as long as no other taker leaves."""
-        self.exclude(taker, (sequence,))
-        self.too_large.setdefault(taker, []).append(sequence)
+        self._refused += len(taker.excluded)
+        self._count()
 
     def count(self, taker: "Taker") -> int:
         """How many entries that are not done with `taker` cannot have."""
+        self._refused -= len(taker.excluded)
         taker.excluded.intersection_update(self.live)
+        self._refused += len(taker.excluded)
+        self._count()
         return len(taker.excluded)
 
     def done(self, sequences: Iterable[int]) -> None:
         """These entries are done with, or left the queue."""
-        self.live.difference_update(sequences)
+        if self.live:
+            self.live.difference_update(sequences)
         if self.aside:
             for sequence in sequences:
                 self.aside.pop(sequence, None)
+        if self.counted_bytes:
+            self._count()
 
-    def set_aside(self, sequences: list[int]) -> None:
-        """No taker that wants something now can have these."""
-        looked = {taker for taker in self._looked if taker.excluded.issuperset(sequences)}
-        self.aside.update(dict.fromkeys(sequences))
-        self._looked = looked
+    def done_below(self, floor: int) -> None:
+        """All entries below `floor` are done with."""
+        self.done([sequence for sequence in (*self.live, *self.aside) if sequence < floor])
 
-    def offer_to(self, takers: list["Taker"], limit: int) -> list[int]:
-        """Takes back what one of `takers` can have, for each at most what it wants, and `limit` in all."""
-        back: dict[int, None] = {}
+    # ------------------------------------------------------------------------------------------------ set aside
+
+    @property
+    def aside_max(self) -> int:
+        """How many may be set aside now."""
+        return ASIDE_MAX if self._account.room else ASIDE_MIN
+
+    def set_aside(self, sizes: dict[int, int]) -> None:
+        """No taker that wants something now can have these: sequences, with their bytes as in `aside`."""
+        smallest = min(sizes.values())
+        sequences = sizes.keys()
+        self._looked = {
+            taker for taker in self._looked if taker.bytes_max < smallest or taker.excluded.issuperset(sequences)
+        }
+        in_order = not self.aside or min(sequences) > next(reversed(self.aside))
+        self.aside.update(sorted(sizes.items()))
+        if not in_order:
+            self.aside = dict(sorted(self.aside.items()))
+        self._smallest = min(self._smallest, smallest)
+        for sequence, size in sizes.items():
+            if size:
+                heappush(self._by_size, (-size, sequence))
+                if sequence in self.live:
+                    self._mixed.add(sequence)
+        if len(self._by_size) > 2 * len(self.aside) + 64:
+            self._by_size = [(-size, sequence) for sequence, size in self.aside.items() if size]
+            heapify(self._by_size)
+        self._count()
+
+    def offer_to(self, takers: list["Taker"], returned: list[int], limit: int) -> bool:
+        """Moves into the heap `returned` what one of `takers` can have, for each at most what it wants, and `limit` in
+        all. False where not all could be looked at."""
+        looks = 0
         for taker in takers:
-            if taker in self._looked or len(back) >= limit:
+            if not self.aside or limit <= 0:
+                break
+            if taker in self._looked or taker.bytes_max < self._smallest:
                 continue
-            found = [sequence for sequence in self.aside if sequence not in taker.excluded and sequence not in back]
-            if not found:
-                if not back:
-                    self._looked.add(taker)
+            if looks >= LOOKS_MAX:
+                self._count()
+                return False
+            wanted = min(limit, taker.wants())
+            if wanted <= 0:
                 continue
-            found.sort()
-            del found[min(limit - len(back), taker.wants()) :]
-            back.update(dict.fromkeys(found))
-        for sequence in back:
-            del self.aside[sequence]
-        return list(back)
+            found, looked = self._for(taker, wanted)
+            looks += looked
+            limit -= len(found)
+            for sequence in found:
+                heappush(returned, sequence)
+                del self.aside[sequence]
+            if len(found) < wanted:
+                self._looked.add(taker)
+        self._count()
+        return True
 
-    def left(self, taker: "Taker") -> list[int]:
-        """`taker` is gone; returns what is to be offered anew, because it was the one that could take it."""
-        taker.excluded.clear()
-        self._looked.discard(taker)
-        self.too_large.pop(taker, None)
-        if not self.too_large:
-            return []
-        for other, sequences in self.too_large.items():
-            other.excluded.difference_update(sequences)
-        self.too_large.clear()
-        return self.take_back()
+    def _for(self, taker: "Taker", count: int) -> tuple[list[int], int]:
+        """The first `count` that `taker` can have, and how many were looked at."""
+        limit, excluded = taker.bytes_max, taker.excluded
+        found: list[int] = []
+        looked = 0
+        for sequence, size in self.aside.items():
+            looked += 1
+            if size <= limit and sequence not in excluded:
+                found.append(sequence)
+                if len(found) >= count:
+                    break
+        return found, looked
+
+    def has_none_for(self, taker: "Taker") -> bool:
+        """Whether `taker` can surely have nothing of what is set aside. Much is not looked through here."""
+        if not self.aside or taker in self._looked or taker.bytes_max < self._smallest:
+            return True
+        if len(self.aside) > SCAN_MAX or self._for(taker, 1)[0]:
+            return False
+        self._looked.add(taker)
+        return True
 
     def take_back(self) -> list[int]:
         """All that was set aside."""
         back = list(self.aside)
         self.aside.clear()
-        self._looked.clear()
+        self._count()
         return back
+
+    # ------------------------------------------------------------------------------------------------ counted
+
+    def _count(self) -> None:
+        """Brings the account up to date."""
+        if not self.aside:
+            self._looked.clear()
+            self._by_size.clear()
+            self._mixed.clear()
+            self._smallest = maxsize
+        size = len(self.aside) * ASIDE_BYTES + self._refused * EXCLUDED_BYTES
+        if size != self.counted_bytes:
+            self._account.hold(self._account.held + size - self.counted_bytes)
+            self.counted_bytes = size
+
+    def forget(self) -> None:
+        """The cursor is gone: nothing is counted for it any more."""
+        self._account.refund(self.counted_bytes)
+        self.counted_bytes = 0

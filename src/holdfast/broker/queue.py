@@ -359,9 +359,7 @@ class Queue:
             self.memory.refund(self.counted_bytes)
             self.counted_bytes = 0
         for cursor in (self.shared, *self.named.values()):
-            cursor.forget_read_ahead()
-            self.ranges.refund(cursor.counted_bytes)
-            cursor.counted_bytes = 0
+            cursor.forget_memory()
 
     def uncache(self, sequence: int) -> None:
         value = self.cache.get(sequence)
@@ -462,9 +460,7 @@ class Queue:
     def remove_cursor(self, name: str) -> None:
         """Forgets a named cursor; with the last one, what the shared one had finished leaves."""
         gone = self.named.pop(name)
-        gone.forget_read_ahead()
-        self.ranges.refund(gone.counted_bytes)
-        gone.counted_bytes = 0
+        gone.forget_memory()
         self.dirty_cursors.pop(name, None)
         self.deleted_cursors.append(name)
         shared = self.shared

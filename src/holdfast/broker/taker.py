@@ -4,7 +4,13 @@ Rules of this file: the contract alone, and what says that a taker has an entry.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from sys import maxsize
+from typing import Final, NamedTuple, Protocol
+
+UNLIMITED: Final = maxsize
+
+BESIDE_BYTES: Final = 512
+"""More than a delivery to a consumer has beside what its queue counts of the message."""
 
 
 class Taker(Protocol):
@@ -13,11 +19,11 @@ class Taker(Protocol):
     excluded: set[int]
     """Sequences that are not offered to it; kept by `Exclusions`."""
 
-    limited: bool
-    """Whether it takes messages up to a size alone."""
+    bytes_max: int
+    """The largest delivery that it takes, as long as it is a taker; UNLIMITED where it takes any."""
 
-    def fits(self, sequence: int, value: bytes) -> bool:
-        """Whether the entry is not too large for it."""
+    def delivery_bytes(self, sequence: int, value: bytes) -> int:
+        """Bytes of the entry as a delivery, the same for every taker of the cursor; asked of those with a limit."""
 
     @property
     def run_bytes_max(self) -> int:

@@ -200,6 +200,7 @@ class Containment:
         waiting_takers = {id(record.taker) for record in core.resume.outgoing.values() if record.until is not None}
         for queue in core.catalog.queues.values():
             for cursor in cursors_of(queue):
+                cursor.exclusions.recount(cursor.takers)
                 here = {*map(id, cursor.takers), *waiting_takers}
                 cursor.give_back(
                     [number for number, item in cursor.shown.items() if id(item.taker) not in here], failed=True

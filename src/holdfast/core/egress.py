@@ -15,6 +15,7 @@ from holdfast.amqp.performatives import Accepted, Modified, Received, Rejected, 
 from holdfast.broker import entry
 from holdfast.broker.cursor import PUMP_BYTES, READ_BYTES, READ_COUNT, Cursor
 from holdfast.broker.queue import Queue
+from holdfast.broker.taker import UNLIMITED
 from holdfast.core import annotate
 from holdfast.core.carried import passed_by
 from holdfast.core.endings import annotate_entries, end_too_large, reject
@@ -29,11 +30,8 @@ if TYPE_CHECKING:
 RUN_BYTES_MAX: Final = 2 * MIB
 """The longest entry of a run: any that is held whole, which `stream_bytes` bounds, unless that was set higher."""
 
-BESIDE_BYTES: Final = 512
-"""More than a delivery to a consumer has beside what its queue counts of the message."""
-
 BROWSE_LIMIT: Final = 512
-"""Entries that a reader by sequence is given in one turn."""
+"""Entries that a reader by sequence is given in one turn; as many that have expired it passes."""
 
 
 def size_of(parts: tuple[Any, ...], value: bytes = b"\0\0") -> int:
@@ -87,7 +85,7 @@ class ConsumerLink(Egress):
         self.batch: list[int] = []
         """Presettled entries handed out in this turn: finished when it ends."""
         self.large: LargeSend | None = None
-        self.limited = link.message_bytes_max is not None
+        self.bytes_max = UNLIMITED if link.message_bytes_max is None else link.message_bytes_max
         cursor.attach(self)
 
     @property
@@ -104,12 +102,9 @@ class ConsumerLink(Egress):
         left = self.core.config.limits.unsettled_max - self.held
         return credit if credit < left else left
 
-    def fits(self, sequence: int, value: bytes) -> bool:
-        limit = self.link.message_bytes_max
-        if limit is None or entry.size_of(value) + BESIDE_BYTES <= limit:
-            return True
+    def delivery_bytes(self, sequence: int, value: bytes) -> int:
         parts = annotate.for_consumer(value, sequence, self.cursor.failures(sequence), self.core.clock.steady_ms)
-        return size_of(parts, value) <= limit
+        return size_of(parts, value)
 
     @property
     def user_is_full(self) -> bool:
@@ -140,7 +135,7 @@ class ConsumerLink(Egress):
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         core = self.core
         parts = annotate.for_consumer(value, sequence, delivery_count, core.clock.steady_ms)
-        if self.limited and too_large(self.link, parts, value):
+        if self.bytes_max < UNLIMITED and size_of(parts, value) > self.bytes_max:
             self._too_large(sequence, value, size_of(parts, value))
             return
         message_format = int.from_bytes(value[20:24], "big")
@@ -178,12 +173,12 @@ class ConsumerLink(Egress):
     def _too_large(self, sequence: int, value: bytes, size: int) -> None:
         """Nobody who is attached takes so much: this link is detached, or after some links the entry leaves."""
         core, cursor = self.core, self.cursor
-        alone = not cursor.fits_another(self, sequence, value)
+        self._settled(entry.size_of(value))
+        alone = not cursor.another_takes(sequence, size)
         ended = cursor.links_ended.get(sequence, 0)
         if alone and ended >= core.config.limits.too_large_links_max:
             if not end_too_large(core, cursor, sequence, value, size):  # it waits for who takes more
-                cursor.exclusions.exclude_too_large(self, sequence)
-                cursor.give_back([sequence], failed=False)
+                cursor.set_aside(sequence, size)
             return
         cursor.give_back([sequence], failed=False)
         if alone:
@@ -221,7 +216,8 @@ class ConsumerLink(Egress):
             return False
         cursor = self.cursor
         queue = cursor.queue
-        more = cursor.returned or cursor.exclusions.aside or (cursor.position < queue.visible and not cursor.halted)
+        ahead = cursor.position < queue.visible and not cursor.halted
+        more = not cursor.blocked and (cursor.returned or cursor.exclusions.aside or ahead)
         # Who holds all that it may gets nothing before it settles, and may be waiting for this answer to do so.
         full = self.held >= self.core.config.limits.unsettled_max or self.user_is_full
         if link.credit and more and not full and not cursor.only_held_back(self):
@@ -320,8 +316,9 @@ class ReaderLink(Egress):
         link = self.link
         if self.large is not None:
             return
-        given = 0
+        given = expired = 0
         room_bytes = PUMP_BYTES
+        expired_bytes = 0
         limit = BROWSE_LIMIT
         if not self.presettled:
             limit = min(limit, self.core.config.limits.unsettled_max - len(link.unsettled))
@@ -339,6 +336,10 @@ class ReaderLink(Egress):
             if self.end is not None and sequence >= self.end:
                 break
             if self.browsing and self.queue.expired(value):
+                expired += 1
+                expired_bytes += len(value)
+                if expired >= BROWSE_LIMIT or expired_bytes >= PUMP_BYTES:
+                    break
                 continue
             path = self._path(value) if self.tells_path and value[1] & entry.CUSTODY else b""
             parts = annotate.for_consumer(value, sequence, None, self.core.clock.steady_ms, path)
@@ -364,6 +365,9 @@ class ReaderLink(Egress):
             link.detach(closed=True)
             self.peer.touch()
             self.core.forget_link(link)
+        elif expired >= BROWSE_LIMIT or expired_bytes >= PUMP_BYTES:
+            self.ahead.clear()
+            self.queue.touch()
         elif given >= limit or room_bytes <= 0:
             self.ahead.clear()
             if limit == BROWSE_LIMIT or room_bytes <= 0:

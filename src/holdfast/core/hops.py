@@ -18,6 +18,7 @@ from holdfast.amqp.performatives import Accepted, Error, Released, Source, Targe
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.broker import entry
 from holdfast.broker.queue import Queue
+from holdfast.broker.taker import UNLIMITED
 from holdfast.core import carried
 from holdfast.core.aliases import Given, Taken
 from holdfast.core.blocked import Blocked
@@ -71,7 +72,7 @@ class CustodySender(TakesTurns):
         self.destination = destination
         self.queue = queue
         self.excluded: set[int] = set()
-        self.limited = False
+        self.bytes_max = UNLIMITED
         """What is too large for the neighbour is taken all the same, and becomes a dead letter."""
         self.peer: Peer | None = None
         self.link: Sender | None = None
@@ -214,8 +215,8 @@ class CustodySender(TakesTurns):
             return 0
         return min(link.credit, self.core.config.limits.hop_in_doubt_max - len(self.in_doubt))
 
-    def fits(self, sequence: int, value: bytes) -> bool:
-        return True
+    def delivery_bytes(self, sequence: int, value: bytes) -> int:
+        return len(value)
 
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         forwarding = self.core.forwarding
