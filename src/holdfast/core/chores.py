@@ -162,11 +162,12 @@ def purge_some(queue: Queue, first: int, end: int) -> tuple[list[tuple[int, byte
     gone: list[tuple[int, bytes]] = []
     size = 0
     for sequence, value in found:
-        queue.shared.forget(sequence)
         size += entry.size_of(value)
         gone.append((sequence, value if queue.in_transit else b""))
     if gone:  # all at once, and last: what left without its tombstone would be waited for
-        queue.retire_all([sequence for sequence, _ in gone], size)
+        sequences = [sequence for sequence, _ in gone]
+        queue.shared.forget_all(sequences)
+        queue.retire_all(sequences, size)
     return gone, place
 
 

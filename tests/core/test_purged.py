@@ -1,0 +1,56 @@
+"""A purge of what was given back: it costs what it looks at, however much waits (docs/management.md)."""
+
+import pytest
+
+from holdfast.broker import cursor
+from support.one_node import fill, world
+
+
+def test_what_was_given_back_is_gone_through_once_for_a_share_and_not_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, node, client = world()
+    fill(rig, client, 300)
+    consumer = rig.client(node)
+    consumer.receiver("work", credit=300)
+    rig.settle()
+    shared = node.queue("work").shared
+    assert len(shared.shown) == 300
+    consumer.close_transport()
+    rig.settle()
+    assert len(shared.returned) == 300
+    passes = 0
+    heapify = cursor.heapify
+
+    def counting(found: list[int]) -> None:
+        nonlocal passes
+        passes += 1
+        heapify(found)
+
+    monkeypatch.setattr(cursor, "heapify", counting)
+    status, body, _ = client.manage("PURGE", "queue", "work")
+    assert (status, body["purged"]) == (200, 300)
+    assert passes <= 2 and shared.returned == [] and shared.counts == {}
+    assert node.queue("work").messages == 0
+
+
+def test_one_by_one_the_lowest_costs_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Departures take one at a time, in ascending order."""
+    rig, node, client = world()
+    fill(rig, client, 100)
+    consumer = rig.client(node)
+    consumer.receiver("work", credit=100)
+    rig.settle()
+    consumer.close_transport()
+    rig.settle()
+    shared = node.queue("work").shared
+
+    def never(found: list[int]) -> None:
+        raise AssertionError(f"a pass over {len(found)}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cursor, "heapify", never)
+        for sequence in range(1, 51):
+            shared.forget(sequence)
+    assert sorted(shared.returned) == list(range(51, 101))
+    shared.forget(80)
+    shared.forget(1_000)
+    assert sorted(shared.returned) == [*range(51, 80), *range(81, 101)] and shared.returned[0] == 51
