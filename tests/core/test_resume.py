@@ -12,6 +12,7 @@ from holdfast.amqp.performatives import Accepted, Attach, Received, Rejected, Re
 from holdfast.amqp.types import Symbol
 from holdfast.core import events
 from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.resumable import ResumableConsumer
 from support.rig import Client, Node, Rig
 
 HOLD_S = 30
@@ -533,3 +534,23 @@ def test_a_consumer_lost_in_the_middle_of_a_large_message_may_come_back() -> Non
     back.accept()
     rig.run(1)
     assert not node.queue("work").messages and not node.store._blobs
+
+
+def test_who_comes_back_taking_less_is_not_counted_with_what_it_cannot_have() -> None:
+    """Of what it held only what goes to it again is still in its hands; the rest waits for who takes so much."""
+    rig, node = world()
+    consumer = Consumer(rig, node)
+    fill(rig, node, "x" * 1_000, "small")
+    other = rig.client(node)
+    other.receiver("work", credit=0)
+    rig.settle()
+    consumer.lose()
+    consumer.client = rig.client(node)
+    consumer.client.receiver(
+        "work", name="c", source=dict(consumer.source), unsettled={tag(0): None, tag(1): None}, max_message_size=300
+    )
+    rig.settle()
+    shared = node.queue("work").shared
+    (taker,) = [taker for taker in shared.takers if taker.bytes_max == 300]
+    assert isinstance(taker, ResumableConsumer)
+    assert (taker.held, taker.held_bytes) == (1, shared.shown[2].size) and list(shared.shown) == [2]

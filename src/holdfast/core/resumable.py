@@ -262,8 +262,9 @@ class ResumableConsumer(ConsumerLink):
             link.resume(step.tag, context=sequence, state=None, aborted=True)
             return
         parts = annotate.for_consumer(value, sequence, cursor.failures(sequence), self.core.clock.steady_ms)
-        if too_large(link, parts):  # it takes less than it did; whether another takes more is asked anew
+        if too_large(link, parts, value):  # it takes less than it did; whether another takes more is asked anew
             self.held -= 1
+            self._settled(self._size_of([sequence]))
             cursor.give_back([sequence], failed=False)
             link.resume(step.tag, context=sequence, state=None, aborted=True)
             return
