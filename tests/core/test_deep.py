@@ -360,7 +360,7 @@ def test_a_store_that_was_rolled_back_is_renumbered_from_where_this_life_began(t
 
     node.store.read = noted  # type: ignore[method-assign]  # notes what it passes on
     identity.check(node.core, "hub", DEEP + 100)
-    assert node.core.renewed and min(reads) > DEEP
     node.settle()
+    assert node.core.renewed and min(reads) > DEEP
     assert node.core.catalog.identities["hub"] == 6
     node.stop()
