@@ -321,17 +321,6 @@ def test_name_bytes_max(size: int, expected: list[str]) -> None:
 # ------------------------------------------------------------------------------------------------ the log
 
 
-def test_peer_log_lines_per_s() -> None:
-    rig, node = world(peer_log_lines_per_s=2)
-    for _ in range(3):
-        Raw(rig, node).say(b"GET / HTTP/1.1\r\n")
-    assert len([line for line in node.logs if "protocol header" in line]) == 2
-    rig.run(1.0)
-    Raw(rig, node).say(b"GET / HTTP/1.1\r\n")
-    assert node.logs[-2:-1] == ["1 more lines about peers were not written"]
-    assert all(len(line) <= 500 for line in node.logs)
-
-
 def test_a_log_line_about_a_peer_has_an_end() -> None:
     rig, node = world()
     peer = Raw(rig, node)

@@ -1,8 +1,40 @@
 """What a node logs is bounded, whatever its peers do."""
 
-from holdfast.core import events
+from holdfast.core import events, lines
 from support.limits import world
-from support.rig import Rig
+from support.raw import Raw
+from support.rig import Node, Rig
+
+
+def about_headers(node: Node) -> list[str]:
+    return [line for line in node.logs if "protocol header" in line]
+
+
+def test_one_noisy_address_hides_no_other() -> None:
+    """Lines about clients are bounded for each address; what was left out is told in the next, and nowhere else."""
+    rig, node = world(log_lines_per_minute=3)
+    for _ in range(100):
+        Raw(rig, node, address="10.0.0.1").say(b"GET / HTTP/1.1\r\n")
+    Raw(rig, node, address="10.0.0.2").say(b"GET / HTTP/1.1\r\n")
+    said = about_headers(node)
+    assert len(said) == 4 and said[-1].startswith("10.0.0.2:")
+    assert len([line for line in node.logs if "10.0.0.1" in line]) == 3
+    rig.run(21)
+    Raw(rig, node, address="10.0.0.1").say(b"GET / HTTP/1.1\r\n")
+    assert about_headers(node)[-1].endswith("(97 lines like this one were left out before it)")
+
+
+def test_addresses_with_lines_of_their_own_are_bounded() -> None:
+    """Past the bound all others are one cause, until one address had no line for a minute."""
+    rig, node = world(log_lines_per_minute=1)
+    for number in range(lines.STRANGERS_MAX + 20):
+        Raw(rig, node, address=f"10.0.1.{number}").say(b"GET / HTTP/1.1\r\n")
+        assert len(about_headers(node)) == min(number + 1, lines.STRANGERS_MAX + 1)
+    rig.run(lines.QUIET_S)
+    for _ in range(2):
+        Raw(rig, node, address="10.0.2.1").say(b"GET / HTTP/1.1\r\n")
+    assert len(about_headers(node)) == lines.STRANGERS_MAX + 2
+    assert node.core is not None and len(node.core.lines.strangers) == lines.STRANGERS_MAX
 
 
 def test_log_lines_per_minute() -> None:

@@ -199,10 +199,8 @@ class Limits:
     requests_max: int = 100
     """Requests to `$management` that one link may have under way."""
     request_bytes_max: int = 65_536
-    peer_log_lines_per_s: int = 20
-    """Lines about clients, all together."""
     log_lines_per_minute: int = 60
-    """Lines of one cause, for each neighbour; those left out are counted in the next one."""
+    """Lines of one cause, for each neighbour, user and address; those left out are counted in the next one."""
     queues_max: int = 20_000
     subscriptions_max: int = 20_000
     queue_subscriptions_max: int = 1_000

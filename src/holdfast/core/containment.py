@@ -34,9 +34,6 @@ PROTOCOL: Final = "holdfast.amqp."
 RETRY_S: Final = (1.0, 60.0)
 """How long a part of the node rests after its own failure, longer each time up to the second."""
 
-LINES_PER_S: Final = 10
-"""Failures that are logged; more are counted."""
-
 ENTRIES_MAX: Final = 10_000
 """Entries that the check after a failure reads from the store: a deep queue's sums are taken as they stand."""
 
@@ -58,9 +55,6 @@ class Containment:
         """When each part failed last, and how often before it had run for a while."""
         self.unchecked = False
         """Something was contained in this event, and the invariants are still to be checked."""
-        self._lines_left = float(LINES_PER_S)
-        self._lines_at = core.now
-        self._lines_kept_back = 0
 
     # ------------------------------------------------------------------------------------------------ the failure
 
@@ -107,7 +101,8 @@ class Containment:
         self._failures[part] = now, times + 1
         rest_s = min(longest, first * 2.0 ** min(times, 10))
         self.resting[part] = now + rest_s
-        self._log(f"{_name(part)}: {_told(error)} at {_place(_frames(error))}; tried again in {rest_s:g} s")
+        place = _place(_frames(error))
+        self.core.log("ERROR", f"{_name(part)}: {_told(error)} at {place}; tried again in {rest_s:g} s", about=place)
 
     def run(self, part: object, work: Callable[[], None]) -> None:
         """Work on behalf of no single peer, unless it rests."""
@@ -136,7 +131,8 @@ class Containment:
         known = core.connections.get(event.connection)
         self.failed(error, known)
         if known is None:
-            self._log(f"{event.peer}: {_told(error)} at {_place(_frames(error))}; the connection is ended")
+            place = _place(_frames(error))
+            core.log("ERROR", f"{event.peer}: {_told(error)} at {place}; the connection is ended", about=place)
             self.peers_ended += 1
             core.commands.append(events.CloseConnection(connection=event.connection, abort=True))
         if event.neighbour is not None:
@@ -148,7 +144,7 @@ class Containment:
         """Ends the connection, with a close frame where `sound` (the engine can still write one); forgets the peer."""
         core = self.core
         self.peers_ended += 1
-        self._log(f"{peer.name}: {_told(error)} at {place}; the connection is ended")
+        core.log("ERROR", f"{peer.name}: {_told(error)} at {place}; the connection is ended", about=place)
         if core.connections.get(peer.number) is not peer:  # it was just ending
             self._forget(peer)
             return
@@ -247,19 +243,6 @@ class Containment:
                     core.draining(link)
                     if link.batch:
                         core.presettled[link] = None
-
-    def _log(self, text: str) -> None:
-        core = self.core
-        self._lines_left = min(float(LINES_PER_S), self._lines_left + (core.now - self._lines_at) * LINES_PER_S)
-        self._lines_at = core.now
-        if self._lines_left < 1:
-            self._lines_kept_back += 1
-            return
-        self._lines_left -= 1
-        if self._lines_kept_back:
-            text = f"{text} ({self._lines_kept_back} more failures were not logged)"
-            self._lines_kept_back = 0
-        core.log("ERROR", text)
 
 
 def _gone(link: Ingress | Egress) -> None:

@@ -1,10 +1,11 @@
 """What one node bears of all its peers together: who has not said who it is, how many come from one address, what is
-not read, how much is logged.
+not read, whom a line in the log is about.
 
 Rules of this file: counts, and names whom to drop; `NodeCore` drops. A peer that we dialled, or that a session has
 adopted as a neighbour, is nobody's stranger: it is not dropped in favour of another, and what is said of it is logged.
 """
 
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core import events
@@ -34,9 +35,6 @@ class Guard:
         """Connections by the remote host, of those that came to us."""
         self._counted: dict[Peer, None] = {}
         """Those that `by_address` counts."""
-        self._lines_left = float(core.config.limits.peer_log_lines_per_s)
-        self._lines_at = core.now
-        self._lines_kept_back = 0
 
     # ------------------------------------------------------------------------------------------------ who is there
 
@@ -149,23 +147,18 @@ class Guard:
     # ------------------------------------------------------------------------------------------------ what is logged
 
     def log(self, peer: Peer, level: str, text: str) -> None:
-        """A line about a peer; of strangers no more than `peer_log_lines_per_s`, the rest are counted."""
-        core = self.core
+        """A line about a peer; whoever it is about, it leaves the others theirs."""
         text = f"{peer.name}: {text}"[:LOG_CHARACTERS_MAX]
-        if peer.dialled or peer.neighbour is not None:
-            core.log(level, text, about="" if peer.neighbour is None else peer.neighbour.name)
-            return
-        most = core.config.limits.peer_log_lines_per_s
-        self._lines_left = min(float(most), self._lines_left + (core.now - self._lines_at) * most)
-        self._lines_at = core.now
-        if self._lines_left < 1:
-            self._lines_kept_back += 1
-            return
-        self._lines_left -= 1
-        if self._lines_kept_back:
-            core.log("WARNING", f"{self._lines_kept_back} more lines about peers were not written")
-            self._lines_kept_back = 0
-        core.log(level, text)
+        lines, caller = self.core.lines, sys._getframe(1)
+        user = peer.amqp.authenticated_user
+        if peer.neighbour is not None:
+            lines.log(caller, level, peer.neighbour.name, text)
+        elif peer.dialled:
+            lines.log(caller, level, "", text)
+        elif user is not None and user in self.core.users.by_name:
+            lines.log(caller, level, f"user {user}", text)
+        else:
+            lines.log(caller, level, lines.of_stranger(host_of(peer.address)), text)
 
 
 def host_of(address: str) -> str:

@@ -1,7 +1,8 @@
 """How much a node logs: lines of one cause are bounded in rate, and those left out are counted.
 
-Rules of this file: a cause is a place in the code and, where a line is about a configured neighbour, that neighbour. So
-there are as many as the code and the configuration have, whatever peers say. A line is cut at LINE_CHARACTERS_MAX.
+Rules of this file: nothing else bounds lines. A cause is a place in the code and whom or what the line is about: a
+configured neighbour or user, the place of a failure, or the address of a stranger, of which there are at most
+STRANGERS_MAX. So causes are bounded, whatever peers say. A line is cut at LINE_CHARACTERS_MAX.
 """
 
 from types import FrameType
@@ -17,6 +18,14 @@ LINE_CHARACTERS_MAX: Final = 1_000
 
 CAUSES_MAX: Final = 10_000
 """Remembered at once; the eldest is forgotten, and may have its lines again."""
+
+STRANGERS_MAX: Final = 100
+"""Addresses with lines of their own; further ones share theirs."""
+
+QUIET_S: Final = 60.0
+"""After so long without a line an address makes room for another: its causes have all their lines again."""
+
+OTHERS: Final = "other addresses"
 
 
 class Cause:
@@ -37,6 +46,19 @@ class Lines:
         self.core = core
         self.causes: dict[tuple[str, int, str, str], Cause] = {}
         self.left_out_total = 0
+        self.strangers: dict[str, float] = {}
+        """Addresses with lines of their own, the one that was quiet for longest first, and when each had its last."""
+
+    def of_stranger(self, address: str) -> str:
+        """Whom a line is about: the address, or OTHERS where there are too many."""
+        now, strangers = self.core.now, self.strangers
+        if strangers.pop(address, None) is None and len(strangers) >= STRANGERS_MAX:
+            quiet = next(iter(strangers))
+            if now - strangers[quiet] < QUIET_S:
+                return OTHERS
+            del strangers[quiet]
+        strangers[address] = now
+        return f"address {address}"
 
     def log(self, caller: FrameType, level: str, about: str, text: str) -> None:
         """Logs `text` unless lines of its cause are over the rate; `caller` is the frame that logged it."""
