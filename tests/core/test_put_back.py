@@ -299,3 +299,45 @@ def test_a_deep_queue_is_numbered_anew_in_shares_and_in_order(monkeypatch: pytes
     rig.run(60)
     assert max(shares) <= 10 and sum(shares) >= 95 - 10
     assert hub.bodies("work") == names(1, 109) and not jfk.core.catalog.renewals
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_was_sent_keeps_its_identity_when_a_renamed_neighbour_makes_the_store_someone_new(again: bool) -> None:
+    """x comes back as xx, with x's store: it shows a mark that the hub never heard of under that name. Meanwhile y has
+    some in doubt; `again`: its connection breaks before it answers."""
+    rig = Rig()
+    hub, x, xx, y = rig.graph("hub-x", "hub-xx", "hub-y", x=STRICT, xx=STRICT, y=STRICT)
+    xx.crash()
+    rig.run(2)
+    send(rig, hub, *names(1, 50), to="x")
+    send(rig, hub, *names(1, 20), to="y")
+    rig.run(5)
+    assert hub.core is not None and hub.core.catalog.receipts["y"] == 20
+    old = hub.store.uuid
+    y.hold_commits = True
+    send(rig, hub, *names(21, 40), to="y")  # sent, and in doubt
+    hub.hold_commits = True
+    send(rig, hub, *names(41, 60), to="y")  # not even stored
+    x.crash()
+    xx.store = x.store
+    xx.start()
+    for _ in range(1_000):
+        if hub.core.renewed:
+            break
+        rig.pass_time(0.1)
+        rig.settle()
+    assert hub.core.renewed
+    hub.hold_commits = False
+    rig.settle()
+    if again:
+        for wire in rig.between("hub", "y"):
+            wire.cut()
+    y.hold_commits = False
+    send(rig, hub, *names(61, 80), to="y")
+    send(rig, hub, *names(51, 53), to="xx")
+    rig.run(40)
+    assert y.bodies("work") == names(1, 80) and xx.bodies("work") == names(1, 53)
+    assert y.core is not None and y.core.catalog.origins[old].mark == 40
+    assert y.core.catalog.origins[hub.store.uuid].mark == 40 and not hub.queue("@y").messages
+    assert not hub.core.losses and not y.core.losses
+    assert any("known as x before" in text for text in hub.logs)

@@ -387,6 +387,7 @@ class Forwarding:
         old = core.catalog.neighbour_stores.get(neighbour.name)
         if old == store:
             return
+        identity.tell_renamed(core, neighbour.name, store)
         core.catalog.put_neighbour(neighbour.name, store)
         if store in core.catalog.replaced:  # it was there before the other: both live
             core.warnings.contested[neighbour.name] = core.now

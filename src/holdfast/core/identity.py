@@ -1,7 +1,8 @@
 """The identities that this node gives, and how a store that was rolled back becomes someone new (CUSTODY, "Names").
 
 Rules of this file: entries stored by the earlier life keep the identity they have; only what this life numbered
-with a rolled-back counter, and has not sent, is numbered anew.
+with a rolled-back counter, and has not sent, is numbered anew. What was sent may be stored already where it went, and
+leaves once that is answered: under another number it would be waited for in vain.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -68,13 +69,26 @@ def tell_former(core: "NodeCore") -> None:
     )
 
 
+def tell_renamed(core: "NodeCore", neighbour: str, store: UUID) -> None:
+    """Where a neighbour's store was another name's: what it shows of ours may be of that name's numbers."""
+    others = [name for name, known in core.catalog.neighbour_stores.items() if known == store]
+    if others:
+        names = " and ".join(others)
+        core.log("WARNING", f"neighbour {neighbour} has the store {store}, which was known as {names} before")
+
+
 def _tell_reused(core: "NodeCore", old: UUID, destination: str, mark: int) -> None:
-    """The numbers that this life gave and sent though an earlier one may have: copies, for who has the first."""
+    """The numbers that this life gave and sent though an earlier one may have: copies, for who has the first.
+
+    Not what a destination acknowledged in this life, nor what is above: it did not have that then.
+    """
     reason = "given a second time by a store that was put back: the destination may have dropped them as copies"
     for name, last in core.forwarding.sent.items():
         first = core.identities_at_start.get(name, 1)
-        last = min(last, mark) if name == destination else last
-        if first <= last:
+        acknowledged = core.catalog.receipts.get(name, 0)
+        if name == destination:  # it has them up to `mark`, whoever sent them
+            first, last = max(first, acknowledged + 1), min(last, mark)
+        if first <= last and (name == destination or acknowledged < first):
             core.lost(old, [(first, last)], f"{name!r}: {reason}")
 
 
@@ -91,13 +105,13 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
     first = lives.get(destination, 1)
     core.record("loss", {"origin": str(old), "first": first, "last": mark, "reason": "this store was restored"})
     _tell_reused(core, old, destination, mark)
-    core.forwarding.sent.clear()
+    sent, core.forwarding.sent = core.forwarding.sent, {}
     catalog = core.catalog
     catalog.put_numbered_by(core.store_uuid)
     places = core.sequences_at_start  # what this life numbered it also appended
     core.turn.begun_anew = True
     for name, queue in catalog.transmissions():
-        since, following = lives.get(name, 1), catalog.identities.get(name, 1)
+        since, following = max(lives.get(name, 1), sent.get(name, 0) + 1), catalog.identities.get(name, 1)
         if following > since:
             first = places.get(name, 1)
             catalog.put_renewal(name, Renewal(old, since, first, first, following))
