@@ -94,3 +94,45 @@ def test_limits_that_come_and_go_leave_nothing() -> None:
         exclusions.joined(one)
         exclusions.left(one)
     assert len(exclusions._limits_heap) <= 32 and exclusions.largest == UNLIMITED
+
+
+def aside(*sequences: int) -> tuple[Exclusions, Idle]:
+    """These are set aside because of a taker, which has looked at them."""
+    exclusions, one = Exclusions(Account("ranges", 10**9)), Idle(10)
+    exclusions.joined(one)
+    exclusions.exclude(one, sequences)
+    exclusions.set_aside(dict.fromkeys(sequences, 0))
+    assert offered(exclusions, one) == []
+    return exclusions, one
+
+
+def offered(exclusions: Exclusions, *takers: Idle, limit: int = 100) -> list[int]:
+    returned: list[int] = []
+    exclusions.offer_to(list(takers), returned, limit)
+    return sorted(returned)
+
+
+def test_who_left_and_comes_back_is_offered_it_anew() -> None:
+    """A custody link's sender is one taker over all its connections."""
+    exclusions, one = aside(1, 2)
+    assert exclusions.left(one) == []
+    exclusions.joined(one)
+    assert offered(exclusions, one) == [1, 2]
+
+
+def test_what_is_done_with_is_offered_to_nobody() -> None:
+    exclusions, _ = aside(1, 2, 3)
+    exclusions.done([2])
+    assert offered(exclusions, Idle(10)) == [1, 3] and exclusions.live == {1, 3}
+
+
+def test_what_is_set_aside_later_is_looked_at_by_who_had_nothing_before() -> None:
+    exclusions, one = aside(1)
+    exclusions.set_aside({2: 0})
+    assert offered(exclusions, one) == [2] and list(exclusions.aside) == [1]
+
+
+def test_each_gets_back_what_it_wants_and_no_more_than_the_limit_in_all() -> None:
+    exclusions, _ = aside(*range(1, 11))
+    assert offered(exclusions, Idle(2), Idle(5), limit=6) == [1, 2, 3, 4, 5, 6]
+    assert list(exclusions.aside) == [7, 8, 9, 10]
