@@ -262,3 +262,22 @@ def test_a_turn_looks_at_few_of_the_links_whose_requests_wait_for_their_users_ti
     client.end.wire.cut()
     rig.settle()
     assert not core.users.waiting and not core.users.granted and not core.users.anonymous.waiting
+
+
+def test_a_message_larger_than_a_consumer_takes_does_not_count_for_its_user(rig: Rig) -> None:
+    """Neither where it ends the link nor where it becomes a dead letter: else the user gets nothing any more."""
+    node = rig.node("hub", users=USERS, create_queues=True, limits=Limits(too_large_links_max=1))
+    producer = login(rig, node, "bob")
+    link = producer.sender("a")
+    rig.settle()
+    link.send(payload(60 * KIB), context=0)
+    rig.settle()
+    client = login(rig, node)
+    for _ in range(2):
+        client.receiver("a", max_message_size=1_000)
+        rig.settle()
+        assert use(node, "ann")["unsettled_bytes"] == 0
+    assert node.queue("$dead-letters").messages == 1 and node.queue("a").messages == 0
+    link.send(payload(100), context=1)
+    rig.settle()
+    assert len(client.deliveries) == 1
