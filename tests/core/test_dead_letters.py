@@ -7,9 +7,11 @@ import pytest
 from holdfast.amqp.performatives import Accepted, Rejected
 from holdfast.amqp.types import Symbol
 from holdfast.broker.queue import Queue
+from holdfast.core import events, undo
 from holdfast.core.catalog import DEAD_LETTERS
 from holdfast.core.config import DeadLettersConfig
 from holdfast.core.dead_letters import LOOK_S
+from holdfast.units import MIB
 from support.hops import names
 from support.rig import Client, Node, Rig
 
@@ -174,3 +176,140 @@ def test_with_the_last_too_old_gone_nothing_is_read_for_it_any_more(monkeypatch:
     rig.client(hub)
     rig.run(LOOK_S / 2)
     assert reads == []
+
+
+MESSAGE_BYTES = 900_000
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("settled", [False, True])
+def test_many_that_are_rejected_at_once_leave_over_batches_in_order(settled: bool, lost: bool) -> None:
+    """Also where their consumer's connection is lost meanwhile: none of them is offered again."""
+    rig, hub, client = world()
+    link = client.sender("work")
+    rig.settle()
+    count = 20
+    for number in range(count):
+        client.send(link, f"{number}".ljust(MESSAGE_BYTES))
+        rig.settle()
+    client = rig.client(hub)
+    reader = client.receiver("work", credit=count, rcv_settle_mode=0 if settled else 1)
+    rig.run(1)
+    ids = [item.delivery_id for item in client.deliveries]
+    assert len(ids) == count
+    client.deliveries.clear()
+    hub.hold_commits = True
+    reader.settle(ids[0], ids[-1], Rejected())
+    client.flush()
+    rig.settle()
+    assert hub.pending is not None
+    batch = hub.pending.batch
+    assert 4 <= len(batch.appends) <= 6 and batch.bytes_appended < 6 * MIB
+    if lost:
+        client.close_transport()
+    rig.settle()
+    other = rig.client(hub)
+    other.receiver("work", credit=count)
+    hub.hold_commits = False
+    rig.run(1)
+    assert [body.strip() for body in hub.bodies(DEAD_LETTERS)] == [str(number) for number in range(count)]
+    assert other.deliveries == [] and hub.queue("work").messages == 0
+
+
+def rejecting(rig: Rig, hub: Node, client: Client, count: int) -> Client:
+    """A consumer that has rejected so many large messages at once, while no commit ends."""
+    link = client.sender("work")
+    rig.settle()
+    for number in range(count):
+        client.send(link, f"{number}".ljust(MESSAGE_BYTES))
+        rig.settle()
+    consumer = rig.client(hub)
+    reader = consumer.receiver("work", credit=count)
+    rig.run(1)
+    ids = [item.delivery_id for item in consumer.deliveries]
+    consumer.deliveries.clear()
+    hub.hold_commits = True
+    reader.settle(ids[0], ids[-1], Rejected())
+    consumer.flush()
+    rig.settle()
+    return consumer
+
+
+def test_what_waits_outlives_a_turn_that_is_undone() -> None:
+    """What was in the turn is offered again; what waited goes to the dead letters, once."""
+    rig, hub, client = world()
+    rejecting(rig, hub, client, 12)
+    rig.client(hub)
+    rig.settle()  # a turn after the one that is under way has its share too
+    core = hub.core
+    assert core is not None and core.chores.rejections.waiting and core.turn.moves
+    undone = len(core.turn.moves)
+    undo.take_back_gathered(core, ())
+    hub.hold_commits = False
+    rig.run(1)
+    queue = hub.queue("work")
+    assert queue.messages == undone and hub.queue(DEAD_LETTERS).messages == 12 - undone
+    assert not core.chores.rejections.waiting and not core.chores.rejections.cursors
+
+
+def test_nothing_is_offered_while_it_waits_and_a_drain_is_answered_after_it() -> None:
+    rig, hub, client = world()
+    consumer = rejecting(rig, hub, client, 12)
+    other = rig.client(hub)
+    reader = other.receiver("work", credit=0)
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "after")
+    reader.grant(5, drain=True)
+    rig.settle()
+    assert other.deliveries == [] and consumer.deliveries == []
+    hub.hold_commits = False
+    rig.run(1)
+    assert len(other.deliveries) + len(consumer.deliveries) <= 1 and reader.credit == 0
+    assert hub.queue(DEAD_LETTERS).messages == 12
+
+
+def test_a_node_that_stops_meanwhile_offers_what_waited_again_as_delivered_before() -> None:
+    rig, hub, client = world()
+    rejecting(rig, hub, client, 12)
+    hub.handle(events.Stopping())
+    hub.hold_commits = False
+    rig.settle()
+    assert hub.stopped
+    hub.crash()
+    hub.start()
+    rig.settle()
+    dead = hub.queue(DEAD_LETTERS).messages
+    assert 0 < dead < 12
+    consumer = rig.client(hub)
+    consumer.receiver("work")
+    rig.run(1)
+    messages = consumer.messages()
+    assert len(messages) == 12 - dead
+    assert all(message.header is not None and message.header.delivery_count for message in messages)
+
+
+@pytest.mark.parametrize("policy", ["link-detach", "never"])
+def test_a_subscription_that_ends_meanwhile_takes_with_it_what_waited(policy: str) -> None:
+    rig, hub, client = world()
+    fields: dict[str, Any] = {"durable": 2, "expiry_policy": Symbol(policy)}
+    reader = client.receiver("work", name="mine", source=fields, credit=12)
+    link = client.sender("work")
+    rig.settle()
+    for number in range(12):
+        client.send(link, f"{number}".ljust(MESSAGE_BYTES))
+        rig.run(1)
+    ids = [item.delivery_id for item in client.deliveries]
+    assert len(ids) == 12
+    hub.hold_commits = True
+    reader.settle(ids[0], ids[-1], Rejected())
+    client.flush()
+    rig.settle()
+    core = hub.core
+    assert core is not None and core.chores.rejections.waiting
+    reader.detach(closed=True)
+    rig.settle()
+    hub.hold_commits = False
+    rig.run(5)
+    assert not core.chores.rejections.waiting and not core.chores.rejections.cursors
+    assert ("mine" in hub.queue("work").named) == (policy == "never") and 4 <= hub.queue(DEAD_LETTERS).messages <= 12

@@ -46,7 +46,7 @@ class Taker(Protocol):
 
 
 class Shown(NamedTuple):
-    """An entry in a taker's hands; `size` as the queue counts it."""
+    """An entry in somebody's hands, mostly a taker's; `size` as the queue counts it."""
 
-    taker: Taker
+    taker: object
     size: int

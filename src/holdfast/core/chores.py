@@ -13,6 +13,7 @@ from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
 from holdfast.core import identity
 from holdfast.core.endings import end_in_transit
+from holdfast.core.rejections import Rejections
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -43,18 +44,25 @@ class Chores:
     def __init__(self, core: "NodeCore") -> None:
         self.core = core
         self.purges: dict[Queue, Purge] = {}
+        self.rejections = Rejections(core)
 
     @property
     def pending(self) -> bool:
         """Whether there is anything here to be asked for its share."""
         catalog = self.core.catalog
-        return bool(self.purges or self.core.departures.under_way or catalog.leaving or catalog.renewals)
+        return bool(
+            self.purges
+            or self.rejections.waiting
+            or self.core.departures.under_way
+            or catalog.leaving
+            or catalog.renewals
+        )
 
     @property
     def busy(self) -> bool:
         """Whether the next turn has something to do here, or where what waits moves on (destination.py)."""
         core = self.core
-        own = self.purges or core.catalog.leaving or identity.is_busy(core)
+        own = self.purges or self.rejections.waiting or core.catalog.leaving or identity.is_busy(core)
         return bool(own) or core.departures.busy or core.destination.busy
 
     @property
@@ -82,6 +90,7 @@ class Chores:
 
     def step(self) -> None:
         """This turn's share of all of it."""
+        self.rejections.step()
         for queue, purge in list(self.purges.items()):
             gone, purge.place = purge_some(queue, purge.place, purge.end)
             purge.gone += len(gone)

@@ -197,7 +197,7 @@ class Containment:
         for queue in core.catalog.queues.values():
             for cursor in cursors_of(queue):
                 cursor.exclusions.recount(cursor.takers)
-                here = {*map(id, cursor.takers), *waiting_takers}
+                here = {*map(id, cursor.takers), *waiting_takers, *map(id, core.chores.rejections.waiting)}
                 cursor.give_back(
                     [number for number, item in cursor.shown.items() if id(item.taker) not in here], failed=True
                 )

@@ -18,7 +18,7 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.taker import UNLIMITED
 from holdfast.core import annotate
 from holdfast.core.carried import passed_by
-from holdfast.core.endings import annotate_entries, end_too_large, reject
+from holdfast.core.endings import annotate_entries, end_too_large
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend, bare_length
 from holdfast.core.store_names import names_of
@@ -96,7 +96,7 @@ class ConsumerLink(Egress):
         link = self.link
         if not self.peer.writable or not link.sendable:
             return 0
-        if self.user_is_full:
+        if self.user_is_full or self.cursor in self.core.chores.rejections.cursors:
             return 0
         credit = link.credit
         left = self.core.config.limits.unsettled_max - self.held
@@ -249,7 +249,8 @@ class ConsumerLink(Egress):
             return
         self._settled(self._size_of(contexts))
         if isinstance(state, Rejected):
-            reject(self.core, cursor, contexts, state)
+            answer = None if settled else (self.link, first, last, state)
+            self.core.chores.rejections.add(cursor, contexts, state, answer)
         elif isinstance(state, Modified):
             if state.undeliverable_here:
                 cursor.exclusions.exclude(self, [sequence for sequence in contexts if sequence in cursor.shown])
@@ -259,7 +260,7 @@ class ConsumerLink(Egress):
         else:
             cursor.give_back(contexts, failed=False)
         cursor.queue.touch()
-        if not settled:
+        if not settled and not isinstance(state, Rejected):
             self.core.turn.answers.append((self.link, first, last, state))
         most = self.core.config.limits.excluded_max
         if len(self.excluded) > most and cursor.exclusions.count(self) > most:

@@ -6,7 +6,6 @@ another node leaves a tombstone in its transmission queue (CUSTODY, end to end 3
 
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.amqp.performatives import Rejected
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry, rewriting
 from holdfast.broker.cursor import Cursor
@@ -27,17 +26,19 @@ REWRITTEN_BYTES_MAX: Final = 4 * MIB
 """Of entries that one disposition annotates: they are in memory together until the turn is on disk."""
 
 
-def reject(core: "NodeCore", cursor: Cursor, sequences: list[int], state: Rejected) -> None:
-    """What a consumer rejects goes to the dead letters with its reason, in the batch that retires it."""
+def end_rejected(core: "NodeCore", cursor: Cursor, sequence: int, reason: str) -> tuple[int, bool]:
+    """What a consumer rejected goes to the dead letters with its reason, in the batch that retires it.
+
+    The bytes that were read, and whether they are in the batch; without room, and of the dead letters, they are not.
+    """
     queue = cursor.queue
-    said = state.error
-    reason = f"rejected: {said.condition} {said.description or ''}".strip() if said is not None else "rejected"
-    for sequence in sequences:
-        value = queue.value(sequence) if sequence in cursor.shown else None
-        if value is None or queue.name == DEAD_LETTERS or not core.has_room(len(value), forwarding=True):
-            cursor.finish([sequence])
-        else:
-            _move_to_dead_letters(core, cursor, sequence, value, reason)
+    value = None if queue.name == DEAD_LETTERS else queue.value(sequence)
+    size = 0 if value is None else len(value)
+    if value is None or not core.has_room(size, forwarding=True):
+        cursor.finish([sequence])
+        return size, False
+    _move_to_dead_letters(core, cursor, sequence, value, reason)
+    return size, True
 
 
 def end_too_large(core: "NodeCore", cursor: Cursor, sequence: int, value: bytes, size: int) -> bool:

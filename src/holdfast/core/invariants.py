@@ -172,7 +172,7 @@ def _cursor(facts: Facts, cursor: Cursor) -> None:
         if isinstance(taker, Egress):
             _alive(core, taker.peer, f"{where}: a taker's")
     kept = [record for record in core.resume.outgoing.values() if record.cursor is cursor and record.until is not None]
-    suspended = {id(record.taker) for record in kept}
+    suspended = {id(record.taker) for record in kept} | {*map(id, core.chores.rejections.waiting)}
     known = queue.ephemeral if not queue.config.durable else facts.entries.get(queue.queue_id)
     for sequence, shown in cursor.shown.items():
         _must(id(shown.taker) in takers or id(shown.taker) in suspended, f"{where}: {sequence} is held by who is gone")

@@ -258,7 +258,8 @@ class Resumption:
         return False
 
     def stop(self) -> None:
-        """The node ends: what lost consumers left behind goes back, that it counts as shown."""
+        """The node ends: what consumers left behind goes back, that it counts as shown."""
+        self.core.chores.rejections.stop()
         for record in list(self.outgoing.values()):
             if record.until is not None:
                 self._forget(record)

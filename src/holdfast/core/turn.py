@@ -56,6 +56,8 @@ class Turn:
     """By destination: what was numbered anew, and where that had come to before."""
     rewritten: dict[tuple[Queue, int], bytes] = field(default_factory=dict)
     """Entries whose value was put anew at its old place, and the last that the turn gave them."""
+    rejected_bytes: int = 0
+    """Of messages that consumers rejected and that are in the batch as dead letters (rejections.py)."""
     changes: int = 0
     """Counts what may change a row that the turn has already, so that no size tells of it."""
     heard: "dict[Peer, int]" = field(default_factory=dict)
