@@ -135,8 +135,8 @@ class ConsumerLink(Egress):
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         core = self.core
         parts = annotate.for_consumer(value, sequence, delivery_count, core.clock.steady_ms)
-        if self.bytes_max < UNLIMITED and size_of(parts, value) > self.bytes_max:
-            self._too_large(sequence, value, size_of(parts, value))
+        if self.bytes_max < UNLIMITED and (size := size_of(parts, value)) > self.bytes_max:
+            self._too_large(sequence, value, size)
             return
         message_format = int.from_bytes(value[20:24], "big")
         if value[1] & entry.BLOB:

@@ -19,7 +19,7 @@ def status_lines(told: dict[str, Any]) -> list[str]:
     lines = [f"node {told.get('node')}, up {told.get('uptime_s', 0):.0f} s, {resident} resident"]
     lines += [f"warning: {line}" for line in told.get("warnings") or ()]
     lines += [*storage_lines(told), *_measures(told)]
-    for name in ("queues", "users", "sessions", "links", "routes"):
+    for name in ("queues", "users", "sessions", "routes"):
         lines += _part(name, told.get(name))
     origins = [_origin(origin) for origin in told.get("origins") or () if _says_something(origin)]
     return [*lines, *_part("origins", origins), *_part("losses", told.get("losses"), last=True)]
