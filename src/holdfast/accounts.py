@@ -47,11 +47,12 @@ class Account:
 
     def add(self, size: int) -> None:
         """As `charge`, for what is held already: past the bound, too."""
-        self.held += size
-        if self.held > self.most:
-            self.most = self.held
-        if self.parent is not None:
-            self.parent.add(size)
+        account: Account | None = self
+        while account is not None:
+            held = account.held = account.held + size
+            if held > account.most:
+                account.most = held
+            account = account.parent
 
     def refund(self, size: int) -> None:
         """So many bytes are held no more. LocalProtocolError for more than were counted."""
@@ -63,7 +64,5 @@ class Account:
 
     def hold(self, size: int) -> None:
         """From now on `size` bytes are held, however many were."""
-        if size > self.held:
+        if size != self.held:
             self.add(size - self.held)
-        elif size < self.held:
-            self.refund(self.held - size)

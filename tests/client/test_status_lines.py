@@ -30,6 +30,15 @@ def test_a_healthy_node_says_nothing_of_it() -> None:
     assert not any(word in text for word in ("warning", "origins", "losses", "dead letters"))
 
 
+def test_what_was_lost_before_a_restart_is_told_in_all() -> None:
+    letters = {"messages": 0, "bytes": 0, "dropped": 0, "dropped_bytes": 0}
+    letters |= {"dropped_total": 7, "dropped_bytes_total": 2_048}
+    lost = {"ranges": 3, "numbers": 12, "since": "2026-01-02T03:04:05.000Z"}
+    text = "\n".join(status_lines(PLAIN | {"dead_letters": letters, "losses_total": lost}))
+    assert "0 of the oldest were dropped since the node's start (0 B), 7 since the store was made (2.0 KiB)" in text
+    assert "lost: 12 numbers in 3 ranges since 2026-01-02T03:04:05.000Z" in text
+
+
 def test_an_older_node_tells_less() -> None:
     assert status_lines({"node": "hub"})[0].startswith("node hub, up 0 s")
 

@@ -23,7 +23,7 @@ LETTERS = {"messages": 3, "bytes": 2_000, "dropped": 0, "dropped_bytes": 0}
         ({"dead_letters": LETTERS}, ["dead letters: 3, 2.0 KiB"]),
         (
             {"dead_letters": {**LETTERS, "dropped": 7, "dropped_bytes": 9_000}},
-            ["dead letters: 3, 2.0 KiB; 7 of the oldest were dropped (8.8 KiB)"],
+            ["dead letters: 3, 2.0 KiB; 7 of the oldest were dropped since the node's start (8.8 KiB)"],
         ),
     ],
 )

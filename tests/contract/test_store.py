@@ -205,6 +205,16 @@ def test_mint_makes_the_store_someone_new(store: Store) -> None:
     assert store.uuid == fresh
 
 
+def test_mint_stores_rows_with_the_uuid_or_nothing(store: Store) -> None:
+    store.commit(Batch(puts={("custody", b"a"): b"before", ("node", b"b"): b"kept"}))
+    fresh = store.mint(lambda uuid: {("custody", b"a"): b"after", ("custody", b"c"): uuid.bytes})
+    assert list(store.table("custody")) == [(b"a", b"after"), (b"c", fresh.bytes)]
+    with pytest.raises(LocalProtocolError):
+        store.mint(lambda _: {("custody", b"a"): b"never", ("nonsense", b"d"): b""})
+    assert store.uuid == fresh and list(store.table("node")) == [(b"b", b"kept")]
+    assert list(store.table("custody")) == [(b"a", b"after"), (b"c", fresh.bytes)]
+
+
 def test_a_closed_store_refuses_and_closes_again(store: Store) -> None:
     store.close()
     store.close()

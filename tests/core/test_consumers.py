@@ -64,6 +64,34 @@ def test_outcomes(outcome: object, again: bool, count: int) -> None:
         assert other.bodies() == ["1"]
 
 
+@pytest.mark.parametrize("begins_anew", [False, True])
+def test_each_failed_delivery_raises_the_count_also_after_a_restart(begins_anew: bool) -> None:
+    """§3.4.5: whoever sets delivery-failed has the count raised. After a restart it begins at 1, since the message may
+    have been shown before; what is given back otherwise leaves it as it is.
+    """
+    rig, node, client = world()
+    fill(rig, client, 1)
+    if begins_anew:
+        client.receiver("work")
+        rig.settle()
+        node.crash()
+        node.start()
+        client = rig.client(node)
+    client.receiver("work")
+    rig.settle()
+    counts = []
+    outcomes = (Modified(delivery_failed=True), Released(), Modified(delivery_failed=True), Modified(), None)
+    for outcome in outcomes:
+        (message,) = client.messages()
+        assert message.header is not None
+        counts.append(message.header.delivery_count)
+        if outcome is not None:
+            client.accept(outcome)
+            rig.run(0.1)
+    first = 1 if begins_anew else 0
+    assert counts == [first, first + 1, first + 1, first + 2, first + 2]
+
+
 def test_annotations_of_modified_are_kept_and_bounded() -> None:
     rig, _, client = world()
     fill(rig, client, 1)

@@ -15,6 +15,13 @@ from holdfast.units import MIB
 from support.hops import names
 from support.rig import Client, Node, Rig
 
+SLACK_S = 0.3
+"""What the commit that retires takes, and a step of the test's own clock."""
+
+
+def wall_s(rig: Rig) -> float:
+    return rig.wall_ms / 1000
+
 
 def world(**bounds: Any) -> tuple[Rig, Node, Client]:
     rig = Rig()
@@ -76,6 +83,65 @@ def test_keep_s() -> None:
     assert hub.bodies(DEAD_LETTERS) == ["3"] and told(rig.client(hub))["dropped"] == 2
     rig.run(400)
     assert hub.bodies(DEAD_LETTERS) == []
+
+
+@pytest.mark.parametrize("keep_s", [1, 5, 120, 1_000])
+def test_they_leave_when_their_time_is_over_and_not_at_the_next_minute(keep_s: float) -> None:
+    rig, hub, _ = world(keep_s=keep_s)
+    step_s = min(60.0, max(LOOK_S, keep_s / 64))
+    buried: dict[str, float] = {}
+    for body in ("1", "2", "3"):  # the last in another life of the node
+        if body == "3":
+            rig.run(2 * keep_s)
+            assert hub.bodies(DEAD_LETTERS) == []
+        bury(rig, rig.client(hub), body)
+        buried[body] = wall_s(rig)
+        rig.run(keep_s / 3)
+    hub.crash()
+    hub.start()
+    while hub.bodies(DEAD_LETTERS):
+        assert wall_s(rig) <= buried["3"] + keep_s + step_s + SLACK_S
+        rig.run(0.1)
+    assert wall_s(rig) >= buried["3"] + keep_s
+
+
+@pytest.mark.parametrize("keep_s", [5, 120])
+def test_those_that_end_one_after_the_other_leave_one_after_the_other(keep_s: float) -> None:
+    rig, hub, _ = world(keep_s=keep_s)
+    buried = []
+    for number in range(3):
+        bury(rig, rig.client(hub), f"{number}")
+        buried.append(wall_s(rig))
+        rig.run(keep_s / 4)
+    for number, at in enumerate(buried):
+        while f"{number}" in hub.bodies(DEAD_LETTERS):
+            rig.run(0.1)
+        assert keep_s <= wall_s(rig) - at <= keep_s + max(LOOK_S, keep_s / 64) + SLACK_S
+
+
+def test_one_that_a_consumer_held_leaves_soon_after_it_came_back() -> None:
+    rig, hub, client = world(keep_s=5)
+    bury(rig, client, "1", "2")
+    other = rig.client(hub)
+    other.receiver(DEAD_LETTERS, credit=1)
+    rig.run(8)
+    assert hub.bodies(DEAD_LETTERS) == ["1"]
+    other.close_transport()
+    rig.run(LOOK_S + 0.1)
+    assert hub.bodies(DEAD_LETTERS) == []
+
+
+def test_how_often_the_age_is_looked_at_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Letters that end one after the other."""
+    rig, hub, client = world(keep_s=320)
+    for number in range(60):
+        bury(rig, client, f"{number}")
+        rig.run(1)
+    looks = count_reads(monkeypatch)
+    rig.run(320 - 60)
+    assert hub.queue(DEAD_LETTERS).messages >= 59 and len(looks) <= 6
+    rig.run(60)
+    assert hub.queue(DEAD_LETTERS).messages <= 6 and len(looks) <= 6 + 3 * 60 / (320 / 64)
 
 
 def test_what_a_consumer_holds_stays_and_is_counted_once() -> None:
@@ -159,20 +225,26 @@ def test_a_refused_batch_drops_them_once() -> None:
     assert len(hub.bodies(DEAD_LETTERS)) == queue.messages <= 2
 
 
+def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by the first sequence of each read of the dead letters, but for the oldest one's age alone."""
+    reads: list[int] = []
+    read = Queue.read
+
+    def counted(queue: Queue, first: int, **bounds: int) -> list[tuple[int, bytes]]:
+        if queue.name == DEAD_LETTERS and bounds["count_max"] > 1:
+            reads.append(first)
+        return read(queue, first, **bounds)
+
+    monkeypatch.setattr(Queue, "read", counted)
+    return reads
+
+
 def test_with_the_last_too_old_gone_nothing_is_read_for_it_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, hub, client = world(keep_s=600)
     bury(rig, client, "1")
     rig.run(800)
     assert hub.bodies(DEAD_LETTERS) == []
-    reads: list[int] = []
-    read = Queue.read
-
-    def counted(queue: Queue, first: int, **bounds: int) -> list[tuple[int, bytes]]:
-        if queue.name == DEAD_LETTERS:
-            reads.append(first)
-        return read(queue, first, **bounds)
-
-    monkeypatch.setattr(Queue, "read", counted)
+    reads = count_reads(monkeypatch)
     rig.client(hub)
     rig.run(LOOK_S / 2)
     assert reads == []
@@ -249,10 +321,10 @@ def test_what_waits_outlives_a_turn_that_is_undone() -> None:
     rig.run(1)
     queue = hub.queue("work")
     assert queue.messages == undone and hub.queue(DEAD_LETTERS).messages == 12 - undone
-    assert not core.chores.rejections.waiting and not core.chores.rejections.cursors
+    assert not core.chores.rejections.waiting and not core.chores.rejections.counts
 
 
-def test_nothing_is_offered_while_it_waits_and_a_drain_is_answered_after_it() -> None:
+def test_a_drain_is_answered_while_it_waits() -> None:
     rig, hub, client = world()
     consumer = rejecting(rig, hub, client, 12)
     other = rig.client(hub)
@@ -311,5 +383,5 @@ def test_a_subscription_that_ends_meanwhile_takes_with_it_what_waited(policy: st
     rig.settle()
     hub.hold_commits = False
     rig.run(5)
-    assert not core.chores.rejections.waiting and not core.chores.rejections.cursors
+    assert not core.chores.rejections.waiting and not core.chores.rejections.counts
     assert ("mine" in hub.queue("work").named) == (policy == "never") and 4 <= hub.queue(DEAD_LETTERS).messages <= 12

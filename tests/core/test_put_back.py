@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.broker import records, rewriting
+from holdfast.broker.queue import Queue
 from holdfast.core import identity
 from holdfast.core.config import QueueConfig
 from support.hops import STRICT, names, send, snapshot
@@ -48,7 +50,7 @@ def test_new_messages_are_new_though_the_first_contact_knows_nothing() -> None:
     assert c.bodies("work") == names(1, 15)
     told = status_of(rig, a)
     assert told["former_store"] == str(old) and told["store"] == str(a.store.uuid) != str(old)
-    assert any("this store was copied or put back: " + WHY in text for text in a.logs)
+    assert any("this store was copied, put back or renamed: " + WHY in text for text in a.logs)
     assert any("has a new store" in text for text in b.logs) or b.store.uuid != old
 
 
@@ -230,6 +232,40 @@ def test_what_it_accepted_as_a_copy_is_new_though_the_turn_that_says_so_is_undon
     assert hub.bodies("work") == names(1, 14)
 
 
+@pytest.mark.parametrize("crashes", [1, 3])
+def test_what_it_accepted_as_a_copy_is_new_though_it_is_killed_as_it_becomes_someone_new(crashes: int) -> None:
+    """The new UUID is on disk, and nothing of the first commit behind it."""
+    rig = Rig()
+    jfk, hub = put_back_late(rig, 3)
+    old = jfk.store.uuid
+    jfk.hold_commits = True
+    rig.refuse_dials = False
+    rig.run(3)
+    for _ in range(crashes):
+        assert jfk.core is not None and jfk.core.renewed and jfk.store.uuid != old
+        assert dict(jfk.store.table("custody"))[b"u"] == old.bytes
+        jfk.crash()
+        jfk.start()
+        rig.run(1)
+    jfk.hold_commits = False
+    send(rig, jfk, "13", to="hub")
+    rig.run(10)
+    is_exact(jfk, hub, 13)
+    assert not hub.core.losses and status_of(rig, jfk)["former_store"] == str(old)
+
+
+def test_what_is_to_be_numbered_anew_in_a_queue_that_was_never_stored_is_nothing() -> None:
+    rig = Rig()
+    jfk = rig.node("jfk")
+    jfk.crash()
+    row = records.pack_renewal(records.Renewal(jfk.store.uuid, 1, 1, 1))
+    jfk.store.mint(lambda _: {("custody", b"wnowhere"): row})
+    jfk.start()
+    rig.run(1)
+    assert jfk.core is not None and not jfk.core.catalog.renewals
+    assert b"wnowhere" not in dict(jfk.store.table("custody"))
+
+
 def test_all_destinations_begin_anew_though_the_turn_that_says_so_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     """c had something of the former store, and hears of the new one from 1 on."""
     rig = Rig()
@@ -301,10 +337,29 @@ def test_a_deep_queue_is_numbered_anew_in_shares_and_in_order(monkeypatch: pytes
     assert hub.bodies("work") == names(1, 109) and not jfk.core.catalog.renewals
 
 
+def test_what_is_numbered_anew_is_counted_and_recorded_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails behind the step, the turn that is undone knows of all of it."""
+    rig = Rig()
+    jfk, hub = put_back_late(rig, 3)
+    replace = rewriting.replace
+    steps: list[int] = []
+
+    def replaced(queue: Queue, sequence: int, before: bytes, value: bytes, *told: Any) -> None:
+        replace(queue, sequence, before, value, *told)
+        assert jfk.core is not None and jfk.core.turn.rewritten[queue, sequence] == queue.value(sequence) == value
+        steps.append(sequence)
+
+    monkeypatch.setattr(rewriting, "replace", replaced)
+    rig.refuse_dials = False
+    rig.run(60)
+    assert len(steps) == 3
+    is_exact(jfk, hub, 12)
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_what_was_sent_keeps_its_identity_when_a_renamed_neighbour_makes_the_store_someone_new(again: bool) -> None:
-    """x comes back as xx, with x's store: it shows a mark that the hub never heard of under that name. Meanwhile y has
-    some in doubt; `again`: its connection breaks before it answers."""
+    """x comes back as xx, with x's store, and does not know of it: it shows a mark that the hub never heard of under
+    that name. Meanwhile y has some in doubt; `again`: its connection breaks before it answers."""
     rig = Rig()
     hub, x, xx, y = rig.graph("hub-x", "hub-xx", "hub-y", x=STRICT, xx=STRICT, y=STRICT)
     xx.crash()
@@ -320,6 +375,7 @@ def test_what_was_sent_keeps_its_identity_when_a_renamed_neighbour_makes_the_sto
     send(rig, hub, *names(41, 60), to="y")  # not even stored
     x.crash()
     xx.store = x.store
+    del xx.store._tables["node", records.NAME]  # as of a version that did not write it down
     xx.start()
     for _ in range(1_000):
         if hub.core.renewed:

@@ -11,7 +11,6 @@ from holdfast.broker import rewriting
 from holdfast.core import undo
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.endings import annotate_entries
-from holdfast.core.turn import Turn
 from support.rig import Client, Node, Rig
 
 WHY = Symbol("x-opt-why")
@@ -169,7 +168,6 @@ def test_a_failure_behind_the_change_leaves_the_sum_right(monkeypatch: pytest.Mo
     assert core is not None
     with monkeypatch.context() as patch:
         patch.setattr(Account, "charge", broken)
-        patch.setattr(Turn, "rewrite", broken)
         annotate(client, receiver, "once")
         rig.settle()
     core.validate()

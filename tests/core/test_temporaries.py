@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.amqp.connection import Receiver, Sender
-from holdfast.amqp.performatives import Accepted, Properties, Source, Target
+from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker.queue import ENTRY_BYTES
-from holdfast.core import events, temporaries
+from holdfast.core import events, rejections, temporaries
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.temporaries import ORPHANS_MAX
 from support.rig import Client, Node, Rig
@@ -196,6 +196,52 @@ def test_what_a_link_held_keeps_a_node_that_waits_for_its_messages() -> None:
     made.detach()  # unsettled: it is given back
     rig.settle()
     assert hub.queue(address).messages == 1
+
+
+@pytest.mark.parametrize("name", ["close", "no-messages"])
+@pytest.mark.parametrize("goes", [False, True])
+def test_what_a_consumer_rejects_becomes_a_dead_letter(name: str, goes: bool) -> None:
+    """Before the node goes, or as it goes."""
+    rig, hub, client = alone()
+    link, address = dynamic_source(client, policy(name))
+    sender = rig.client(hub).sender(address)
+    rig.settle()
+    for number in range(3):
+        rig.clients[-1].send(sender, str(number))
+    rig.settle()
+    assert client.accept(Rejected(), link=link) == ["0", "1", "2"]
+    if goes:
+        link.detach(closed=True)
+    rig.run(1)
+    core = hub.core
+    assert core is not None and not core.chores.rejections.waiting
+    assert hub.bodies("$dead-letters") == ["0", "1", "2"] and core.memory.dynamic.held == 0
+    assert there(hub, address) != goes
+    core.validate()
+
+
+@pytest.mark.parametrize("name", ["close", "no-messages"])
+def test_what_still_waits_to_become_one_goes_with_the_node_or_keeps_it(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(rejections, "REJECTED_BYTES_MAX", 1)
+    rig, hub, client = alone()
+    link, address = dynamic_source(client, policy(name))
+    sender = rig.client(hub).sender(address)
+    rig.settle()
+    for number in range(3):
+        rig.clients[-1].send(sender, str(number))
+    rig.settle()
+    hub.hold_commits = True
+    client.accept(Rejected(), link=link)
+    link.detach(closed=True)
+    rig.settle()
+    hub.hold_commits = False
+    rig.run(1)
+    core = hub.core
+    assert core is not None and not core.chores.rejections.waiting and core.memory.dynamic.held == 0
+    kept = ["0", "1", "2"] if name == "no-messages" else hub.bodies("$dead-letters")
+    assert hub.bodies("$dead-letters") == kept and 0 < len(kept) <= 3 and not there(hub, address)
 
 
 def test_names_are_the_nodes_to_give() -> None:

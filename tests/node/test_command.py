@@ -5,9 +5,12 @@ import json
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+
+from holdfast.node import command
 
 LIMIT_S = 20.0
 
@@ -148,6 +151,35 @@ async def test_the_file_says_where_and_every_listener_is_printed(tmp_path: Path)
         assert (await node.end())[0] == 0
     assert (tmp_path / "d").is_dir()
     assert (tmp_path / "t.ndjson").exists()
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_the_end_does_not_wait_for_a_store_that_cannot_be_closed(caplog: pytest.LogCaptureFixture, hangs: bool) -> None:
+    """The disk may have stopped after the last commit."""
+    goes_on = threading.Event()
+
+    class Store:
+        closed = False
+
+        def close(self) -> None:
+            if hangs:
+                goes_on.wait()
+            self.closed = True
+
+    store = Store()
+    assert command._close(store, 0.01) == (1 if hangs else 0)
+    assert store.closed != hangs
+    assert ("ending with the store not closed" in caplog.text) == hangs
+    goes_on.set()
+
+
+def test_what_goes_wrong_while_the_store_is_closed_is_raised() -> None:
+    class Store:
+        def close(self) -> None:
+            raise OSError("no more")
+
+    with pytest.raises(OSError, match="no more"):
+        command._close(Store(), 5.0)
 
 
 async def test_points_are_written_at_the_end(tmp_path: Path) -> None:

@@ -101,12 +101,13 @@ async def test_a_node_says_that_its_disk_hangs_serves_on_and_recovers(stall: Pat
         late = asyncio.ensure_future(idle.send(b"three"))
         await until_state(connection, "stalled")
         assert not under_way.done() and not late.done()
-        assert node.stderr.count("the disk has not answered a commit for 0.5 s") == 1
+        await node.logged("the disk has not answered a commit for 0.5 s")
         stalls(stall, ends=True)
         async with asyncio.timeout(LIMIT_S):
             await asyncio.gather(under_way, late)
         await until_state(connection, "ok")
         await node.logged("the disk answers again")
+        assert node.stderr.count("the disk has not answered a commit for 0.5 s") == 1
         assert (await connection.manage("READ", "holdfast:queue", "work"))["messages"] == 2
         await connection.close()
         assert await node.stop() == 0

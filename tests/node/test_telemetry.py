@@ -1,6 +1,8 @@
-"""The telemetry file: appended to, whole lines, and never the node's end."""
+"""The telemetry file: appended to, whole lines, and neither the node's end nor what it waits for."""
 
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,31 +10,79 @@ import pytest
 from holdfast.errors import ConfigError
 from holdfast.node import telemetry
 from holdfast.node.telemetry import TelemetryFile
+from support.eventually import eventually
 
 
-def test_lines_are_appended_at_the_flush(tmp_path: Path) -> None:
+def until(path: Path, content: bytes) -> None:
+    """What is handed over is written soon."""
+    eventually(path.read_bytes, lambda found: found == content)
+
+
+def test_lines_are_appended_after_the_flush(tmp_path: Path) -> None:
     path = tmp_path / "t.ndjson"
     path.write_bytes(b"before\n")
     file = TelemetryFile(path)
     file.add(b"1\n")
     file.add(b"2\n")
-    assert path.read_bytes() == b"before\n"
     file.flush()
-    assert path.read_bytes() == b"before\n1\n2\n"
+    until(path, b"before\n1\n2\n")
     file.add(b"3\n")
     file.close()
     file.close()
     assert path.read_bytes() == b"before\n1\n2\n3\n"
 
 
-def test_at_the_bound_lines_are_written_within_the_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_the_bound_lines_are_handed_over_within_the_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry, "BUFFER_BYTES_MAX", 4)
     file = TelemetryFile(tmp_path / "t")
     file.add(b"12\n")
-    assert (tmp_path / "t").read_bytes() == b""
     file.add(b"\n")
-    assert (tmp_path / "t").read_bytes() == b"12\n\n"
+    until(tmp_path / "t", b"12\n\n")
     file.close()
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """No write of telemetry comes back before the event."""
+    goes_on = threading.Event()
+    real = os.write
+
+    def write(fd: int, block: bytes) -> int:
+        goes_on.wait()
+        return real(fd, block)
+
+    monkeypatch.setattr(telemetry.os, "write", write)
+    yield goes_on
+    goes_on.set()
+
+
+def test_a_file_that_hangs_holds_nobody_up_and_what_waits_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hanging: threading.Event
+) -> None:
+    monkeypatch.setattr(telemetry, "WAITING_BYTES_MAX", 100)
+    file = TelemetryFile(tmp_path / "t")
+    for number in range(100):
+        file.add(b"%08d\n" % number)
+        file.flush()
+    assert caplog.text.count("it takes nothing for now; its records are dropped") == 1
+    hanging.set()
+    until(tmp_path / "t", b"".join(b"%08d\n" % number for number in range(11)))
+    file.add(b"again\n")
+    file.close()
+    assert (tmp_path / "t").read_bytes().endswith(b"00000010\nagain\n")
+    assert len(caplog.records) == 1
+
+
+def test_the_end_does_not_wait_for_a_file_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hanging: threading.Event
+) -> None:
+    monkeypatch.setattr(telemetry, "END_S", 0.05)
+    file = TelemetryFile(tmp_path / "t")
+    file.add(b"line\n")
+    file.close()
+    assert (tmp_path / "t").read_bytes() == b""
+    hanging.set()
+    until(tmp_path / "t", b"line\n")
 
 
 def test_a_file_that_cannot_be_opened_is_a_mistake_of_the_user(tmp_path: Path) -> None:
@@ -56,6 +106,7 @@ def test_failing_writes_are_said_once_and_lines_stay_whole(
     for _ in range(2):
         file.add(b"cut\n")
         file.flush()
+        assert file._behind.flush(10.0)
     broken = False
     file.add(b"whole\n")
     file.close()

@@ -1,11 +1,14 @@
 """Nodes whose own functions raise now and then lose, double and reorder nothing (docs/adr/0019-containment.md)."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from holdfast.core.ingress import ProducerLink
 from holdfast.harness.drawn import plan_of
 from holdfast.harness.faults import Fault, Faults
+from holdfast.harness.plan import Plan
 from holdfast.harness.sim.bed import SimBed
 from holdfast.harness.sim.defects import PLACES
 from holdfast.harness.sim.run import execute
@@ -60,3 +63,30 @@ def test_defects_everywhere_end_connections_and_no_node() -> None:
         cores = [node.core for node in bed.sim_nodes.values() if node.core is not None]
         assert sum(core.containment.peers_ended for core in cores) > 10
         assert {node.lives for node in bed.sim_nodes.values()} == {1}
+
+
+@pytest.mark.parametrize("fault", ["crash", "power", "stop"])
+def test_what_a_life_contained_is_counted_when_the_next_has_begun(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect that was contained fails the run, though the node was started again since."""
+    delivered = ProducerLink.delivered
+    raised: list[bool] = []
+
+    def fail_once(self: ProducerLink, delivery: Any) -> None:
+        if not raised:
+            raised.append(True)
+            raise RuntimeError("for once")
+        delivered(self, delivery)
+
+    monkeypatch.setattr(ProducerLink, "delivered", fail_once)
+    plan = Plan(
+        name="lives",
+        topology=Topology(nodes=("jfk",), links=()),
+        workloads=(
+            {"kind": "publish", "node": "jfk", "address": "work", "messages": 40, "rate": 10.0},
+            {"kind": "consume", "node": "jfk", "queue": "work"},
+        ),
+        faults=(Fault(kind=fault, at=2.0, node="jfk", seconds=1.0),),
+        safety_s=5.0,
+    )
+    result = execute(plan, 1)
+    assert raised and result.failure == "Violation: jfk contained 1 failures of its own code; its log has them"

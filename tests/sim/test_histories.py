@@ -15,10 +15,12 @@ NAMES = [
     "clock-jump",
     "commit-in-flight",
     "copied-store",
+    "copied-there-and-back",
     "cut-in-the-ring",
     "dead-letter-back",
     "departed-node",
     "full-neighbours",
+    "killed-as-someone-new",
     "late-after-tombstone",
     "late-news",
     "late-old-connection",
@@ -29,6 +31,8 @@ NAMES = [
     "purged-twice",
     "recreated-queue",
     "refused-then-retried",
+    "renamed-at-rest",
+    "renamed-in-doubt",
     "replaced-disk-receiver",
     "replaced-disk-sender",
     "restored-backup",
@@ -37,6 +41,7 @@ NAMES = [
     "stale-return",
     "strict-full",
     "super-lost",
+    "two-names-at-once",
 ]
 
 

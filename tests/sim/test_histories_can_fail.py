@@ -19,10 +19,12 @@ from holdfast.core import (
     ingress,
     management,
     node,
+    own_names,
     routes,
 )
 from holdfast.harness.histories import HISTORIES
 from holdfast.routing import linkstate
+from holdfast.storage import memory
 
 pytestmark = pytest.mark.sim
 
@@ -82,8 +84,9 @@ def ended_is_a_copy(original: Original) -> Original:
 def waiting_anew(original: Original) -> Original:
     """A restart forgets how long a gap has been waited for."""
 
-    def load(origin: UUID, record: Any) -> custody.Origin:
-        return custody.Origin(origin, record.mark, record.passed, GapClocks(), record.finished, record.ended)
+    def load(origin: UUID, record: Any, suffix: str) -> custody.Origin:
+        kept = record.mark, record.passed, GapClocks(), record.finished, record.ended
+        return custody.Origin(origin, *kept, suffix=suffix)
 
     return load
 
@@ -137,9 +140,9 @@ def any_queue_will_do(original: Original) -> Original:
 def life_by_the_wall(original: Original) -> Original:
     """Times to live go by the wall clock."""
 
-    def offer(core: Any) -> None:
+    def offer(core: Any, *extent: Any) -> None:
         core.clock.steady_ms = core.clock.wall_ms
-        original(core)
+        original(core, *extent)
 
     return offer
 
@@ -164,6 +167,11 @@ def purges_the_ends(original: Original) -> Original:
     return at_rest
 
 
+def mints_alone(original: Original) -> Original:
+    """With the new UUID nothing is stored of what is to be numbered anew."""
+    return lambda self, rows=None: original(self)
+
+
 def returns(value: object) -> Callable[[Original], object]:
     return lambda original: lambda *args, **kwargs: value
 
@@ -182,6 +190,11 @@ BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
     ("own-origin", ingress, "next_identity", identity_kept),
     ("restored-backup", identity, "check", returns(True)),
     ("copied-store", identity, "begin_anew", returns(None)),
+    ("killed-as-someone-new", memory.MemoryStore, "mint", mints_alone),
+    ("renamed-at-rest", own_names.OwnNames, "suffix", returns("")),
+    ("renamed-in-doubt", own_names.OwnNames, "suffix", returns("")),
+    ("two-names-at-once", own_names, "change", returns(None)),
+    ("copied-there-and-back", own_names.OwnNames, "suffix", returns("")),
     ("purged-twice", chores, "at_rest", purges_the_ends),
     ("departed-node", endings, "tombstone", returns(None)),
     ("replaced-disk-receiver", destination.Destination, "_adopt", returns(None)),

@@ -155,7 +155,7 @@ from pathlib import Path
 from holdfast.storage import backup as b
 what, step, here = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 def end(*_): os.kill(os.getpid(), signal.SIGKILL)
-if step == "copying": b.copy_out = lambda env, target, watch: target.write_bytes(b"half") and end()
+if step == "copying": b.copy_out = lambda env, target, *_: target.write_bytes(b"half") and end()
 if step == "changing": b.open_quiet = lambda path, write=False, kept=b.open_quiet: end() if write else kept(path)
 if step == "renaming": os.rename = end
 if step == "renamed": b._make_durable = end
@@ -201,11 +201,15 @@ def test_a_disk_too_small_for_the_copy_refuses_it_and_nothing_is_left(
 # -------------------------------------------------------------------------------------- beside a node that writes
 
 READER = """
-import sys, lmdb
-env = lmdb.open(sys.argv[1], readonly=True, create=False, max_dbs=16, map_size=1 << 34)
-txn = env.begin()
-print("reading", flush=True)
-sys.stdin.readline()
+import os, sys
+from pathlib import Path
+from holdfast.storage.copying import open_quiet
+from holdfast.storage.readers import reading
+path = Path(sys.argv[1])
+fd = os.open(path / "data.mdb", os.O_RDONLY)
+with open_quiet(path) as env, reading(path, env, fd) as txn:
+    print("reading", flush=True)
+    sys.stdin.readline()
 """
 
 
@@ -293,12 +297,12 @@ def test_a_damaged_store_is_copied_nowhere(tmp_path: Path, monkeypatch: pytest.M
     node_of(tmp_path / "store").stop()
 
     class Broken:
-        def copyfd(self, fd: int, compact: bool) -> None:
+        def copyfd(self, fd: int, compact: bool, txn: None) -> None:
             raise lmdb.CorruptedError("page")
 
         def __getattr__(self, name: str) -> Any:
             raise AssertionError(name)
 
-    monkeypatch.setattr(copying, "used_bytes", lambda env: 1_000)
+    monkeypatch.setattr(copying, "used_bytes", lambda env, txn: 1_000)
     with pytest.raises(StorageError, match="the copy failed"):
         copying.copy_out(Broken(), tmp_path / "copy")  # type: ignore[arg-type]  # stands in for an environment

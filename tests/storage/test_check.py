@@ -5,10 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from holdfast.broker import entry, records
+from holdfast.broker.custody import Origin
 from holdfast.broker.port import PIECE_BYTES
 from holdfast.broker.queue import COUNTERS
 from holdfast.broker.tags import TagRing
@@ -26,7 +28,8 @@ PLAIN = entry.pack_plain(True, 1, 0, bare_of(10))
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A queue with gaps and large entries, one in custody, a subscription, a producer, and a link to resume."""
+    """A queue with gaps and large entries, one in custody, a subscription, a producer, a link to resume, numbers that
+    are given anew, origins of two names, and a loss."""
     node = LoneNode(tmp_path / "store")
     node.fill("q", 600)
     node.fill("q", 3, size=LARGE)
@@ -41,7 +44,14 @@ def store(tmp_path: Path) -> Path:
     producer = node.core.catalog.producer("sensor", "q")
     producer.stored.add(1, 40)
     node.core.catalog.put_producer(producer)
-    node.core.work.batch.puts["custody", b"lin"] = records.pack_link(60.0, "q", TagRing(9, [(5, 8)]))
+    node.core.losses.add(uuid4(), [(1, 4)], "for the test")
+    rows = node.core.work.batch.puts
+    rows["custody", b"lin"] = records.pack_link(60.0, "q", TagRing(9, [(5, 8)]))
+    rows |= node.core.catalog.rows_of_renewals({"hub": records.Renewal(uuid4(), 3, 4, 4)})
+    for suffix in ("", "jfk"):
+        rows[records.origin_key(uuid4(), suffix)] = records.pack_origin(Origin(uuid4(), 7).record())
+    rows["node", records.FIRST_NAME] = b"jfk"
+    rows["node", records.WAITED] = records.pack_waited([(9, "jfk")])
     node.settle()
     node.stop()
     return tmp_path / "store"

@@ -1,7 +1,5 @@
 """A disk that is really full: a small tmpfs of its own. Refused are appends, never retirements."""
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from holdfast.storage.check import check
 from holdfast.storage.compaction import compact
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.units import MIB
+from support.disks import fill_disk, free_bytes, small_disk
 from support.stores import LoneNode
 
 DISK_BYTES = 24 * MIB
@@ -21,42 +20,8 @@ DISK_BYTES = 24 * MIB
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir()
-    try:
-        made = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place)],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-    except OSError as error:
-        pytest.skip(f"no mount command here ({error})")
-    if made.returncode:
-        pytest.skip(f"a tmpfs cannot be mounted here ({made.stderr.strip()})")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], timeout=30, check=True)
-
-
-def free_bytes(place: Path) -> int:
-    state = os.statvfs(place)
-    return state.f_bavail * state.f_frsize
-
-
-def fill_disk(place: Path) -> Path:
-    """Another's file takes all that is left."""
-    ballast = place / "ballast"
-    with ballast.open("wb", buffering=0) as file:
-        try:
-            while file.write(bytes(65_536)) == 65_536:
-                pass
-            while file.write(bytes(4_096)):
-                pass
-        except OSError:
-            pass
-    assert free_bytes(place) == 0
-    return ballast
+    with small_disk(tmp_path / "disk", DISK_BYTES) as place:
+        yield place
 
 
 def batch(first: int, count: int = 20) -> Batch:
@@ -121,6 +86,26 @@ def test_a_store_on_a_full_disk_opens_and_can_be_emptied(disk: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("mib", [4, 8, 12, 16])
+def test_a_store_takes_and_gives_back_on_a_disk_smaller_than_the_reserve_of_a_large_one(
+    tmp_path: Path, mib: int
+) -> None:
+    """A fixed reserve of 16 MiB left such a disk "full" for ever, though nothing was stored."""
+    with small_disk(tmp_path / "small", mib * MIB) as place:
+        store = LmdbStore(place / "store")
+        assert store.room_bytes() > MIB // 2
+        assert free_bytes(place) > 0, "an idle store leaves some of the disk to others"
+        end = 0
+        for _ in range(3):
+            first, end = end, append_until_full(store, end, 1_000, 20)
+            assert end > first + mib * 100
+            for number in range(first, end, 7):  # from the middle: most records stay, in part
+                store.commit(Batch(retires=[(1, number)]))
+            store.commit(Batch(retires=[(1, number) for number in range(first, end)]))
+            assert numbers(store) == [] and store.room_bytes() > MIB // 2
+        store.close()
+
+
 def test_a_new_store_on_a_full_disk_is_refused_and_made_later(disk: Path) -> None:
     ballast = fill_disk(disk)
     with pytest.raises(StorageFull, match="no space on disk"):
@@ -156,12 +141,12 @@ def append_until_full(store: LmdbStore, end: int, size: int, count: int) -> int:
         end += count
 
 
-@pytest.mark.parametrize(("size", "count", "least"), [(80, 500, 100_000), (200_000, 2, 40), (3_000, 20, 2_000)])
+@pytest.mark.parametrize(("size", "count", "least"), [(80, 500, 70_000), (200_000, 2, 35), (3_000, 20, 1_500)])
 def test_a_deep_queue_on_a_full_disk_is_drained_to_the_last_entry(
     disk: Path, size: int, count: int, least: int
 ) -> None:
     """In both directions and from the middle; small entries, cut ones, and those of a page."""
-    store = LmdbStore(disk / "store", ahead_bytes=MIB)
+    store = LmdbStore(disk / "store")
     fill_disk(disk)
     deep = append_until_full(store, 1, size, count) - 1
     assert deep >= least

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -33,8 +34,9 @@ class NodeProcess:
     same arguments.
     """
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], log: Path | None = None) -> None:
         self.arguments = tuple(arguments)
+        self._log = log
         self.ready: dict[str, str] = {}
         self._stderr: list[str] = []
         self._stdout: list[str] = []
@@ -51,11 +53,12 @@ class NodeProcess:
         name: str | None = None,
         listen: str | None = "127.0.0.1:0",
         limit_s: float = START_LIMIT_S,
+        log: Path | None = None,
     ) -> Self:
         """Starts `holdfast node` and returns once it has printed its ready line.
 
-        `listen=None` leaves the listening address to the configuration. Raises AssertionError with what the
-        node said if it ends, or stays silent for `limit_s`.
+        `listen=None` leaves the listening address to the configuration. `log`: a file that its standard error goes
+        to, instead of to us. Raises AssertionError with what the node said if it ends, or stays silent for `limit_s`.
         """
         command = ["node"]
         if config is not None:
@@ -63,7 +66,7 @@ class NodeProcess:
         for option, value in (("--name", name), ("--listen", listen), ("--data", data)):
             if value is not None:
                 command += [option, str(value)]
-        node = cls([*command, *arguments])
+        node = cls([*command, *arguments], log)
         await node.restart(limit_s=limit_s)
         return node
 
@@ -73,12 +76,13 @@ class NodeProcess:
         arguments = list(self.arguments)
         if same_port and self.ready:
             arguments[arguments.index("--listen") + 1] = self.ready["amqp"]
-        self._process = await _spawn(arguments)
+        self._process = await _spawn(arguments, log=self._log)
         came = asyncio.get_running_loop().create_future()
         self._readers = [
             asyncio.create_task(self._read_stdout(self._process.stdout, came)),
-            asyncio.create_task(self._read_stderr(self._process.stderr)),
         ]
+        if self._process.stderr is not None:
+            self._readers.append(asyncio.create_task(self._read_stderr(self._process.stderr)))
         try:
             self.ready = await asyncio.wait_for(came, limit_s)
         except (TimeoutError, EOFError) as error:
@@ -98,14 +102,14 @@ class NodeProcess:
         if not came.done():
             came.set_exception(EOFError("standard output ended"))
 
-    async def _read_stderr(self, stream: asyncio.StreamReader | None) -> None:
-        assert stream is not None
+    async def _read_stderr(self, stream: asyncio.StreamReader) -> None:
         async for line in stream:
             self._stderr.append(line.decode(errors="replace").rstrip("\n"))
             self._said.set()
 
     async def logged(self, text: str, limit_s: float = STOP_LIMIT_S) -> None:
         """Waits until the node's log has that text."""
+        assert self._log is None, "its log is a file"
         async with asyncio.timeout(limit_s):
             while text not in self.stderr:
                 self._said.clear()
@@ -136,6 +140,8 @@ class NodeProcess:
     @property
     def stderr(self) -> str:
         """All that the node has logged so far, over all its starts."""
+        if self._log is not None:
+            return self._log.read_text(errors="replace") if self._log.exists() else ""
         return "\n".join(self._stderr)
 
     @property
@@ -197,14 +203,17 @@ async def run_holdfast(*arguments: str, stdin: str | None = None, limit_s: float
     return Completed(process.returncode, stdout.decode(), stderr.decode(errors="replace"))
 
 
-async def _spawn(arguments: Sequence[str], *, stdin: bool = False) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "holdfast",
-        *arguments,
-        stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        limit=16 * 1024 * 1024,
-    )
+async def _spawn(
+    arguments: Sequence[str], *, stdin: bool = False, log: Path | None = None
+) -> asyncio.subprocess.Process:
+    with nullcontext(asyncio.subprocess.PIPE) if log is None else log.open("ab") as stderr:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "holdfast",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=stderr,
+            limit=16 * 1024 * 1024,
+        )

@@ -50,6 +50,11 @@ class Bounds:
         return held
 
     @property
+    def session_count(self) -> int:
+        """How many sessions there are, those that end included."""
+        return len(self._sessions)
+
+    @property
     def channels(self) -> int:
         """How many there are, as both sides' channel-max say; before the peer's open, as ours does."""
         remote_max = 65535 if self.remote_open is None else self.remote_open.channel_max

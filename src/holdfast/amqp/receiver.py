@@ -124,6 +124,17 @@ class Receiver(Link):
         """
         session = self.session
         owners = session.unsettled_in
+        count = last - first + 1
+        if 0 < count <= len(owners):
+            numbers = range(first, last + 1)
+            if list(map(owners.get, numbers)).count(self) == count:  # as most ranges are: all of them, and this link's
+                if count == len(owners):
+                    owners.clear()
+                else:
+                    for number in numbers:
+                        del owners[number]
+                session.write_disposition(True, first, last, True, outcome)
+                return
         start = -1
         end = -1
         for delivery_id in session.ids_between(first, last, owners):

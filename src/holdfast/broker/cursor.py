@@ -255,9 +255,9 @@ class Cursor:
                 found.pop()
             sequences = [sequence for sequence, _ in found]
             values = [value for _, value in found]
-        lasting = entry.lasting_count(values)
-        if lasting < len(values):
-            sequences, values = sequences[:lasting], values[:lasting]
+        sizes = entry.lasting_sizes(values)
+        if len(sizes) < len(values):
+            sequences, values = sequences[: len(sizes)], values[: len(sizes)]
         taken = taker.take_all(sequences, values) if values else 0
         if not taken:
             if self.read_ahead_bytes:
@@ -265,8 +265,8 @@ class Cursor:
             self.prefetched = found[::-1]
             self.read_bytes = sum([len(value) for _, value in found])
             return 0, 0
-        sequences, values = sequences[:taken], values[:taken]
-        sizes = list(map(entry.size_of, values))
+        if taken < len(values):
+            sequences, values, sizes = sequences[:taken], values[:taken], sizes[:taken]
         if sizes.count(sizes[0]) == taken:
             self.shown.update(dict.fromkeys(sequences, Shown(taker, sizes[0])))
         else:
@@ -478,7 +478,7 @@ class Cursor:
         for sequence in sequences:
             if self.shown.pop(sequence, None) is None:
                 continue
-            self.counts[sequence] = self.counts.get(sequence, 0) + (1 if failed else 0)
+            self.counts[sequence] = (self.failures(sequence) or 0) + failed
             heappush(self.returned, sequence)
         if sequences:
             self.queue.look_again(sequences)

@@ -48,7 +48,8 @@ class Origin:
 
     `mark`: all up to it is finished. `finished`: what is beyond. `ended`: numbers that a tombstone, an operator or
     a grace time ended without delivery. `passed`: the highest number that went on before a gap below it closed.
-    `clocks`: how long each gap was waited for.
+    `clocks`: how long each gap was waited for. `suffix`: the name of this node that the numbers were given for; empty:
+    the first that its store was opened under.
     """
 
     origin: UUID
@@ -61,6 +62,7 @@ class Origin:
     """By number; changed by `wait`, `leave` and `restore` alone."""
     duplicates: int = 0
     late: int = 0
+    suffix: str = ""
     known: RangeSet = field(init=False)
     """What is finished beyond the mark, or waits."""
     shortest_wait_s: float = field(init=False, default=NEVER_S)
@@ -83,8 +85,8 @@ class Origin:
             self.shortest_wait_s = min(self.shortest_wait_s, waiting.order_wait_s)
 
     @classmethod
-    def load(cls, origin: UUID, record: OriginRecord) -> "Origin":
-        loaded = cls(origin, record.mark, record.passed, record.clocks, record.finished, record.ended)
+    def load(cls, origin: UUID, record: OriginRecord, suffix: str = "") -> "Origin":
+        loaded = cls(origin, record.mark, record.passed, record.clocks, record.finished, record.ended, suffix=suffix)
         loaded.waited_before_s = 0.0 if record.clocks else record.waited_s
         return loaded
 

@@ -16,6 +16,8 @@ holds the blob's id and length, u64 each. It is the node's own and never sent.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -42,6 +44,9 @@ _REFERENCE_HEAD: Final = b"\x00\x53\x75\xa0\x10"
 REFERENCE_BYTES: Final = _REFERENCE.size
 FIXED_BYTES: Final = _FIXED.size
 PRIORITY_DEFAULT: Final = 4
+
+fixed_of: Final = itemgetter(slice(FIXED_BYTES))
+"""The part of a value that has a fixed length."""
 
 
 class Identity(NamedTuple):
@@ -281,16 +286,27 @@ def is_plain(value: bytes) -> bool:
 
 
 def plain_parts(value: bytes) -> tuple[bytes, bytes, bytes, int]:
-    """Identity, trace and `to` of a plain entry as they are stored, and where its bare message begins."""
+    """Identity, trace and `to` of a plain entry as they are stored, and where its bare message begins, which follows
+    from the fixed part."""
     passed = FIXED_BYTES + _IDENTITY.size
     named = passed + 16 * value[3]
     end = named + (value[28] << 8) + value[29]
     return value[FIXED_BYTES:passed], value[passed:named], value[named:end], end
 
 
-def lasting_count(values: Sequence[bytes]) -> int:
-    """How many of `values`, from the first on, have no time to live."""
-    for index, value in enumerate(values):
-        if value[12:20] != NEVER:
-            return index
-    return len(values)
+def lasting_sizes(values: Sequence[bytes]) -> list[int]:
+    """The `size_of` of each of `values`, up to the first that has a time to live.
+
+    Entries that were stored together begin alike: what follows from the fixed part is found once for those.
+    """
+    sizes: list[int] = []
+    for fixed, group in groupby(values, fixed_of):
+        if fixed[12:20] != NEVER:
+            break
+        if fixed[1] & BLOB:
+            sizes += map(size_of, group)
+            continue
+        lengths = list(map(len, group))
+        beside = lengths[0] - size_of(values[len(sizes)])
+        sizes += [length - beside for length in lengths]
+    return sizes

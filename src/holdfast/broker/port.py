@@ -4,10 +4,11 @@ Rules of this file: types only; `storage/port.py` adds what a driver needs. A st
 keys and values mean belongs to `broker/` alone.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-TABLES = ("queues", "subscriptions", "custody", "origins", "producers", "node", "blobs")
+TABLES = ("queues", "subscriptions", "custody", "origins", "producers", "node", "blobs", "losses")
 """The small tables. Keys of 1 to 400 bytes; values of at most 1 MiB."""
 
 PIECE_BYTES: Final = 65_520
@@ -38,6 +39,19 @@ class Batch:
 
     def __bool__(self) -> bool:
         return bool(self.appends or self.retires or self.puts or self.deletes or self.pieces or self.drops)
+
+
+Rows = Mapping[tuple[str, bytes], bytes]
+"""Rows of the small tables, by (table, key)."""
+
+
+class Space(NamedTuple):
+    """What a store has of its disk, in bytes: what its file takes there, may take at the most, and what the file system
+    would still give."""
+
+    file_bytes: int
+    bytes_max: int
+    free_bytes: int
 
 
 class EntryReader(Protocol):

@@ -7,7 +7,7 @@ told). A sequence is given once and never again; what a refused batch burned sta
 """
 
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import accumulate, repeat
 from struct import Struct
 from typing import Final
 from uuid import UUID
@@ -15,6 +15,7 @@ from uuid import UUID
 from holdfast.accounts import Account
 from holdfast.broker import entry, records
 from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX, Cursor
+from holdfast.broker.head import head_of
 from holdfast.broker.port import Batch, EntryReader, Settings
 from holdfast.broker.read_ahead import ReadAhead
 from holdfast.broker.wheel import PRUNE_COUNT, Wheel, due_s
@@ -262,8 +263,17 @@ class Queue:
                 latest = self.work.rewritten
                 return [(sequence, latest.get((self.queue_id, sequence), value)) for sequence, value in found]
             return found
-        items = []
-        for sequence, value in self.ephemeral.items():  # insertion order is sequence order
+        ephemeral = self.ephemeral
+        items: list[tuple[int, bytes]] = []
+        if self.visible - first < len(ephemeral):  # most lie before it
+            for sequence in range(first, self.visible):
+                held = ephemeral.get(sequence)
+                if held is not None:
+                    items.append((sequence, held))
+                    if len(items) >= count_max:
+                        break
+            return items
+        for sequence, value in ephemeral.items():  # insertion order is sequence order
             if first <= sequence < self.visible:
                 items.append((sequence, value))
                 if len(items) >= count_max:
@@ -272,15 +282,12 @@ class Queue:
 
     def in_memory(self, first: int, end: int, bytes_max: int) -> list[bytes]:
         """The entries from `first` on, below `end`, that are cached, up to the first that is not, or past the bytes."""
-        cache = self.cache
-        values: list[bytes] = []
-        room_bytes = bytes_max
-        for sequence in range(first, end):
-            value = cache.get(sequence)
-            if value is None or room_bytes <= 0:
-                break
-            room_bytes -= len(value)
-            values.append(value)
+        found = list(map(self.cache.get, range(first, end)))
+        count = found.index(None) if None in found else len(found)
+        values: list[bytes] = found[:count]  # type: ignore[assignment]  # the first None is behind them
+        if sum(map(len, values)) > bytes_max:
+            lengths = accumulate(map(len, values))
+            del values[next(index for index, before in enumerate(lengths, 1) if before >= bytes_max) :]
         return values
 
     def value(self, sequence: int) -> bytes | None:
@@ -296,16 +303,7 @@ class Queue:
 
     def head(self) -> int:
         """The lowest visible sequence that is neither finished nor leaving, `visible` where there is none."""
-        shared = self.shared
-        first = shared.floor
-        while found := self.read(first, count_max=64, bytes_max=64 * 1024):
-            for sequence, _ in found:
-                if shared.tracked or (sequence >= shared.position and sequence not in shared.finished):
-                    return sequence
-                if sequence in shared.shown or sequence in shared.returned or sequence in shared.exclusions.aside:
-                    return sequence
-            first = max(found[-1][0], shared.finished.end_of_run(found[-1][0])) + 1
-        return self.visible
+        return head_of(self)
 
     def oldest_wall_ms(self) -> int | None:
         """When the oldest visible entry came, None where there is none."""
@@ -322,7 +320,7 @@ class Queue:
         """The entries, of `size` bytes together, leave with this turn's batch."""
         values = [self.value(sequence) for sequence in sequences] if self.tombstones else []
         stones = sum(1 for value in values if value is not None and value[1] & entry.TOMBSTONE)
-        if self.cache:
+        if self.cache and not self.cache.keys().isdisjoint(sequences):
             for sequence in sequences:
                 self.uncache(sequence)
         self.tombstones = max(0, self.tombstones - stones)  # not all are counted in a store from before they were
@@ -342,7 +340,7 @@ class Queue:
     def drop(self, sequences: list[int], size: int) -> None:
         """Entries that no taker holds, ascending, leave with this turn's batch, whoever has still to read them."""
         try:
-            for cursor in (self.shared, *self.named.values()):
+            for cursor in self.cursors:
                 cursor.pass_over(sequences)
             self.retire_all(sequences, size)
         except Exception:
@@ -358,7 +356,7 @@ class Queue:
         if self.memory is not None:
             self.memory.refund(self.counted_bytes)
             self.counted_bytes = 0
-        for cursor in (self.shared, *self.named.values()):
+        for cursor in self.cursors:
             cursor.forget_memory()
 
     def uncache(self, sequence: int) -> None:
@@ -420,7 +418,7 @@ class Queue:
         sequences = [sequence for sequence, _ in found]
         size = sum([entry.size_of(self.cache.get(sequence, value)) for sequence, value in found])
         try:
-            for cursor in (self.shared, *self.named.values()):
+            for cursor in self.cursors:
                 cursor.drop(sequences)
             self.retire_all(sequences, size)
         except Exception:
@@ -436,6 +434,11 @@ class Queue:
         return self.name.startswith("@")
 
     # ------------------------------------------------------------------------------------------------ cursors
+
+    @property
+    def cursors(self) -> tuple[Cursor, ...]:
+        """All of them, the shared one first."""
+        return (self.shared, *self.named.values())
 
     def readers(self) -> list[Cursor]:
         """The cursors that an entry waits for: a taking subscription stands in the shared one's place."""

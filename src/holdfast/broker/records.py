@@ -4,6 +4,7 @@ Rules of this file: pure packing, one pair of functions a table; fixed layouts b
 bounded by what its owner bounds.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from struct import Struct
@@ -11,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from holdfast.amqp.codec import decode, encode
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.types import Symbol, Ulong
 from holdfast.broker.gaps import GapClocks
 from holdfast.broker.ranges import RangeSet
 from holdfast.broker.tags import TagRing
@@ -28,6 +29,8 @@ _BLOB_KEY: Final = Struct(">Q")
 _PLACE: Final = Struct(">IQ")
 _QUEUE_ID: Final = Struct(">I")
 _LINK: Final = Struct(">dH")
+_LOSS: Final = Struct(">16sQQQ")
+_LOSS_TOTALS: Final = Struct(">QQQQQ")
 
 
 CURSOR_RANGES_MAX: Final = 65_500
@@ -118,6 +121,39 @@ TIMED: Final = b"t"
 
 def timed_key(queue_id: int) -> bytes:
     return TIMED + _QUEUE_ID.pack(queue_id)
+
+
+NUMBERED_BY: Final = b"u"
+"""Of a row of table `custody`: the store that gave the numbers of this node."""
+
+NAME: Final = b"name"
+"""Of a row of table `node`: the name under which the store was opened last."""
+FIRST_NAME: Final = b"first-name"
+"""The same of the name whose origins are in table `origins`; of other names they are in `custody`, by `origin_key`."""
+WAITED: Final = b"waited"
+"""The same of the names for which came what waits in `$waiting`."""
+
+
+def pack_waited(waited: Sequence[tuple[int, str]]) -> bytes:
+    """(end of its sequences, name) of each name but the present one."""
+    return encode([[Ulong(end), name] for end, name in waited])
+
+
+def unpack_waited(data: bytes) -> tuple[tuple[int, str], ...]:
+    try:
+        rows, _ = decode(data)
+    except RemoteProtocolError as error:
+        raise StorageError(f"a record of the store cannot be read: {error.description}") from error
+    return tuple((int(end), str(name)) for end, name in rows)
+
+
+def origin_key(origin: UUID, suffix: str) -> tuple[str, bytes]:
+    """Where the record of an origin is, as (table, key); `suffix`: see `custody.Origin`."""
+    return ("custody", NAMED_ORIGIN + origin.bytes + suffix.encode()) if suffix else ("origins", origin.bytes)
+
+
+NAMED_ORIGIN: Final = b"f"
+"""Of a row of table `custody`: an origin's record, of what it numbered for another name of this node than the first."""
 
 
 def pack_producer(epoch: int, used_ms: int, stored: RangeSet) -> bytes:
@@ -215,6 +251,66 @@ def pack_renewal(renewal: Renewal) -> bytes:
 def unpack_renewal(data: bytes) -> Renewal:
     store, since, first = RENEWAL.unpack(data)
     return Renewal(UUID(bytes=store), since, first, first)
+
+
+class LossRecord(NamedTuple):
+    """Numbers of an origin that nothing will bring any more, [first, last]; decided at `at_ms` of the wall clock."""
+
+    origin: UUID
+    first: int
+    last: int
+    at_ms: int
+    reason: str
+
+
+def pack_loss(record: LossRecord) -> bytes:
+    return _LOSS.pack(record.origin.bytes, *record[1:4]) + record.reason.encode()
+
+
+def unpack_loss(data: bytes) -> LossRecord:
+    origin, first, last, at_ms = _LOSS.unpack_from(data)
+    return LossRecord(UUID(bytes=origin), first, last, at_ms, data[_LOSS.size :].decode())
+
+
+def loss_key(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
+def split_loss_key(key: bytes) -> int:
+    if len(key) != 8:
+        raise ValueError("no number of a loss")
+    return int.from_bytes(key, "big")
+
+
+LOSS_TOTALS: Final = b"all"
+"""Of the one row of table `losses` that is no loss."""
+
+
+class LossTotals(NamedTuple):
+    """Since the store was made: ranges that were lost, the numbers in them, when the first was (0: none), dead letters
+    that went at a bound, and their bytes."""
+
+    ranges: int = 0
+    numbers: int = 0
+    since_ms: int = 0
+    dropped: int = 0
+    dropped_bytes: int = 0
+
+    def with_one(self, loss: LossRecord) -> "LossTotals":
+        numbers = self.numbers + loss.last - loss.first + 1
+        return self._replace(ranges=self.ranges + 1, numbers=numbers, since_ms=self.since_ms or loss.at_ms)
+
+    def without(self, loss: LossRecord) -> "LossTotals":
+        numbers = self.numbers - (loss.last - loss.first + 1)
+        return self._replace(ranges=self.ranges - 1, numbers=numbers, since_ms=self.since_ms if self.ranges > 1 else 0)
+
+
+def pack_loss_totals(totals: LossTotals) -> bytes:
+    return _LOSS_TOTALS.pack(*totals)
+
+
+def unpack_loss_totals(data: bytes) -> LossTotals:
+    return LossTotals(*_LOSS_TOTALS.unpack(data))
 
 
 def pack_hop(epoch: bytes, last: int) -> bytes:

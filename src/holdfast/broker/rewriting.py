@@ -15,7 +15,7 @@ def replace(
     entries, it is stored with the turn's batch; else the caller does that."""
     size = entry.size_of(value)
     grown = size - entry.size_of(before)
-    cursors = (queue.shared, *queue.named.values())
+    cursors = queue.cursors
     queue.uncache(sequence)
     queue.touch_counters()
     for cursor in cursors:

@@ -7,6 +7,7 @@ brokers already know, and a redelivery is always marked as one.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import groupby
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -113,11 +114,17 @@ _TOLD: Final = Struct(f">{len(_MA_PLAIN)}sQ{len(_ENQUEUED)}s8s").pack
 VIEWED_BYTES: Final = 8_192
 """From so many bytes on a view of an entry costs less than a copy."""
 _PLAIN_HEADS: Final = {
-    bytes((entry.VERSION, flags, entry.PRIORITY_DEFAULT)): _FIRST_DURABLE_ACQUIRED
-    if flags & entry.DURABLE
-    else _FIRST_VOLATILE
-    for flags in (0, entry.DURABLE, entry.CUSTODY, entry.CUSTODY | entry.DURABLE)
-}
+    bytes((entry.VERSION, flags, entry.PRIORITY_DEFAULT)): (
+        before, Struct(f">{len(before)}sQ{len(_ENQUEUED) + 8}s").pack
+    )
+    for flags, before in (
+        (0, _FIRST_VOLATILE + _MA_PLAIN),
+        (entry.DURABLE, _FIRST_DURABLE_ACQUIRED + _MA_PLAIN),
+        (entry.CUSTODY, _FIRST_VOLATILE + _MA_PLAIN),
+        (entry.CUSTODY | entry.DURABLE, _FIRST_DURABLE_ACQUIRED + _MA_PLAIN),
+    )
+}  # fmt: skip
+"""By how a plain entry begins: what precedes its sequence for a consumer, and what packs it with that and the time."""
 
 
 @lru_cache(PATHS_MAX)
@@ -166,13 +173,16 @@ def plain_for_consumer(
     bare message, and the bare messages; up to the first that has anything of its own."""
     heads: list[bytes] = []
     bares: list[bytes | memoryview] = []
-    for sequence, value in zip(sequences, values, strict=True):
-        head = _PLAIN_HEADS.get(value[:3])
-        if head is None or value[20:28] != _NOTHING:
+    for fixed, group in groupby(values, entry.fixed_of):  # those that were stored together begin alike
+        form = _PLAIN_HEADS.get(fixed[:3])
+        if form is None or fixed[20:28] != _NOTHING:
             break
-        heads.append(head + _TOLD(_MA_PLAIN, sequence, _ENQUEUED, value[4:12]))
-        at = entry.plain_parts(value)[3] if value[1] & entry.CUSTODY else entry.FIXED_BYTES
-        bares.append(value[at:] if len(value) < VIEWED_BYTES else memoryview(value)[at:])
+        before, pack = form
+        enqueued = _ENQUEUED + fixed[4:12]
+        at = entry.plain_parts(fixed)[3] if fixed[1] & entry.CUSTODY else entry.FIXED_BYTES
+        first = len(bares)
+        bares += [value[at:] if len(value) < VIEWED_BYTES else memoryview(value)[at:] for value in group]
+        heads += [pack(before, sequence, enqueued) for sequence in sequences[first : len(bares)]]
     return heads, bares
 
 

@@ -4,18 +4,20 @@ Rules of this file: tables are read once, at start; every change goes into the t
 once. Transmission queues are named `@NODE`, which no user's queue can be.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Final, Protocol
 from uuid import UUID
 
 from holdfast.broker import records
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.custody import Origin
-from holdfast.broker.port import EntryReader
+from holdfast.broker.port import EntryReader, Rows, Space
 from holdfast.broker.producers import Producer
 from holdfast.broker.queue import COUNTERS, Clock, Queue, Work
 from holdfast.core.config import NodeConfig, QueueConfig
 from holdfast.core.memory import Memory
+from holdfast.core.own_names import OwnNames, read
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 
@@ -29,8 +31,6 @@ OWN_QUEUES: Final = (DEAD_LETTERS, WAITING)
 STEADY_KEY: Final = b"steady"
 TIMED_FIELD: Final = "timed"
 """Of a queue's record: it was written by a version that stores where its entries with a time to live are."""
-NUMBERED_BY: Final = b"u"
-"""Of a row of table `custody`: the store that gave the numbers of `identities`."""
 COUNTS_MAX: Final = 10_000
 """Delivery counts kept over a proper stop."""
 
@@ -45,8 +45,14 @@ class Tables(EntryReader, Protocol):
     uuid: UUID
     copied: str | None
 
+    on_disk: bool
+
+    @property
+    def shared_bytes(self) -> int: ...
+    def gone(self) -> str | None: ...
+    def space(self) -> Space: ...
     def table(self, name: str) -> Iterator[tuple[bytes, bytes]]: ...
-    def mint(self) -> UUID: ...
+    def mint(self, rows: Callable[[UUID], Rows] | None = None) -> UUID: ...
     def room_bytes(self) -> int: ...
 
 
@@ -72,7 +78,10 @@ class Catalog:
         self.queues: dict[str, Queue] = {}
         self.producers: dict[bytes, Producer] = {}
         """The one longest idle first."""
+        self.names = OwnNames(config.name, config.name)
         self.origins: dict[UUID, Origin] = {}
+        self.former_origins: dict[tuple[UUID, str], Origin] = {}
+        """By origin and suffix: those counted for another name of this node, of which something waits still."""
         self.former: UUID | None = None
         """Who the store was when these tables were last written, where it is someone new since."""
         self.identities: dict[str, int] = {}
@@ -105,7 +114,7 @@ class Catalog:
         small = dict(store.table("node"))
         self.clock.steady_ms = max(self.clock.steady_ms, int.from_bytes(small.get(STEADY_KEY, b""), "big"))
         custody = list(store.table("custody"))
-        numbered_by = dict(custody).get(NUMBERED_BY)
+        numbered_by = dict(custody).get(records.NUMBERED_BY)
         if numbered_by != store.uuid.bytes:
             self.put_numbered_by(store.uuid)
             if numbered_by is not None:
@@ -159,9 +168,9 @@ class Catalog:
             producer_name, _, address = key.decode().partition("\0")
             producer = self.producers[key] = Producer(producer_name, address, epoch, used_ms, stored_numbers)
             self.memory.count_ranges(producer, producer.stored)
+        self._load_names(small)
         for key, data in store.table("origins"):
-            origin = UUID(bytes=key)
-            self.origins[origin] = Origin.load(origin, records.unpack_origin(data))
+            self._load_origin(UUID(bytes=key), "", data)
         for key, data in custody:
             kind, rest = key[:1], key[1:]
             if self.former is not None and kind in b"ir":  # of numbers that someone else gave
@@ -180,12 +189,33 @@ class Catalog:
                 self.hops[rest] = records.unpack_hop(data)
             elif kind == b"l":
                 self.links[rest] = data
-            elif kind == b"w" and rest.decode() in self.transit:
-                self.renewals[rest.decode()] = records.unpack_renewal(data)
-                self.transit[rest.decode()].stopped = True
+            elif kind == records.NAMED_ORIGIN:
+                self._load_origin(UUID(bytes=rest[:16]), rest[16:].decode(), data)
+            elif kind == b"w":
+                self._load_renewal(rest.decode(), data)
         for queue_config in self.config.queues:
             if queue_config.name not in self.queues:
                 self.create(queue_config)
+
+    def _load_names(self, small: dict[bytes, bytes]) -> None:
+        self.names = read(small, self.config.name)
+        if records.NAME not in small:  # a new store, or one of an earlier version
+            self.work.batch.puts["node", records.NAME] = self.config.name.encode()
+
+    def _load_origin(self, uuid: UUID, suffix: str, data: bytes) -> None:
+        """What was counted for another name stays on disk, but for what something that waits may need."""
+        names = self.names
+        if suffix == names.own:
+            self.origins[uuid] = Origin.load(uuid, records.unpack_origin(data), suffix)
+        elif any(suffix == names.suffix(name) for _, name in names.waited):
+            self.former_origins[uuid, suffix] = Origin.load(uuid, records.unpack_origin(data), suffix)
+
+    def _load_renewal(self, destination: str, data: bytes) -> None:
+        if destination in self.transit:
+            self.renewals[destination] = records.unpack_renewal(data)
+            self.transit[destination].stopped = True
+        else:  # its queue was made in the turn that a crash took, all that it had included
+            self.drop_renewal(destination)
 
     def _load_cursor(self, queue: Queue, name: str, record: records.CursorRecord) -> None:
         if name:
@@ -284,6 +314,10 @@ class Catalog:
         if queue.in_transit:
             del self.transit[queue.name[1:]]
 
+    def has(self, queue: Queue) -> bool:
+        """Whether the queue is there: it was not deleted, nor made anew under its name."""
+        return self.queues.get(queue.name) is queue
+
     def has_left(self, queue_id: int) -> None:
         """Nothing of that deleted queue is on disk any more once this turn's batch is."""
         del self.leaving[queue_id]
@@ -369,8 +403,35 @@ class Catalog:
         record = records.pack_producer(producer.epoch, producer.used_ms, producer.stored)
         self.work.batch.puts["producers", producer.key] = record
 
+    def origin(self, uuid: UUID) -> Origin:
+        """The record of that origin; made where there is none."""
+        origin = self.origins.get(uuid)
+        if origin is None:
+            origin = self.origins[uuid] = Origin(uuid, suffix=self.names.own)
+        return origin
+
+    def origin_at(self, uuid: UUID, sequence: int) -> Origin:
+        """The record by which what is at `sequence` of `$waiting`, of that origin, waits."""
+        suffix = self.names.suffix_at(sequence)
+        if suffix == self.names.own:
+            return self.origin(uuid)
+        return self.former_origins.setdefault((uuid, suffix), Origin(uuid, suffix=suffix))
+
+    def all_origins(self) -> Iterator[Origin]:
+        """Those of the present name, and those of others of which something waits still."""
+        return chain(self.origins.values(), self.former_origins.values())
+
     def put_origin(self, origin: Origin) -> None:
-        self.work.batch.puts["origins", origin.origin.bytes] = records.pack_origin(origin.record())
+        place = records.origin_key(origin.origin, origin.suffix)
+        self.work.batch.puts[place] = records.pack_origin(origin.record())
+
+    def forget_waited(self) -> None:
+        """Nothing waits that came for another name."""
+        self.former_origins.clear()
+        if self.names.waited:
+            self.names = self.names._replace(waited=())
+            self.work.batch.puts.pop(("node", records.WAITED), None)
+            self.work.batch.deletes.append(("node", records.WAITED))
 
     def put_identity(self, destination: str, following: int) -> None:
         """`following` is the next number that is given for that destination."""
@@ -380,7 +441,12 @@ class Catalog:
     def put_renewal(self, destination: str, renewal: records.Renewal) -> None:
         self.renewals[destination] = renewal
         self.transit[destination].stopped = True
-        self.work.batch.puts["custody", b"w" + destination.encode()] = records.pack_renewal(renewal)
+        self.work.batch.puts |= self.rows_of_renewals({destination: renewal})
+
+    @staticmethod
+    def rows_of_renewals(renewals: Mapping[str, records.Renewal]) -> dict[tuple[str, bytes], bytes]:
+        """The rows of those, by destination, as `put_renewal` stores them."""
+        return {("custody", b"w" + name.encode()): records.pack_renewal(item) for name, item in renewals.items()}
 
     def drop_renewal(self, destination: str) -> None:
         """Its row goes with this batch."""
@@ -388,7 +454,7 @@ class Catalog:
 
     def put_numbered_by(self, store: UUID) -> None:
         """From this batch on the numbers of identities are that store's."""
-        self.work.batch.puts["custody", NUMBERED_BY] = store.bytes
+        self.work.batch.puts["custody", records.NUMBERED_BY] = store.bytes
 
     def put_receipt(self, destination: str) -> None:
         self.work.batch.puts["custody", b"r" + destination.encode()] = self.receipts[destination].to_bytes(8, "big")
@@ -427,7 +493,7 @@ class Catalog:
         marks: list[tuple[Cursor, int]] = []
         batch = self.work.batch
         for queue in list(self.work.counted):
-            if not queue.config.durable:
+            if not queue.config.durable or not self.has(queue):
                 continue
             queue.before_commit()
             marks += self._put_cursors(queue)

@@ -16,13 +16,11 @@ from holdfast.amqp import conditions
 from holdfast.amqp.connection import Connection, Link, Session
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
-from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import ENTRY_BYTES, Queue
-from holdfast.core import events, invariants, undo
+from holdfast.core import events, invariants, link_tables, undo
 from holdfast.core.egress import ConsumerLink, Egress
 from holdfast.core.ingress import Ingress, Intake
 from holdfast.core.peer import Peer
-from holdfast.core.requests import RequestLink
 from holdfast.errors import BrokenInvariant, StorageError
 
 if TYPE_CHECKING:
@@ -104,15 +102,15 @@ class Containment:
         place = _place(_frames(error))
         self.core.log("ERROR", f"{_name(part)}: {_told(error)} at {place}; tried again in {rest_s:g} s", about=place)
 
-    def run(self, part: object, work: Callable[[], None]) -> None:
-        """Work on behalf of no single peer, unless it rests."""
+    def run(self, part: object, work: Callable[..., None], *given: Any, gathers: bool = True) -> None:
+        """Work on behalf of no single peer, unless it rests. `gathers`: whether it may add anything to the turn."""
         if part in self.resting:
             return
-        before = self.core.turn.extent()
+        before = self.core.turn.extent() if gathers else ()
         try:
-            work()
+            work(*given)
         except Exception as error:
-            self.part_failed(part, error, changed=self.core.turn.extent() != before)
+            self.part_failed(part, error, changed=gathers and self.core.turn.extent() != before)
 
     def next_deadline(self) -> float | None:
         """When the first part that rests is tried again."""
@@ -168,14 +166,10 @@ class Containment:
     def _forget(self, peer: Peer) -> None:
         """Takes all that the peer has out of every table; each step is tried again where it fails."""
         core = self.core
-        for link in links_of(core, peer):
+        for link in link_tables.of_peer(core, peer):
             link.link.context = None
             _surely(partial(_gone, link))
-            tables: list[dict[Any, Any]] = [core.refills, core.starved, core.presettled, core.drains, core.requests]
-            for table in (*tables, peer.egress, core.memory.waiting):
-                table.pop(link, None)
-            if isinstance(link, RequestLink):
-                _surely(partial(core.users.forget, link))
+            _surely(partial(link_tables.forget, core, link))
         for send in list(peer.sends):
             _surely(send.close)
         core.sending.pop(peer, None)
@@ -195,7 +189,7 @@ class Containment:
         core.resume.recover()
         waiting_takers = {id(record.taker) for record in core.resume.outgoing.values() if record.until is not None}
         for queue in core.catalog.queues.values():
-            for cursor in cursors_of(queue):
+            for cursor in queue.cursors:
                 cursor.exclusions.recount(cursor.takers)
                 here = {*map(id, cursor.takers), *waiting_takers, *map(id, core.chores.rejections.waiting)}
                 cursor.give_back(
@@ -207,18 +201,18 @@ class Containment:
             blob.open = blob.open and blob in brought
             blob.pins = pins[blob]
         pressure = core.pressure
-        links: list[Any] = [link for peer in core.connections.values() for link in links_of_engine(peer)]
+        links: list[Any] = [link for peer in core.connections.values() for link in link_tables.of_engine(peer)]
         for queue in core.catalog.queues.values():
             if queue.memory is not None:
                 queue.counted_bytes = queue.bytes_held + ENTRY_BYTES * queue.messages
         for peer in core.connections.values():
-            intakes = [link for link in links_of_engine(peer) if isinstance(link, Intake)]
+            intakes = [link for link in link_tables.of_engine(peer) if isinstance(link, Intake)]
             peer.parked_bytes = sum(map(invariants.parked_bytes_of, intakes))
         memory = core.memory
         for account, size in invariants.held_by_account(core, links).items():
             account.held = size
         memory.total.held = sum(account.held for account in memory.accounts)
-        for use in invariants.uses_of(core):
+        for use in link_tables.uses_of(core):
             mine = [peer for peer in core.connections.values() if peer.use is use]
             use.connections, use.links = len(mine), sum(peer.counted_links for peer in mine)
         pressure.ahead_bytes = sum(stream.counted for stream in core.streams)
@@ -236,7 +230,7 @@ class Containment:
             core.deadlines.watch(peer)
             if peer.sends:
                 core.sending[peer] = None
-            for link in links_of_engine(peer):
+            for link in link_tables.of_engine(peer):
                 if isinstance(link, Intake):
                     core.refills[link] = None
                 elif isinstance(link, ConsumerLink):
@@ -322,31 +316,3 @@ def _name(part: object) -> str:
         return part
     name = getattr(part, "name", None)
     return f"{type(part).__name__} {name}" if isinstance(name, str) else type(part).__name__
-
-
-# ---------------------------------------------------------------------------------------------------- what it has
-
-
-def links_of_engine(peer: Peer) -> "list[Ingress | Egress]":
-    """The links of a peer that its engine knows."""
-    return [link for link in invariants.links_of(peer) if isinstance(link, (Ingress, Egress))]
-
-
-def links_of(core: "NodeCore", peer: Peer) -> "list[Ingress | Egress]":
-    """All links of a peer that any table of the node has, whatever its engine says."""
-    found: dict[Any, None] = dict.fromkeys(links_of_engine(peer))
-    found.update(dict.fromkeys(link for link in peer.egress if isinstance(link, Egress)))
-    tables: list[Any] = [
-        *core.producers.values(), *core.readers.values(), core.refills, core.starved, core.presettled, core.drains,
-        core.requests, core.users.waiting, core.users.granted, core.memory.waiting,
-        core.reply_links.values(), core.custody_receivers.values(), core.parked_receivers,
-    ]  # fmt: skip
-    tables += [cursor.takers for queue in core.catalog.queues.values() for cursor in cursors_of(queue)]
-    tables.append([stream.bringer for stream in core.streams])
-    for table in tables:  # but for custody's senders, which outlive a connection: `Neighbour.lost` has them let go
-        found.update(dict.fromkeys(link for link in table if isinstance(link, (Ingress, Egress)) and link.peer is peer))
-    return list(found)
-
-
-def cursors_of(queue: Queue) -> tuple[Cursor, ...]:
-    return (queue.shared, *queue.named.values())

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 LOOK_S: Final = 1.0
 """How often the bounds are looked at where no turn does: what a taker held may have come back."""
 AGE_LOOK_S: Final = 60.0
-"""How often the age of the oldest is looked at."""
+"""How often the age of the oldest is looked at at the least: the wall clock may be set."""
+AGE_SHARE: Final = 64
+"""One that is due leaves within that part of `keep_s`, at least LOOK_S and at most AGE_LOOK_S: those that end one after
+the other are looked at so often and no more."""
+TIMER_MS: Final = 2
+"""A look comes so much behind its moment, because the clocks count whole milliseconds."""
+LOOK_COUNT: Final = 16
+"""Of a look that may find none that is due."""
 WARN_S: Final = 3_600.0
 """Between two lines in the log about dead letters that are dropped."""
 
@@ -47,6 +54,12 @@ class DeadLetters:
         bounds = self.core.config.dead_letters
         return queue.messages > bounds.messages_max or queue.bytes_held > bounds.bytes_max
 
+    @property
+    def pending(self) -> bool:
+        """Whether there is anything here to be asked for its share."""
+        queue = self._queue
+        return queue is not None and (self._goes_on or self._too_old or self._over(queue))
+
     def step(self) -> None:
         """This turn's share of what is past a bound."""
         queue = self._queue
@@ -60,8 +73,9 @@ class DeadLetters:
     def _drop_some(self, queue: Queue) -> bool:
         """Drops up to RECLAIM_COUNT from the oldest on; False where there was nothing to look at."""
         bounds, clock = self.core.config.dead_letters, self.core.clock
-        found = queue.read(self._place, count_max=RECLAIM_COUNT, bytes_max=4 * READ_BYTES)
-        held = [cursor.shown for cursor in (queue.shared, *queue.named.values())]
+        count = RECLAIM_COUNT if self._goes_on or self._over(queue) else LOOK_COUNT
+        found = queue.read(self._place, count_max=count, bytes_max=4 * READ_BYTES)
+        held = [cursor.shown for cursor in queue.cursors]
         leaving = queue.leaving() if found else frozenset()
         messages, size = queue.messages, queue.bytes_held
         before_ms = clock.wall_ms - int(bounds.keep_s * 1000)
@@ -69,10 +83,12 @@ class DeadLetters:
         for sequence, value in found:
             if sequence in leaving or any(sequence in shown for shown in held):
                 self._place = sequence + 1
+                self._look_again(LOOK_S)
                 continue
             fits = messages <= bounds.messages_max and size <= bounds.bytes_max
             if fits and not (self._too_old and entry.enqueued_ms_of(value) <= before_ms):
                 self._too_old = False
+                self._look_again((entry.enqueued_ms_of(value) - before_ms + TIMER_MS) / 1000)
                 break
             self._place = sequence + 1
             gone.append(sequence)
@@ -80,15 +96,25 @@ class DeadLetters:
             size -= entry.size_of(queue.cache.get(sequence, value))
         if not found:
             self._too_old = False
+            self._look_again(LOOK_S)  # what is there is held, or not on disk yet
+            if not queue.messages:
+                self._age_at = self.core.now  # the next one that comes says when it ends
         if gone:
             self._count(len(gone), queue.bytes_held - size)
             queue.drop(gone, queue.bytes_held - size)
         return bool(found)
 
+    def _look_again(self, due_s: float) -> None:
+        """One ends in so many seconds; where that is sooner than the next look is due, it is looked at then."""
+        step_s = max(LOOK_S, self.core.config.dead_letters.keep_s / AGE_SHARE)
+        wait_s = max(due_s, step_s) if due_s < AGE_LOOK_S + step_s else AGE_LOOK_S
+        self._age_at = min(self._age_at, self.core.now + wait_s)
+
     def _count(self, count: int, size: int) -> None:
         self.dropped += count
         self.dropped_bytes += size
         self._unsaid += count
+        self.core.losses.dropped(count, size)
         if self.core.now >= self._warn_at:
             self._warn_at = self.core.now + WARN_S
             text = f"{DEAD_LETTERS}: at the bounds of [dead_letters] {self._unsaid} of the oldest were dropped"
@@ -99,11 +125,13 @@ class DeadLetters:
 
     def tick(self, now: float) -> None:
         """Begins again at the oldest."""
-        if now >= self._look_at:
+        queue = self._queue
+        ages = now >= self._age_at and queue is not None and queue.messages > 0
+        if ages or now >= self._look_at:
             self._look_at = now + LOOK_S
             self._place = 0
-            if now >= self._age_at:
-                self._age_at = now + AGE_LOOK_S
+            if ages:
+                self._age_at = now + 2 * AGE_LOOK_S  # unless what is found has an earlier end
                 self._too_old = True
 
     def next_deadline(self) -> float | None:
@@ -112,7 +140,7 @@ class DeadLetters:
             return None
         if self._goes_on and self.core.in_flight is None:
             return self.core.now
-        return self._look_at if self._over(queue) else max(self._look_at, self._age_at)
+        return min(self._look_at, self._age_at) if self._over(queue) else self._age_at
 
     # ------------------------------------------------------------------------------------------------ reports
 
@@ -124,6 +152,8 @@ class DeadLetters:
             "bytes": Ulong(0 if queue is None else queue.bytes_held),
             "dropped": Ulong(self.dropped),
             "dropped_bytes": Ulong(self.dropped_bytes),
+            "dropped_total": Ulong(self.core.losses.totals.dropped),
+            "dropped_bytes_total": Ulong(self.core.losses.totals.dropped_bytes),
             "messages_max": Ulong(bounds.messages_max),
             "bytes_max": Ulong(bounds.bytes_max),
             "keep_s": bounds.keep_s,

@@ -7,9 +7,17 @@ question.
 """
 
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Final, Protocol
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.core.peer import NEVER, Peer
+from holdfast.core.sending import due
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+ALWAYS: Final = (None,)
+"""In place of what a part waits for, where it is to be asked each time."""
 
 STALE_SPARE: Final = 64
 """Entries of connections that are gone, or came nearer, beyond one for each that lives; then all is built anew."""
@@ -88,3 +96,36 @@ class Deadlines:
 
 def _number(peer: Peer) -> int:
     return peer.number
+
+
+def wanted(core: "NodeCore") -> float:
+    """When the node has something to do, at the latest: what `NodeCore.next_deadline` says, each turn."""
+    now = core.now
+    if core.requests or (core.sending and due(core)):
+        return now
+    resting = core.containment.resting
+    first = core.meter.due_at if core.meter not in resting else inf
+    if core.in_flight is None:
+        if core.work.busy or core.blobs.dropping:
+            return now
+        if core.destination.busy and core.destination not in resting:
+            return now
+        if core.chores.pending and core.chores not in resting and core.chores.busy:
+            return now
+        if core.retire_at is not None and core.retire_at < first:
+            first = core.retire_at
+    at = core.deadlines.soonest(now)
+    if at is not None and at < first:
+        first = at
+    part = None
+    try:
+        for waits, part in core.timed:
+            if not waits or (resting and part in resting):
+                continue
+            at = part.next_deadline()
+            if at is not None and at < first:
+                first = at
+    except Exception:
+        core.asked = part
+        raise
+    return first

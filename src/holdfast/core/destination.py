@@ -69,6 +69,9 @@ class Destination:
         self.closing: dict[UUID, float] = {}
         """Old stores of names that came back with a new one, and when their gaps close."""
         self._load_waiting()  # before the gaps are asked for: what waits shows them
+        self.closing_former: float | None = None
+        """When the gaps close of what waits since this node had another name: nobody fills them any more."""
+        self._keep_former()
         for uuid in self.catalog.replaced:  # the grace begins anew, lest a restart keep gaps for ever
             self.closing[uuid] = core.now + GRACE_S
 
@@ -81,17 +84,25 @@ class Destination:
             for sequence, value in found:
                 item = entry.unpack(value)
                 if item.identity is not None:
-                    origin = self._origin(item.identity.origin)
+                    origin = self.catalog.origin_at(item.identity.origin, sequence)
                     self._wait(origin, item.identity.number, sequence, item.to, origin.waited_before_s)
             first = found[-1][0] + 1
         for origin in self.waiters:
             self.release(origin)
 
-    def _origin(self, uuid: UUID) -> Origin:
-        origin = self.catalog.origins.get(uuid)
-        if origin is None:
-            origin = self.catalog.origins[uuid] = Origin(uuid)
-        return origin
+    def _keep_former(self) -> None:
+        """Of what was counted for another name of this node that is kept which something waits by."""
+        former = self.catalog.former_origins
+        if self.core.in_flight is not None or self.core.turn.moves:  # what a full disk refuses will wait again
+            self.closing_former = self.core.now + TICK_S
+            return
+        for key in [key for key, origin in former.items() if not origin.waiting]:
+            del former[key]
+        if former:
+            self.closing_former = self.core.now + GRACE_S if self.closing_former is None else self.core.now + TICK_S
+        else:
+            self.closing_former = None
+            self.catalog.forget_waited()
 
     def _wait(self, origin: Origin, number: int, held_at: int, name: str, waited_s: float) -> None:
         queue = self.catalog.queues.get(name)
@@ -117,7 +128,7 @@ class Destination:
         if uuid not in self.catalog.origins and len(self.catalog.origins) >= core.config.limits.origins_max:
             core.log("ERROR", f"origin {uuid}: {core.config.limits.origins_max} origins are known, no more are taken")
             return False
-        origin = self._origin(uuid)
+        origin = self.catalog.origin(uuid)
         if arrival.receipt > origin.mark:
             self._adopt(origin, arrival.receipt)
         if arrival.tombstone:
@@ -175,7 +186,7 @@ class Destination:
         reason = "this node's store is older than its own word"
         if not known:
             reason = "they were on this node's disk before it was new; what no consumer had taken there is gone"
-        self.core.lost(origin.origin, missing, reason)
+        self.core.losses.add(origin.origin, missing, reason)
         self._changed(origin)
 
     def _pack(self, arrival: "Arrival", message_format: int, *, late: bool) -> tuple[bytes, int]:
@@ -318,6 +329,12 @@ class Destination:
                     continue
                 self.closing[uuid] = now + TICK_S
                 self.skip(origin, "its store was replaced")
+        if self.closing_former is not None and now >= self.closing_former:
+            for origin in list(self.catalog.former_origins.values()):
+                self.skip(
+                    origin, f"they were for {self.catalog.names.name_of(origin.suffix)!r}, as this node was called"
+                )
+            self._keep_former()
         if not self.ticking:
             if self.next_tick is None or now < self.next_tick:
                 return
@@ -345,7 +362,7 @@ class Destination:
         self.core.turn.keep_origin(origin)
         lost = origin.skip()
         if lost:
-            self.core.lost(origin.origin, lost, reason)
+            self.core.losses.add(origin.origin, lost, reason)
             self._changed(origin)
             self.release(origin)
         return lost
@@ -354,16 +371,15 @@ class Destination:
 
     def snapshot_marks(self) -> dict[UUID, int]:
         """The marks that the turn about to be committed will have stored."""
-        marks = {origin.origin: origin.mark for origin in self.touched}
+        own = self.catalog.names.own
+        marks = {origin.origin: origin.mark for origin in self.touched if origin.suffix == own}
         self.touched.clear()
         return marks
 
     def next_deadline(self) -> float | None:
         at = self.core.now if self.ticking else self.next_tick
-        if not self.closing:
-            return at
-        first = min(self.closing.values())
-        return first if at is None else min(first, at)
+        moments = [*self.closing.values(), *(item for item in (at, self.closing_former) if item is not None)]
+        return min(moments, default=None)
 
 
 class _Blocked(NamedTuple):

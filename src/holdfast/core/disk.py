@@ -1,11 +1,19 @@
-"""The disk under a node: whether it answers, whether it has room, and what the node does meanwhile (docs/adr/0026).
+"""The disk under a node: whether it answers, whether it has room, whether the store's file is still there, and what the
+node does meanwhile (docs/adr/0026, docs/adr/0043).
 
 Rules of this file: nothing received is dropped because the disk is slow, and nothing is accepted before it is stored.
-While a commit does not come back no link is given credit, what is under way waits, neighbours are told, and no route
-leads through this node; its sessions go on. The answer to the commit ends all of it.
+While a commit does not come back, or the file is gone, no link is given credit, what is under way waits, neighbours are
+told, and no route leads through this node; its sessions go on. The answer to the commit, or the file put back, ends all
+of it.
 """
 
 from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.performatives import Error, Rejected
+from holdfast.amqp.types import Symbol, Ulong
+from holdfast.columns import size
+from holdfast.units import MIB
 
 if TYPE_CHECKING:
     from holdfast.broker.queue import Queue
@@ -15,16 +23,37 @@ if TYPE_CHECKING:
 ROOM_BYTES: Final = 256 * 1024
 """With less room no client is given credit, and a neighbour none or little: the rest is for messages under way."""
 
+ADVICE: Final = (
+    "No message is taken; what is stored can still be consumed, and ends with this process: "
+    "put the file back, or consume what is here and restart the node on a store that is there"
+)
 KIND: Final = "disk"
 """Of the control message that says whether the sender's disk stalls; who does not know it passes it over."""
 
 
+LOOK_S: Final = 1.0
+"""How often it is asked whether the store's file is still the one at its place; each commit that appends asks too."""
+
+
+def _refusal(text: str) -> Rejected:
+    return Rejected(Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), text))
+
+
+FULL: Final = "the node's disk is full"
+GONE: Final = "the file of the node's store was taken away: it takes nothing until that is put right"
+_FULL: Final = _refusal(FULL)
+_GONE: Final = _refusal(GONE)
+
+
 class Disk:
-    """Of one node. `stalled`: the commit under way has taken longer than `commit_stall_s`."""
+    """Of one node. `stalled`: the commit under way has taken longer than `commit_stall_s`. `gone`: why what is appended
+    now would be in no file that is found again; None as it should be."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core
         self.stalled = False
+        self.gone: str | None = None
+        self._look_at = core.now
         self.stalls = 0
         """Since the node's start."""
         self._since: float | None = None
@@ -49,8 +78,28 @@ class Disk:
             self.core.log("INFO", f"the disk answers again, after {self.core.now - since:.1f} s")
             self._changed()
 
+    def look(self) -> None:
+        """Asks the store whether its file is where it was; what follows from another answer than before."""
+        core = self.core
+        gone = core.store.gone()
+        if gone == self.gone:
+            return
+        before, self.gone = self.gone, gone
+        core.room_bytes = core.store.room_bytes()
+        if gone is None:
+            core.log("WARNING", "the store's file is back: messages are taken again")
+        else:
+            core.log("ERROR", f"the store's file is gone: {gone}. {ADVICE}")
+        if (gone is None) != (before is None):
+            core.refills.update(core.starved)
+            core.starved.clear()
+            self._changed()
+
     def tick(self, now: float) -> None:
         """Logs once for each stall that a commit has not been answered."""
+        if now >= self._look_at:
+            self._look_at = now + LOOK_S
+            self.look()
         limit_s = self.core.config.limits.commit_stall_s
         if not self.stalled and self._since is not None and now >= self._since + limit_s:
             self.stalled = True
@@ -60,9 +109,26 @@ class Disk:
             self._changed()
 
     def next_deadline(self) -> float | None:
+        look_at = self._look_at if self.core.store.on_disk else None
         if self.stalled or self._since is None:
-            return None
-        return self._since + self.core.config.limits.commit_stall_s
+            return look_at
+        stalls_at = self._since + self.core.config.limits.commit_stall_s
+        return stalls_at if look_at is None else min(look_at, stalls_at)
+
+    @property
+    def takes_nothing(self) -> bool:
+        """Whether no message is taken, from whomever, whatever room there is."""
+        return self.stalled or self.gone is not None
+
+    @property
+    def text(self) -> str:
+        """Why a message finds no room."""
+        return FULL if self.gone is None else GONE
+
+    @property
+    def refusal(self) -> Rejected:
+        """What its sender hears."""
+        return _FULL if self.gone is None else _GONE
 
     def _changed(self) -> None:
         core = self.core
@@ -84,7 +150,7 @@ class Disk:
 
     def gives_credit(self, queue: "Queue") -> bool:
         """Whether producers of `queue` may be given credit now."""
-        return not self.stalled and (not queue.config.durable or not self.full)
+        return not self.takes_nothing and (not queue.config.durable or not self.full)
 
     # ------------------------------------------------------------------------------------------------ neighbours
 
@@ -92,7 +158,7 @@ class Disk:
         """A session is up: the neighbour is sent the state of a disk that stalls."""
         self._neighbours.pop(neighbour.name, None)
         self._owed.pop(neighbour.name, None)
-        if self.stalled:
+        if self.takes_nothing:
             self._tell(neighbour)
 
     def credited(self, neighbour: "Neighbour") -> None:
@@ -101,10 +167,14 @@ class Disk:
             self._tell(neighbour)
 
     def _tell(self, neighbour: "Neighbour") -> None:
-        if neighbour.send({"kind": KIND, "stalled": self.stalled}, reserve=0):
+        if neighbour.send(self._word(), reserve=0):
             self._owed.pop(neighbour.name, None)
         else:
             self._owed[neighbour.name] = None
+
+    def _word(self) -> dict[str, Any]:
+        """A version that knows nothing of `gone` takes it for a stall, which asks the same of it."""
+        return {"kind": KIND, "stalled": self.takes_nothing, **({"gone": True} if self.gone is not None else {})}
 
     def _hear(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
         stalled = fields.get("stalled") is True
@@ -112,10 +182,11 @@ class Disk:
             return
         if stalled:
             self._neighbours[neighbour.name] = neighbour.established_count
-            self.core.log("WARNING", f"neighbour {neighbour.name}: its disk does not answer, and it takes nothing")
+            why = "the file of its store is gone" if fields.get("gone") is True else "its disk does not answer"
+            self.core.log("WARNING", f"neighbour {neighbour.name}: {why}, and it takes nothing")
         else:
             del self._neighbours[neighbour.name]
-            self.core.log("INFO", f"neighbour {neighbour.name}: its disk answers again")
+            self.core.log("INFO", f"neighbour {neighbour.name}: its disk answers, and it takes messages again")
 
     def stalled_at(self, neighbour: "Neighbour") -> bool:
         """Whether that neighbour has said in this session that its disk stalls."""
@@ -123,11 +194,30 @@ class Disk:
 
     # ------------------------------------------------------------------------------------------------ reports
 
+    @property
+    def _state(self) -> str:
+        if self.gone is not None:
+            return "gone"
+        return "stalled" if self.stalled else "full" if self.full else "ok"
+
+    def bounded_by(self) -> str:
+        """What bounds the store, and what helps where it has no room."""
+        space = self.core.store.space()
+        if space.file_bytes + MIB > space.bytes_max:
+            return f"the store has reached [store] bytes_max ({size(space.bytes_max)}): consume messages, or raise it"
+        left = f"its file system has {size(space.free_bytes)} left"
+        return f"{left}, and the store has {size(space.file_bytes)}: consume messages, or give it more space"
+
     def status(self) -> dict[str, Any]:
         """What `status` tells."""
         now, since = self.core.now, self._since
+        space = self.core.store.space()
         return {
-            "state": "stalled" if self.stalled else "full" if self.full else "ok",
+            "state": self._state,
+            "reason": self.gone or (self.bounded_by() if self.full else None),
             "commit_s": 0.0 if since is None else round(now - since, 3),
             "stalls": self.stalls,
+            "file_bytes": Ulong(space.file_bytes),
+            "bytes_max": Ulong(space.bytes_max),
+            "free_bytes": Ulong(space.free_bytes),
         }

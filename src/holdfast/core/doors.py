@@ -17,6 +17,7 @@ from holdfast.core import events, sessions
 from holdfast.core.containers import answer_open
 from holdfast.core.guard import host_of
 from holdfast.core.logins import Login
+from holdfast.core.memory import CONNECTION_BYTES
 from holdfast.core.peer import Peer
 from holdfast.core.relay import ANONYMOUS_RELAY
 
@@ -94,6 +95,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
         touched=core.touched,
     )
     core.connections[event.connection] = peer
+    core.memory.passed_bytes += CONNECTION_BYTES
     core.deadlines.watch(peer)
     if event.neighbour is not None:
         core.neighbours[event.neighbour].connected(peer)

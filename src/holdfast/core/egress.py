@@ -81,6 +81,8 @@ class ConsumerLink(Egress):
         self.held = 0
         self.held_bytes = 0
         """Of what it holds unsettled, as the queue counts it."""
+        self.rejecting = 0
+        """What it rejected and is on its way to the dead letters: until then it counts as if it were held."""
         self.use = peer.use
         self.batch: list[int] = []
         """Presettled entries handed out in this turn: finished when it ends."""
@@ -96,10 +98,11 @@ class ConsumerLink(Egress):
         link = self.link
         if not self.peer.writable or not link.sendable:
             return 0
-        if self.user_is_full or self.cursor in self.core.chores.rejections.cursors:
+        rejections = self.core.chores.rejections
+        if self.user_is_full or (rejections.waiting and rejections.crowd(self)):
             return 0
         credit = link.credit
-        left = self.core.config.limits.unsettled_max - self.held
+        left = self.core.config.limits.unsettled_max - self.held - self.rejecting
         return credit if credit < left else left
 
     def delivery_bytes(self, sequence: int, value: bytes) -> int:
@@ -250,7 +253,7 @@ class ConsumerLink(Egress):
         self._settled(self._size_of(contexts))
         if isinstance(state, Rejected):
             answer = None if settled else (self.link, first, last, state)
-            self.core.chores.rejections.add(cursor, contexts, state, answer)
+            self.core.chores.rejections.add(self, contexts, state, answer)
         elif isinstance(state, Modified):
             if state.undeliverable_here:
                 cursor.exclusions.exclude(self, [sequence for sequence in contexts if sequence in cursor.shown])
@@ -262,8 +265,12 @@ class ConsumerLink(Egress):
         cursor.queue.touch()
         if not settled and not isinstance(state, Rejected):
             self.core.turn.answers.append((self.link, first, last, state))
+        self.check_excluded()
+
+    def check_excluded(self) -> None:
+        """Ends the link where more is undeliverable on it than may be."""
         most = self.core.config.limits.excluded_max
-        if len(self.excluded) > most and cursor.exclusions.count(self) > most:
+        if len(self.excluded) > most and self.cursor.exclusions.count(self) > most:
             text = f"accepted are {most} messages of the queue that are undeliverable on one link"
             self.core.steal(self, text, RESOURCE_LIMIT_EXCEEDED)
 

@@ -132,7 +132,7 @@ class Expiry:
             ttl_ms = expires_ms - clock.steady_ms + waited_ms
             self.core.work.wheel.note(queue, sequence, due_s(expires_ms, ttl_ms))
             return False
-        cursors = (queue.shared, *queue.named.values())
+        cursors = queue.cursors
         if (queue.queue_id, sequence) in leaving or any(sequence in cursor.shown for cursor in cursors):
             self.core.work.wheel.note(queue, sequence, clock.steady_ms // 1000 + STEP_S_MAX)  # it may come back
             return False

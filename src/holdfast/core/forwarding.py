@@ -229,7 +229,7 @@ class Forwarding:
         """The credit that a custody link for `destination` may have now; 0 where the store is full, the disk stalls, or
         the node closed its receivers (docs/routing.md, "Silence")."""
         core = self.core
-        if core.disk.stalled or (core.routing is not None and core.routing.closed):
+        if core.disk.takes_nothing or (core.routing is not None and core.routing.closed):
             return 0
         if destination == core.config.name:
             return core.config.limits.credit if core.has_room(ROOM_BYTES, forwarding=True) else 0

@@ -137,7 +137,9 @@ class Guard:
 
         Messages are not sent there: what grows are answers to what it goes on asking.
         """
-        peer.unread_bytes += sum(len(chunk) for chunk in chunks)
+        size = sum(len(chunk) for chunk in chunks)
+        peer.unread_bytes += size
+        self.core.memory.passed_bytes += size
         limit = self.core.config.limits.output_bytes_max
         if peer.unread_bytes <= limit:
             return False

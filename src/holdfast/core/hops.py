@@ -494,7 +494,7 @@ class CustodyReceiver(Intake):
             self.top_up(window)
         else:  # full, or closed: credit is withheld, nothing is sent back and forth
             closed = self.core.routing is not None and self.core.routing.closed
-            if self.link.credit and (closed or self.core.disk.stalled):
+            if self.link.credit and (closed or self.core.disk.takes_nothing):
                 self.link.grant(0)
                 self.peer.touch()
             self.core.wait_for_room(self)

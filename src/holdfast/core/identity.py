@@ -5,17 +5,23 @@ with a rolled-back counter, and has not sent, is numbered anew. What was sent ma
 leaves once that is answered: under another number it would be waited for in vain.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from holdfast.amqp import conditions
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.types import Symbol
 from holdfast.broker import entry, rewriting
 from holdfast.broker.cursor import READ_BYTES
 from holdfast.broker.queue import Queue
 from holdfast.broker.records import Renewal
+from holdfast.core import own_names
+from holdfast.core.catalog import WAITING
 
 if TYPE_CHECKING:
     from holdfast.core.catalog import Tables
     from holdfast.core.node import NodeCore
+    from holdfast.core.peer import Peer
     from holdfast.core.turn import Turn
 
 RENEW_COUNT: Final = 500
@@ -44,28 +50,40 @@ def _next(core: "NodeCore", destination: str) -> entry.Identity:
     return identity
 
 
-def begin_anew(store: "Tables") -> str | None:
-    """Before anything is read of a store that is a copy: it gets a UUID of its own, as a restored one does (ADR 0025).
+class Former(NamedTuple):
+    """Who a store was before this life found that it had to be someone new, and why."""
 
-    The catalog finds that its tables speak of another store, and begins the numbers and the queues' UUIDs anew.
-    Returns why, None where it is no copy.
+    uuid: UUID
+    why: str
+
+
+def begin_anew(store: "Tables", name: str) -> Former | None:
+    """Before anything is read of a store that is a copy, or another node's: it gets a UUID of its own (ADR 0025).
+
+    Of a copy the catalog finds that its tables speak of another store, and begins numbers and queues' UUIDs anew. One
+    that has another name now begins its numbers anew at once, and keeps its queues.
     """
-    why = store.copied
-    if why is not None:
+    uuid = store.uuid
+    renamed, why = own_names.change(store, name, WAITING), store.copied
+    if renamed is not None:
+        store.mint(renamed.rows if why is None else renamed.names_alone)
+        why = why or f"it belonged to node {renamed.former!r}, this node is {name!r}"
+    elif why is not None:
         store.mint()
-    return why
+    return None if why is None else Former(uuid, why)
 
 
 def tell_former(core: "NodeCore") -> None:
     """What has become of the store, in the log and in the records, once the catalog has read whose it was."""
-    former = core.catalog.former
-    if former is None:
+    if core.former is None and core.catalog.former is not None:
+        core.former = Former(core.catalog.former, "it became someone new before it was stopped")
+    if core.former is None:
         return
     core.renewed = True
     core.log(
-        "WARNING",
-        f"this store was copied or put back: {core.copied or 'it became someone new before it was stopped'}. It was "
-        f"{former}, it is {core.store_uuid} now; its messages keep their identity, new ones are numbered from 1",
+        "WARNING" if core.catalog.former is not None or core.neighbours else "INFO",  # alone, nobody knows its name
+        f"this store was copied, put back or renamed: {core.former.why}. It was {core.former.uuid}, it is "
+        f"{core.store_uuid} now; its messages keep their identity, new ones are numbered from 1",
     )
 
 
@@ -75,6 +93,24 @@ def tell_renamed(core: "NodeCore", neighbour: str, store: UUID) -> None:
     if others:
         names = " and ".join(others)
         core.log("WARNING", f"neighbour {neighbour} has the store {store}, which was known as {names} before")
+
+
+def refuses(core: "NodeCore", neighbour: str, peer: "Peer", store: object) -> bool:
+    """Whether the store of that neighbour, who opens a connection, is another's whose session is up: as origins the two
+    would be one. The connection is closed then, and both ends say why."""
+    for other in core.neighbours.values():
+        if (
+            other.name != neighbour
+            and other.peer is not None
+            and core.catalog.neighbour_stores.get(other.name) == store
+        ):
+            text = f"the store {store} belongs to node {other.name!r} too, whose session is up; a store is for one node"
+            core.warnings.shared[neighbour] = text, core.now
+            core.guard.log(peer, "INFO", text)
+            peer.amqp.close(Error(Symbol(conditions.NOT_ALLOWED), text))
+            peer.touch()
+            return True
+    return False
 
 
 def _tell_reused(core: "NodeCore", old: UUID, destination: str, mark: int) -> None:
@@ -89,13 +125,19 @@ def _tell_reused(core: "NodeCore", old: UUID, destination: str, mark: int) -> No
         if name == destination:  # it has them up to `mark`, whoever sent them
             first, last = max(first, acknowledged + 1), min(last, mark)
         if first <= last and (name == destination or acknowledged < first):
-            core.lost(old, [(first, last)], f"{name!r}: {reason}")
+            core.losses.add(old, [(first, last)], f"{name!r}: {reason}")
 
 
 def renew(core: "NodeCore", destination: str, mark: int) -> None:
-    """A peer is ahead of our own counters: this store was rolled back. From now on it is someone new."""
+    """A peer is ahead of our own counters: this store was rolled back. From now on it is someone new.
+
+    What is to be numbered anew is stored with the UUID: a crash right after it would leave it under numbers of the
+    former store that its destination has, of other messages.
+    """
     old = core.store_uuid
-    core.store_uuid = entry.uuid_of(core.store.mint().bytes)
+    catalog = core.catalog
+    begun = _renewals(core, old)
+    core.store_uuid = entry.uuid_of(core.store.mint(lambda _: catalog.rows_of_renewals(begun)).bytes)
     core.renewed = True
     core.log(
         "WARNING",
@@ -105,17 +147,12 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
     first = lives.get(destination, 1)
     core.record("loss", {"origin": str(old), "first": first, "last": mark, "reason": "this store was restored"})
     _tell_reused(core, old, destination, mark)
-    sent, core.forwarding.sent = core.forwarding.sent, {}
-    catalog = core.catalog
+    core.forwarding.sent = {}
     catalog.put_numbered_by(core.store_uuid)
-    places = core.sequences_at_start  # what this life numbered it also appended
     core.turn.begun_anew = True
-    for name, queue in catalog.transmissions():
-        since, following = max(lives.get(name, 1), sent.get(name, 0) + 1), catalog.identities.get(name, 1)
-        if following > since:
-            first = places.get(name, 1)
-            catalog.put_renewal(name, Renewal(old, since, first, first, following))
-            queue.shared.forget_read_ahead()
+    for name, renewal in begun.items():
+        catalog.put_renewal(name, renewal)
+        catalog.transit[name].shared.forget_read_ahead()
     for name in [*catalog.identities, *catalog.transit]:
         catalog.put_identity(name, 1)
         catalog.receipts[name] = 0
@@ -127,6 +164,19 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
     for neighbour in core.neighbours.values():
         if neighbour.control is not None and neighbour.control.link.attached:
             neighbour.control_attached()  # who we are now
+
+
+def _renewals(core: "NodeCore", old: UUID) -> dict[str, Renewal]:
+    """By destination: what of its queue this life of the store numbered, and has not sent."""
+    found = {}
+    sent, places = core.forwarding.sent, core.sequences_at_start  # what this life numbered it also appended
+    for name, _ in core.catalog.transmissions():
+        since = max(core.identities_at_start.get(name, 1), sent.get(name, 0) + 1)
+        following = core.catalog.identities.get(name, 1)
+        if following > since:
+            first = places.get(name, 1)
+            found[name] = Renewal(old, since, first, first, following)
+    return found
 
 
 def is_busy(core: "NodeCore") -> bool:
@@ -206,8 +256,7 @@ def forget(core: "NodeCore", destination: str) -> None:
 def _rename(core: "NodeCore", queue: Queue, destination: str, sequence: int, value: bytes, renewal: Renewal) -> None:
     renamed = _renamed(core, destination, value, renewal)
     if renamed is not None:
-        rewriting.replace(queue, sequence, value, renamed)
-        core.turn.rewrite(queue, sequence, renamed)
+        rewriting.replace(queue, sequence, value, renamed, core.turn.rewritten)
 
 
 def _renamed(core: "NodeCore", destination: str, value: bytes, renewal: Renewal) -> bytes | None:

@@ -45,9 +45,6 @@ def rejection(condition: str, description: str) -> Rejected:
     return Rejected(Error(Symbol(condition), description))
 
 
-FULL: Final = rejection(conditions.RESOURCE_LIMIT_EXCEEDED, "the node's disk is full")
-
-
 class Ingress:
     """What all links that bring messages share: answers in ranges, credit topped up at half."""
 
@@ -68,7 +65,7 @@ class Ingress:
     def stored(self, deliveries: list[int]) -> None:
         self.settle(deliveries, ACCEPTED)
 
-    def refused(self, deliveries: list[int], outcome: object = FULL) -> None:
+    def refused(self, deliveries: list[int], outcome: object) -> None:
         self.settle(deliveries, outcome)
 
     def top_up(self, window: int) -> None:
@@ -326,7 +323,7 @@ class ProducerLink(Intake):
     def _has_disk(self) -> bool:
         """Whether credit may be given as far as the disk goes; asked again with the next word of it."""
         disk = self.core.disk
-        if disk.gives_credit(self.queue) or not (disk.stalled or self._waits_for_disk):
+        if disk.gives_credit(self.queue) or not (disk.takes_nothing or self._waits_for_disk):
             return True
         self.core.wait_for_room(self)
         return False
@@ -336,7 +333,7 @@ class ProducerLink(Intake):
         if delivery.settled or not self.queue.config.durable or self._fits_disk(delivery.payload):
             super().overflow(delivery)
         else:
-            self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, "the node's disk is full"))
+            self._answer(delivery, self.core.disk.refusal)
 
     def _fits_disk(self, payload: bytes | memoryview) -> bool:
         return self.core.has_room(len(payload) + ENTRY_OVERHEAD)
@@ -444,7 +441,7 @@ class ProducerLink(Intake):
             if self._waits_for_disk or not core.room_is_known:
                 core.wait_for_room(self)
                 return False
-            return self._answer(delivery, FULL)
+            return self._answer(delivery, self.core.disk.refusal)
         ranges_max = core.config.limits.ranges_max if core.memory.ranges.room else 1
         if producer is not None and not producer.admits(number, ranges_max):
             text = f"producer {producer.name!r}: more than {ranges_max} gaps in its numbers"

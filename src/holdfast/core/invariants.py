@@ -16,6 +16,7 @@ from holdfast.broker import entry
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.port import Batch
 from holdfast.broker.queue import ENTRY_BYTES, Queue
+from holdfast.core import link_tables
 from holdfast.core.catalog import WAITING
 from holdfast.core.egress import ConsumerLink, Egress
 from holdfast.core.hops import CustodySender
@@ -25,11 +26,11 @@ from holdfast.core.peer import Peer
 from holdfast.core.requests import ReplyLink
 from holdfast.core.resumable import ResumableConsumer
 from holdfast.core.temporaries import TemporaryQueue
-from holdfast.core.users import Use
 from holdfast.errors import BrokenInvariant
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
+    from holdfast.core.users import Use
 
 READ_COUNT: Final = 4_096
 READ_BYTES: Final = 16 * 1024 * 1024
@@ -81,18 +82,8 @@ def _facts(core: "NodeCore", entries_max: int) -> Facts:
     _append(entries, core.work.batch)
     _retire(entries, retires)
     leaving = frozenset(place for found in (*(batch.retires for batch in batches), retires) for place in found)
-    links = [link for peer in core.connections.values() for link in links_of(peer)]
+    links = [link for peer in core.connections.values() for link in link_tables.of_engine(peer)]
     return Facts(core, entries, leaving, links)
-
-
-def links_of(peer: Peer) -> list[Any]:
-    """The core's links of a connection, as its engine knows them; also those whose attach is still to be answered."""
-    known = {
-        link: None
-        for session in peer.amqp.sessions
-        for link in (*session.links.values(), *session.remote_links.values())
-    }
-    return [link.context for link in known if link.context is not None]
 
 
 def _stored(core: "NodeCore", queue: Queue) -> Iterable[tuple[int, bytes]]:
@@ -146,7 +137,7 @@ def queues(facts: Facts) -> None:
                 core.in_flight is not None and any(item is queue for item, _ in core.in_flight.visible)
             )
             _must(shown_later, f"queue {name!r}: nothing will show what was taken", queue.visible, queue.next_sequence)
-        for cursor in (queue.shared, *queue.named.values()):
+        for cursor in queue.cursors:
             _cursor(facts, cursor)
         if known is not None and queue not in core.chores.purges:
             _nothing_passed_over(queue, known)
@@ -154,7 +145,7 @@ def queues(facts: Facts) -> None:
 
 def _nothing_passed_over(queue: Queue, known: dict[int, bytes]) -> None:
     """What a cursor has passed is in hands, waits for its turn, or is finished: else it lies there for good."""
-    for cursor in (queue.shared, *queue.named.values()):
+    for cursor in queue.cursors:
         kept = {*cursor.below_position()}
         for sequence in known:
             if cursor.floor <= sequence < cursor.position and sequence not in kept and sequence not in cursor.finished:
@@ -168,9 +159,6 @@ def _cursor(facts: Facts, cursor: Cursor) -> None:
     where = f"cursor {cursor.name!r} of queue {queue.name!r}"
     takers = {id(taker) for taker in cursor.takers}
     _must(len(takers) == len(cursor.takers), f"{where} has a taker twice")
-    for taker in cursor.takers:
-        if isinstance(taker, Egress):
-            _alive(core, taker.peer, f"{where}: a taker's")
     kept = [record for record in core.resume.outgoing.values() if record.cursor is cursor and record.until is not None]
     suspended = {id(record.taker) for record in kept} | {*map(id, core.chores.rejections.waiting)}
     known = queue.ephemeral if not queue.config.durable else facts.entries.get(queue.queue_id)
@@ -224,21 +212,12 @@ def links(facts: Facts) -> None:
         for session in peer.amqp.sessions:
             _must(session.connection is peer.amqp, f"connection {number} has another's session")
     known = {id(link) for link in facts.links}
-    tables: dict[str, Iterable[Any]] = {
-        "refills": core.refills, "starved": core.starved, "presettled": core.presettled, "drains": core.drains,
-        "requests": core.requests, "requests of users": core.users.waiting,
-        "requests granted": core.users.granted, "memory": core.memory.waiting,
-        "replies": core.reply_links.values(),
-        "custody receivers": core.custody_receivers.values(), "streams": [item.bringer for item in core.streams],
-    }  # fmt: skip
-    for what, table in tables.items():
-        for link in table:
-            _alive(core, link.peer, f"{what}: a link's")
+    for what, standing in link_tables.in_tables(core):
+        _alive(core, standing.peer, f"{what}: a link's")
     served: dict[str, Any] = {"producers": core.producers, "readers": core.readers}
     for what, by_queue in served.items():
         for queue, held in by_queue.items():
             for link in held:
-                _alive(core, link.peer, f"{what} of {queue.name!r}: a link's")
                 _must(id(link) in known, f"{what} of {queue.name!r}: a link that its connection does not know")
                 _must(link.queue is queue, f"{what} of {queue.name!r}: a link of {link.queue.name!r}")
                 _must(core.catalog.queues.get(queue.name) is queue, f"{what}: queue {queue.name!r} is gone")
@@ -364,7 +343,7 @@ def held_by_account(core: "NodeCore", links: list[Any]) -> dict[Account, int]:
     `requests`, where an answer may outlive its connection."""
     memory = core.memory
     every = core.catalog.queues.values()
-    cursors = [cursor for queue in every for cursor in (queue.shared, *queue.named.values())]
+    cursors = [cursor for queue in every for cursor in queue.cursors]
     found = {
         memory.connections: sum(peer.held_bytes for peer in core.connections.values()),
         memory.parked: sum(parked_bytes_of(link) for link in links if isinstance(link, Intake)),
@@ -397,15 +376,17 @@ def temporaries(facts: Facts) -> None:
 def users(facts: Facts) -> None:
     """What each user has is what its connections have."""
     core = facts.core
-    for use in uses_of(core):
+    for use in link_tables.uses_of(core):
         mine = [peer for peer in core.connections.values() if peer.use is use]
         _must(use.connections == len(mine), f"{use.name}: connections", use.connections, len(mine))
         total = sum(peer.counted_links for peer in mine)
         _must(use.links == total, f"{use.name}: links", use.links, total)
 
 
-def uses_of(core: "NodeCore") -> list[Use]:
-    return [core.users.anonymous, *core.users.by_name.values(), *core.users.neighbours.values()]
+def timed(facts: Facts) -> None:
+    """A part whose `waits` is empty has no deadline, for it is not asked (deadlines.py)."""
+    for waits, part in facts.core.timed:
+        _must(bool(waits) or part.next_deadline() is None, "a part that has nothing to wait for has a deadline", part)
 
 
 # ---------------------------------------------------------------------------------------------- large messages
@@ -448,7 +429,7 @@ def custody(facts: Facts) -> None:
     held = catalog.queues.get(WAITING)
     lies = None if held is None else facts.entries.get(held.queue_id)
     waiting = 0
-    for origin in catalog.origins.values():
+    for origin in catalog.all_origins():
         where = f"origin {origin.origin}"
         waiting += len(origin.waiting)
         low = next(iter(origin.finished), (origin.mark + 2, 0))[0]
@@ -472,10 +453,6 @@ def custody(facts: Facts) -> None:
         _must(catalog.queues.get(queue.name) is queue, f"transmission queue {queue.name!r} is gone")
     for queue, links in core.producers.items():
         _must(not links or catalog.queues.get(queue.name) is queue, f"producers of {queue.name!r}, which is gone")
-    for producer in catalog.producers.values():
-        holder = producer.holder
-        if isinstance(holder, ProducerLink):
-            _alive(core, holder.peer, f"producer {producer.name!r}: its")
 
 
 # ----------------------------------------------------------------------------------------------------------- turn
@@ -500,10 +477,19 @@ def turn(facts: Facts) -> None:
         _must(place not in core.catalog.by_id, "a deleted queue that is still there", place)
     for queue in core.chores.purges:
         _must(core.catalog.queues.get(queue.name) is queue, f"a purge of queue {queue.name!r}, which is gone")
+    rejections = core.chores.rejections
+    by_user: Counter[tuple[Cursor, Use | None]] = Counter()
+    by_link: Counter[ConsumerLink] = Counter()
+    for rejection in rejections.waiting:
+        by_user[rejection.cursor, rejection.link.use] += len(rejection.sequences)
+        by_link[rejection.link] += len(rejection.sequences)
+    _must(rejections.counts.keys() == by_user.keys() and rejections.counts == by_user, "what was rejected and waits")
+    for link, count in by_link.items():
+        _must(link.rejecting == count, f"consumer {link.link.name!r}: what it rejected", link.rejecting, count)
     for sender, *_ in core.turn.answers:
         _must(isinstance(sender, Sender), "an answer to what is no sender")
 
 
 PARTS: Final[tuple[Callable[[Facts], None], ...]] = (
-    queues, links, neighbours, budgets, temporaries, users, blobs, custody, turn,
+    queues, links, neighbours, budgets, temporaries, users, timed, blobs, custody, turn,
 )  # fmt: skip

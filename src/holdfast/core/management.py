@@ -28,6 +28,9 @@ MANAGEMENT: Final = "$management"
 SUBSCRIPTIONS_A_PAGE: Final = 200
 """With so many in an answer to QUERY the next queue's wait for the next page."""
 
+WAITING_LOOKED_AT: Final = 1_000
+"""So many messages that consumers hold, or gave back, cost as much as a queue told, where the head is asked for."""
+
 
 class Answer(NamedTuple):
     """`body` goes as amqp-value; `stored` False where nothing waits for the disk."""
@@ -45,6 +48,10 @@ class Later:
         self.answer: Callable[[Answer], None] = lambda answer: None
 
 
+CREATES: Final = frozenset(("CREATE", "OPEN"))
+"""What is to last, and would not in a store whose file is gone."""
+
+
 class Refused(Exception):
     """An operation that ends in a status other than 2xx; becomes an Answer."""
 
@@ -52,6 +59,10 @@ class Refused(Exception):
         super().__init__(description)
         self.answer = Answer(status, description, {})
 
+
+NOT_SKIPPED: Final = Answer(
+    503, "nothing was given up: the node could not store what waits behind the gaps, see its status; ask again", {}
+)
 
 Operation = Callable[["NodeCore", str, dict[str, Any]], "Answer | Later"]
 
@@ -215,18 +226,23 @@ def queue_purge(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Later
     return later
 
 
-def queue_skip(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
-    """Closes the gaps that keep messages waiting; those of one origin, or all."""
+def queue_skip(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer | Later:
+    """Closes the gaps that keep messages waiting; those of one origin, or all. Refused where the turn is undone."""
     wanted = arguments.get("origin")
     lost = []
-    for origin in list(core.catalog.origins.values()):
+    for origin in list(core.catalog.all_origins()):
         if wanted is not None and str(origin.origin) != str(wanted):
             continue
         if name and not any(waiting.queue == name for waiting in origin.waiting.values()):
             continue
         for first, last in core.destination.skip(origin, "skipped by hand"):
             lost.append({"origin": str(origin.origin), "first": Ulong(first), "last": Ulong(last)})
-    return Answer(200, "OK", {"lost": lost}, stored=True)
+    if not lost:
+        return Answer(200, "OK", {"lost": lost}, stored=True)
+    later = Later()
+    done = Answer(200, "OK", {"lost": lost})
+    core.turn.decided.append(lambda stored: later.answer(done if stored else NOT_SKIPPED))
+    return later
 
 
 # ------------------------------------------------------------------------------------------------ subscriptions
@@ -385,10 +401,19 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
 }
 
 
-def cost_of(core: "NodeCore", operation: str) -> int:
-    """What an operation costs at most, in queues told."""
+def cost_of(core: "NodeCore", kind: str, operation: str, name: str, arguments: dict[str, Any]) -> int:
+    """What a request costs at most, in queues told."""
+    catalog = core.catalog
     if operation in ("STATUS", "QUERY"):
-        return QUEUES_A_PAGE + (len(core.catalog.queues) + len(core.catalog.origins)) // 10
+        return QUEUES_A_PAGE + (len(catalog.queues) + len(catalog.origins)) // 10
     if operation == "SKIP":
-        return 1 + len(core.catalog.origins)
-    return 1 + len(core.catalog.producers) // 100 if operation == "DELETE" else 1
+        return 1 + len(catalog.origins)
+    if operation == "DELETE":
+        return 1 + len(catalog.producers) // 100
+    if operation not in ("READ", "OPEN"):
+        return 1
+    queue = catalog.queues.get(name if kind == "holdfast:queue" else str(arguments.get("queue")))
+    cursor = None if queue is None else queue.shared
+    waiting = 0 if cursor is None else len(cursor.shown) + len(cursor.returned) + len(cursor.exclusions.aside)
+    counted = len(catalog.queues) // 100 if operation == "OPEN" else 0  # all their subscriptions
+    return 1 + waiting // WAITING_LOOKED_AT + counted

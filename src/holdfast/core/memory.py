@@ -39,6 +39,12 @@ REPLY_BYTES: Final = 64 * 1024
 """What one more answer may hold."""
 PARKED_BYTES: Final = 512
 """What a delivery that waits for room holds beside its own bytes."""
+UNMEASURED_BYTES_MAX: Final = 64 * 1024
+UNMEASURED_PARTS: Final = 2_048
+"""With so many bytes passed, or such a part of the bound, what changed is measured. A byte from a peer has us hold 110
+at most (a begin of 20 bytes is a session), so what is not counted yet is a small part of the half that is free."""
+STEP_BYTES: Final = 2 * 1024
+"""In so large steps a connection's account goes up."""
 RANGE_BYTES: Final = 96
 LOOKS_A_TURN: Final = 1_000
 """Sessions that one turn measures; the other connections that changed are measured in the next."""
@@ -77,6 +83,9 @@ class Memory:
         """Numbers that producers have stored and subscriptions have finished, as ranges; they outlive connections."""
         self.changed: dict[Peer, None] = {}
         """Connections to be measured anew."""
+        self.passed_bytes = 0
+        """What was heard of connections and handed out to them since they were last measured."""
+        self.unmeasured_max = min(UNMEASURED_BYTES_MAX, most // UNMEASURED_PARTS)
         self.waiting: dict[ProducerLink, None] = {}
         """Links to queues in memory that have no credit until there is room."""
         self._room_before: dict[Account, int] = {}
@@ -127,14 +136,21 @@ class Memory:
     # ------------------------------------------------------------------------------------------------ measured
 
     def measure(self, peer: Peer) -> None:
-        """Brings the account of that connection up to date."""
-        held = CONNECTION_BYTES + peer.amqp.held_bytes + peer.amqp.links * LINK_BYTES + len(peer.sends) * SEND_BYTES
-        held += max(peer.unread_bytes, peer.unsent_bytes)
-        self.connections.hold(self.connections.held + held - peer.held_bytes)
-        peer.held_bytes = held
-        if peer.use is not None and peer.counted_links != peer.amqp.links:
-            peer.use.links += peer.amqp.links - peer.counted_links
-            peer.counted_links = peer.amqp.links
+        """Brings the account of that connection up to date: never below what it holds, and seldom changed.
+
+        It goes up to a whole STEP_BYTES, and down once two of them are too many: what comes and goes with each
+        message changes nothing.
+        """
+        engine = peer.amqp
+        held = CONNECTION_BYTES + engine.held_bytes + engine.links * LINK_BYTES + len(peer.sends) * SEND_BYTES
+        held += peer.unread_bytes if peer.unread_bytes > peer.unsent_bytes else peer.unsent_bytes
+        if not held <= peer.held_bytes <= held + 2 * STEP_BYTES:
+            held += -held % STEP_BYTES
+            self.connections.hold(self.connections.held + held - peer.held_bytes)
+            peer.held_bytes = held
+        if peer.counted_links != engine.links and peer.use is not None:
+            peer.use.links += engine.links - peer.counted_links
+            peer.counted_links = engine.links
 
     def unsent(self, core: "NodeCore", told: Iterable[tuple[int, int]]) -> None:
         """What the driver holds for the sockets of these connections."""
@@ -142,6 +158,7 @@ class Memory:
             peer = core.connections.get(number)
             if peer is not None:
                 peer.unsent_bytes = size
+                self.passed_bytes += size
                 self.changed[peer] = None
 
     def count_ranges(self, holder: Producer | Cursor, ranges: RangeSet) -> None:
@@ -158,20 +175,39 @@ class Memory:
         self.changed.pop(peer, None)
         self.stalled.pop(peer, None)
 
-    def end_turn(self, core: "NodeCore") -> None:
-        """Once a turn: measures what changed, and makes room, or gives what there is to those who wait for it."""
+    def is_due(self, core: "NodeCore") -> bool:
+        """Once a turn: whether the connections that changed are to be measured now. While less than half of the bound
+        is held, that waits until so much has come and gone that it could matter."""
+        self.passed_bytes += core.work.offered_bytes
+        total = self.total
+        return self.passed_bytes >= self.unmeasured_max or total.held > total.held_max // 2 or bool(core.sending)
+
+    def measure_changed(self, core: "NodeCore") -> None:
+        """Measures the connections that changed, as many as one turn may."""
+        self.passed_bytes = 0
+        changed = self.changed
         looks = LOOKS_A_TURN
-        while self.changed and looks > 0:
-            peer = next(iter(self.changed))
-            del self.changed[peer]
+        for peer in list(changed) if len(changed) <= looks else list(islice(changed, looks)):
+            if looks <= 0:
+                break
+            del changed[peer]
             if core.connections.get(peer.number) is peer:
                 self.measure(peer)
-                looks -= 1 + len(peer.amqp.sessions)
-        total = self.total
-        if total.held > total.held_max - total.held_max // 4:
-            self.read_ahead.let_all_go()
-            if total.held > total.held_max:
-                self._make_room(core)
+                looks -= 1 + peer.amqp.session_count
+
+    @property
+    def is_short(self) -> bool:
+        """Whether so much is held that something is to make room."""
+        most = self.total.held_max
+        return self.total.held > most - most // 4
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody goes on once there is room."""
+        return bool(self.stalled or self._room_before)
+
+    def give(self, core: "NodeCore") -> None:
+        """Gives what there is to those who wait for it."""
         if self.stalled:
             self._wake_stalled(core)
         for account, before in list(self._room_before.items()):
@@ -197,8 +233,11 @@ class Memory:
             core.refills[link] = None
             link.queue.touch()
 
-    def _make_room(self, core: "NodeCore") -> None:
-        """Past the bound: what waits to be resumed is forgotten, then the heaviest connections go."""
+    def make_room(self, core: "NodeCore") -> None:
+        """What only saves time goes; past the bound links that wait to be resumed, then the heaviest connections."""
+        self.read_ahead.let_all_go()
+        if self.total.held <= self.total.held_max:
+            return
         for _ in range(FORGOTTEN_A_TURN):
             if self.total.held <= self.total.held_max or not core.resume.forget_oldest():
                 break

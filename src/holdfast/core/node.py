@@ -6,9 +6,7 @@ set where the order could show.
 """
 
 import sys
-from collections.abc import Callable
-from functools import partial
-from math import inf
+from collections.abc import Callable, Sized
 from random import Random
 from typing import Any, Final
 from uuid import UUID
@@ -27,7 +25,7 @@ from holdfast.core.clocks import Clocks
 from holdfast.core.config import NodeConfig
 from holdfast.core.containment import ATTEMPTS_MAX, ENTRIES_MAX, Containment
 from holdfast.core.dead_letters import DeadLetters
-from holdfast.core.deadlines import Deadlines, Timed
+from holdfast.core.deadlines import ALWAYS, Deadlines, Timed, wanted
 from holdfast.core.departed import Departures
 from holdfast.core.destination import Destination
 from holdfast.core.disk import Disk
@@ -40,6 +38,7 @@ from holdfast.core.hops import CustodyReceiver, CustodySender
 from holdfast.core.ingress import Ingress, Intake, ProducerLink
 from holdfast.core.lines import Lines
 from holdfast.core.logins import Logins
+from holdfast.core.losses import Losses
 from holdfast.core.memory import Memory
 from holdfast.core.offering import offer
 from holdfast.core.peer import Peer
@@ -48,10 +47,9 @@ from holdfast.core.report import Meter, message_fields
 from holdfast.core.requests import ReplyLink, RequestLink, serve
 from holdfast.core.resume import Resumption
 from holdfast.core.routes import Routes
-from holdfast.core.sending import due
 from holdfast.core.streams import Stream
 from holdfast.core.temporaries import Temporaries
-from holdfast.core.turn import Turn
+from holdfast.core.turn import Extent, Turn
 from holdfast.core.turn_times import TurnTimes
 from holdfast.core.undo import refuse
 from holdfast.core.users import Users
@@ -72,8 +70,8 @@ class NodeCore:
         config.validate()
         self.config = config
         self.store = store
-        self.copied = identity.begin_anew(store)
-        """Why the store was taken for a copy as this life began, and is someone new since; else None."""
+        self.former = identity.begin_anew(store, config.name)
+        """Where the store was a copy, or another node's, as this life began: who it was; it is someone new since."""
         self.store_uuid = entry.uuid_of(store.uuid.bytes)
         self.renewed = False
         """Whether this life found its store rolled back, and became someone new."""
@@ -124,7 +122,6 @@ class NodeCore:
         self.hops_in_flight: dict[bytes, tuple[bytes, int]] = {}
         self.marks_in_flight: dict[UUID, int] = {}
         self.duplicates_suppressed = 0
-        self.losses: list[dict[str, Any]] = []
         self.resident_bytes = 0
         self.stopping = False
         self.stopped = False
@@ -137,7 +134,7 @@ class NodeCore:
         self.commits_failed = 0
         """How often in a row the gathered turn could not be handed over."""
         self.chores, self.departures = Chores(self), Departures(self)
-        self.dead_letters = DeadLetters(self)
+        self.losses, self.dead_letters = Losses(self), DeadLetters(self)
         self.expiry = Expiry(self)
         self.temporaries = Temporaries(self)
         self.destination = Destination(self)
@@ -150,9 +147,15 @@ class NodeCore:
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
         self.asks, self.clocks = Asks(self), Clocks(self)
         self.routing = None if config.topology is None else Routes(self, config.topology)
-        self.timed: list[Timed] = [*self.neighbours.values(), self.destination, self.forwarding, self.resume]
-        self.timed += [self.warnings, self.guard, self.users, self.asks, self.clocks, self.dead_letters, self.disk]
-        self.timed += [self.expiry, self.containment, *([] if self.routing is None else [self.routing])]
+        always: list[Timed] = [*self.neighbours.values(), self.destination, self.warnings, self.asks, self.clocks]
+        always += [self.dead_letters, self.disk, self.expiry, *([] if self.routing is None else [self.routing])]
+        self.timed: list[tuple[Sized, Timed]] = [
+            *((ALWAYS, part) for part in always),
+            (self.forwarding.returned, self.forwarding), (self.resume.due, self.resume),
+            (self.guard.waiting, self.guard), (self.users.uses, self.users),
+            (self.containment.resting, self.containment),
+        ]  # fmt: skip
+        """What acts at its time, each with what it waits for: while that is empty it has no deadline (deadlines.py)."""
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
         self.departures.look()
@@ -166,8 +169,8 @@ class NodeCore:
         if now != self.now:
             self._tell_time(now)
         if self.failure is not None:
-            error, self.failure = self.failure, None
-            self.containment.part_failed(self.asked or "deadlines", error, changed=False)
+            (error, self.failure), (part, self.asked) = (self.failure, None), (self.asked, None)
+            self.containment.part_failed(part or "deadlines", error, changed=False)
         if isinstance(event, (events.BytesReceived, events.FramesReceived)):
             peer = self.connections.get(event.connection)
             if peer is not None:
@@ -215,36 +218,10 @@ class NodeCore:
     def next_deadline(self) -> float | None:
         """When `TimerFired` is wanted at the latest, on `now`'s scale. It may come sooner than anything is due."""
         try:
-            return self._next_deadline()
+            return wanted(self)
         except Exception as error:  # contained with the event that this brings about
             self.failure = error
             return self.now
-
-    def _next_deadline(self) -> float:
-        if self.requests or (self.sending and due(self)):
-            return self.now
-        resting = self.containment.resting
-        if self.in_flight is None and (self.work.busy or self.blobs.dropping):
-            return self.now
-        if self.in_flight is None and self.destination.busy and self.destination not in resting:
-            return self.now
-        if self.in_flight is None and self.chores.busy and self.chores not in resting:
-            return self.now
-        first = self.meter.due_at if self.meter not in resting else inf
-        at = self.deadlines.soonest(self.now)
-        if at is not None and at < first:
-            first = at
-        if self.in_flight is None and self.retire_at is not None and self.retire_at < first:
-            first = self.retire_at
-        for part in self.timed:
-            if part in resting:
-                continue
-            self.asked = part
-            at = part.next_deadline()
-            if at is not None and at < first:
-                first = at
-        self.asked = None
-        return first
 
     def _handle_rare(self, event: events.Event) -> None:
         """Whatever is neither bytes nor the end of a turn or a commit."""
@@ -420,13 +397,6 @@ class NodeCore:
     def new_uuid(self) -> UUID:
         return UUID(int=self.rng.getrandbits(128), version=4)
 
-    def lost(self, origin: UUID, ranges: list[tuple[int, int]], reason: str) -> None:
-        for first, last in ranges:
-            self.losses.append({"origin": str(origin), "first": first, "last": last, "reason": reason})
-            self.record("loss", {"origin": str(origin), "first": first, "last": last, "reason": reason})
-            self.log("ERROR", f"lost: origin {origin} numbers {first} to {last}: {reason}")
-        del self.losses[:-1_000]
-
     # ------------------------------------------------------------------------------------------------ entries
 
     def has_room(self, size: int, *, forwarding: bool = False, reserve: int = 0) -> bool:
@@ -437,7 +407,7 @@ class NodeCore:
         room = self.room_bytes - self.work.batch.bytes_appended
         if self.in_flight is not None:
             room -= self.in_flight.batch.bytes_appended
-        return room + (FORWARDING_BYTES if forwarding else 0) + reserve >= size
+        return room + min(self.store.shared_bytes, (FORWARDING_BYTES if forwarding else 0) + reserve) >= size
 
     @property
     def room_is_known(self) -> bool:
@@ -468,7 +438,7 @@ class NodeCore:
         for _ in range(ATTEMPTS_MAX):
             turn, before = self.turn, self.turn.extent()
             try:
-                self._work()
+                self._work(before)
                 break
             except Exception as error:  # the turn goes on without whoever failed
                 changed = self.turn is not turn or turn.extent() != before
@@ -476,20 +446,29 @@ class NodeCore:
                     self.commits_failed += 1
                     if self.commits_failed >= COMMITS_FAILED_MAX:
                         raise BrokenInvariant(f"the turn cannot be handed over: {error!r}") from error
-        self.containment.run(self.pressure, self.pressure.relieve)
+        containment, memory = self.containment, self.memory
+        containment.run(self.pressure, self.pressure.relieve, gathers=False)
         turn_end.flush(self)
-        self.containment.run(self.memory, partial(self.memory.end_turn, self))
+        if memory.is_due(self):
+            containment.run(memory, memory.measure_changed, self, gathers=False)
+        if memory.is_short:
+            containment.run(memory, memory.make_room, self)
+        if memory.is_waited_for:
+            containment.run(memory, memory.give, self)
 
-    def _work(self) -> None:
-        """What the turn has to do, and its commit."""
+    def _work(self, extent: Extent) -> None:
+        """What the turn has to do, and its commit; `extent`: of what was gathered before."""
         if self.requests:
             serve(self)
+            extent = None
         if self.temporaries.due:
             self.containment.run(self.temporaries, self.temporaries.sweep)
+            extent = None
         for _ in range(4):  # a turn that needs no disk may make more to offer
-            offer(self)
+            offer(self, extent)
             if self.in_flight is not None or not self._begin_commit():
                 break
+            extent = None
 
     def _begin_commit(self) -> bool:
         """Hands the gathered turn over; True where it needed no disk and is done already."""
@@ -532,7 +511,7 @@ class NodeCore:
         before = self.turn.extent()
         for _ in range(ATTEMPTS_MAX):
             try:
-                for part in parts:
+                for _, part in parts:
                     if part not in self.containment.resting:
                         part.tick(now)
                 break

@@ -8,6 +8,7 @@ anew where room may have come back. Source: docs/adr/0010-hot-path.md, "One mess
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.sending import pump
+from holdfast.core.turn import Extent
 from holdfast.units import MIB
 
 if TYPE_CHECKING:
@@ -22,18 +23,22 @@ OFFERED_BYTES: Final = 32 * MIB
 then, and it lies in memory meanwhile."""
 
 
-def offer(core: "NodeCore") -> None:
-    """One turn's share of everything that was touched in it."""
+def offer(core: "NodeCore", extent: Extent = None) -> None:
+    """One turn's share of everything that was touched in it; `extent`: of what was gathered, where that is known."""
     containment = core.containment
     if core.destination.blocked or core.destination.releasing:
         containment.run(core.destination, core.destination.step)
+        extent = None
     if core.chores.pending:
         containment.run(core.chores, core.chores.step)
-    containment.run(core.dead_letters, core.dead_letters.step)
+        extent = None
+    if core.dead_letters.pending:
+        containment.run(core.dead_letters, core.dead_letters.step)
+        extent = None
     work = core.work
     if work.busy:
         busy, work.busy = work.busy, {}
-        turn, before = core.turn, core.turn.extent()
+        turn, before = core.turn, core.turn.extent() if extent is None else extent
         for queue in list(busy):
             if work.offered_bytes >= OFFERED_BYTES:
                 break

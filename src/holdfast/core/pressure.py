@@ -47,6 +47,7 @@ class Pressure:
         turn.heard_bytes += size
         turn.heard[peer] = turn.heard.get(peer, 0) + size
         core.memory.unstored.add(size)
+        core.memory.passed_bytes += size
         self._bound(peer)
 
     def put_off(self, peer: Peer, size: int) -> None:
@@ -70,6 +71,8 @@ class Pressure:
         core = self.core
         limits = core.config.limits
         total = self._total()
+        if total <= limits.connection_unstored_bytes_max and total <= limits.unstored_bytes_max:
+            return
         if total > limits.unstored_bytes_max:
             beyond = total > limits.unstored_bytes_max + limits.neighbours_unstored_bytes_max
             for other in core.connections.values():
@@ -97,11 +100,11 @@ class Pressure:
 
     def relieve(self) -> None:
         """Once a turn: reads on where what waits is down to half of both bounds."""
-        self.core.memory.unstored.hold(self._total() + len(self.core.streams) * PIECE_BYTES)
+        total = self._total()
+        self.core.memory.unstored.hold(total + len(self.core.streams) * PIECE_BYTES)
         if not self.paused:
             return
         limits = self.core.config.limits
-        total = self._total()
         for peer in list(self.paused):
             reserve = limits.neighbours_unstored_bytes_max if _is_neighbour(peer) else 0
             if self.core.connections.get(peer.number) is not peer:

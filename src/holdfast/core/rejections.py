@@ -1,11 +1,12 @@
 """What consumers reject, on its way to the dead letters: a bounded share with each batch.
 
-Rules of this file: what waits here is in no consumer's hands, whatever becomes of the link; it ends in the order in
-which it was rejected; a receiver that settles second is answered once all of its disposition is on disk.
+Rules of this file: what waits here is in no consumer's hands, whatever becomes of the link; of one link it ends in the
+order in which it was rejected; a receiver that settles second is answered once all of its disposition is on disk. Who
+rejects a great deal holds up nobody else: connections share each batch by bytes, and their consumers take turns.
 """
 
-from collections import deque
-from dataclasses import dataclass
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp.connection import Sender
@@ -13,10 +14,13 @@ from holdfast.amqp.performatives import Rejected
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.taker import Shown
 from holdfast.core.endings import end_rejected
-from holdfast.units import MIB
+from holdfast.units import KIB, MIB
 
 if TYPE_CHECKING:
+    from holdfast.core.egress import ConsumerLink
     from holdfast.core.node import NodeCore
+    from holdfast.core.peer import Peer
+    from holdfast.core.users import Use
 
 REJECTED_BYTES_MAX: Final = 4 * MIB
 """Of what was rejected, in one batch, and one message more; as much is read in one step."""
@@ -24,15 +28,38 @@ REJECTED_BYTES_MAX: Final = 4 * MIB
 BESIDE_BYTES: Final = 1_024
 """What each counts beside its own bytes, so that their number is bounded too."""
 
+SHARE_BYTES: Final = 64 * KIB
+"""What a connection's consumers may end before the next one's turn. Who goes beyond, by one message, waits for as many
+turns as that was shares."""
+
+WAITING_MAX: Final = 65_536
+"""Messages that one user's consumers of a cursor rejected, and that wait. With so many they get no more there, else
+what waits would grow with each link that comes to reject and goes; one disposition may go beyond."""
+
 
 @dataclass(eq=False, slots=True)
 class Rejection:
     """Of one disposition: what is left of it. `answer`: what the link is told at the end."""
 
-    cursor: Cursor
+    link: "ConsumerLink"
     sequences: deque[int]
     reason: str
     answer: tuple[Sender, int, int, object] | None
+
+    @property
+    def cursor(self) -> Cursor:
+        return self.link.cursor
+
+
+@dataclass(eq=False, slots=True)
+class Lane:
+    """Of one connection, which may be gone: its links with what waits of each, the one whose turn it is first.
+
+    `left_bytes`: what is left of its shares; below nothing it waits.
+    """
+
+    left_bytes: int = 0
+    links: "OrderedDict[ConsumerLink, deque[Rejection]]" = field(default_factory=OrderedDict)
 
 
 class Rejections:
@@ -40,43 +67,71 @@ class Rejections:
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core
-        self.waiting: deque[Rejection] = deque()
-        self.cursors: dict[Cursor, int] = {}
-        """How many wait of each cursor. It offers nothing meanwhile: else what waits could grow without a bound."""
+        self.waiting: dict[Rejection, None] = {}
+        self.counts: dict[tuple[Cursor, Use | None], int] = {}
+        """How many messages wait, by cursor and by whose consumers rejected them."""
+        self._lanes: OrderedDict[Peer, Lane] = OrderedDict()
+        """The one whose turn it is first."""
 
     def add(
-        self, cursor: Cursor, sequences: list[int], state: Rejected, answer: tuple[Sender, int, int, object] | None
+        self,
+        link: "ConsumerLink",
+        sequences: list[int],
+        state: Rejected,
+        answer: tuple[Sender, int, int, object] | None,
     ) -> None:
         """Takes the entries out of their consumer's hands, and ends as many as may go with this batch."""
         said = state.error
         reason = f"rejected: {said.condition} {said.description or ''}".strip() if said is not None else "rejected"
-        shown = cursor.shown
-        rejection = Rejection(cursor, deque(item for item in sequences if item in shown), reason, answer)
-        for sequence in rejection.sequences:
-            shown[sequence] = Shown(rejection, shown[sequence].size)
-        self.waiting.append(rejection)
-        self.cursors[cursor] = self.cursors.get(cursor, 0) + 1
+        shown, key = link.cursor.shown, (link.cursor, link.use)
+        rejection = Rejection(link, deque(), reason, answer)
+        taken = {sequence: Shown(rejection, shown[sequence].size) for sequence in sequences if sequence in shown}
+        rejection.sequences.extend(taken)
+        lane = self._lanes.get(link.peer) or Lane()
+        shown.update(taken)  # from here on nothing is called that could fail
+        self.waiting[rejection] = None
+        self._lanes[link.peer] = lane
+        lane.links.setdefault(link, deque()).append(rejection)
+        link.rejecting += len(taken)
+        self.counts[key] = self.counts.get(key, 0) + len(taken)
         if len(self.waiting) == 1:
             self.step()
 
     def step(self) -> None:
         """This batch's share."""
         left_bytes = REJECTED_BYTES_MAX
-        while self.waiting:
-            rejection = self.waiting[0]
-            left_bytes = self._end_some(rejection, left_bytes)
-            if rejection.sequences:
-                return
-            self.waiting.popleft()
-            self._over(rejection)
+        while self.waiting and left_bytes > 0 and self._has_room():
+            peer, lane = next(iter(self._lanes.items()))
+            self._lanes.move_to_end(peer)
+            lane.left_bytes += SHARE_BYTES
+            while lane.links and lane.left_bytes > 0 and left_bytes > 0 and self._has_room():
+                link, rejections = next(iter(lane.links.items()))
+                lane.links.move_to_end(link)
+                size = self._end_one(rejections[0])
+                lane.left_bytes -= size
+                left_bytes -= size
+                if not rejections[0].sequences:
+                    self._over(rejections[0])
 
-    def _end_some(self, rejection: Rejection, left_bytes: int) -> int:
-        """Ends what may end now; what is left of `left_bytes`."""
-        core, cursor = self.core, rejection.cursor
+    def crowd(self, link: "ConsumerLink") -> bool:
+        """Whether so much waits of that link's user and cursor that it gets no more."""
+        return self.counts.get((link.cursor, link.use), 0) >= WAITING_MAX
+
+    def _has_room(self) -> bool:
+        return self.core.turn.rejected_bytes < REJECTED_BYTES_MAX
+
+    def _end_one(self, rejection: Rejection) -> int:
+        """Ends the next that it has, if any is left; what that counts."""
+        core, link, cursor, sequences = self.core, rejection.link, rejection.cursor, rejection.sequences
+        key = cursor, link.use
         if self._is_moot(cursor):
-            rejection.sequences.clear()
-        while rejection.sequences and left_bytes > 0 and core.turn.rejected_bytes < REJECTED_BYTES_MAX:
-            sequence = rejection.sequences.popleft()
+            link.rejecting -= len(sequences)
+            self.counts[key] -= len(sequences)
+            sequences.clear()
+        while sequences:
+            sequence = sequences.popleft()
+            link.rejecting -= 1
+            self.counts[key] -= 1
             shown = cursor.shown.get(sequence)
             if shown is None or shown.taker is not rejection:
                 continue
@@ -85,30 +140,40 @@ class Rejections:
             except Exception:
                 cursor.give_back([sequence], failed=True)
                 raise
-            left_bytes -= size + BESIDE_BYTES
+            size += BESIDE_BYTES
             if moved:
-                core.turn.rejected_bytes += size + BESIDE_BYTES
-        return left_bytes
+                core.turn.rejected_bytes += size
+            return size
+        return 0
 
     def _over(self, rejection: Rejection) -> None:
-        cursor = rejection.cursor
-        self.cursors[cursor] -= 1
-        if not self.cursors[cursor]:
-            del self.cursors[cursor]
-        if rejection.answer is not None:
-            self.core.turn.answers.append(rejection.answer)
+        """Nothing is left of it."""
+        link, cursor = rejection.link, rejection.cursor
         if not self._is_moot(cursor):
             cursor.queue.touch()
+        lane = self._lanes[link.peer]
+        lane.links[link].popleft()  # from here on nothing is called that could fail
+        if not lane.links[link]:
+            del lane.links[link]
+        if not lane.links:
+            del self._lanes[link.peer]
+        if not self.counts[cursor, link.use]:
+            del self.counts[cursor, link.use]
+        del self.waiting[rejection]
+        if rejection.answer is not None:
+            self.core.turn.answers.append(rejection.answer)
 
     def _is_moot(self, cursor: Cursor) -> bool:
         """Whether the queue or the subscription was deleted, with all that was in it."""
         queue = cursor.queue
-        gone = self.core.catalog.by_id.get(queue.queue_id) is not queue
-        return gone or (cursor is not queue.shared and queue.named.get(cursor.name) is not cursor)
+        if not self.core.catalog.has(queue):
+            return True
+        return cursor is not queue.shared and queue.named.get(cursor.name) is not cursor
 
     def stop(self) -> None:
         """The node stops: what waits is back in its place, and is given out again later."""
         for rejection in self.waiting:
             rejection.cursor.give_back(list(rejection.sequences), failed=True)
         self.waiting.clear()
-        self.cursors.clear()
+        self._lanes.clear()
+        self.counts.clear()

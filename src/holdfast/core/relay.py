@@ -65,7 +65,7 @@ class RelayLink(Intake):
     def refill(self) -> None:
         """Called once a turn while messages come, and when the store says how much room there is."""
         self.take_parked()
-        if self.core.disk.stalled:
+        if self.core.disk.takes_nothing:
             self.core.wait_for_room(self)
         elif not self.parked:
             self.top_up(self.core.config.limits.credit)

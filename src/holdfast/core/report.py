@@ -31,6 +31,9 @@ QUEUES_MAX: Final = 1_000
 ORIGINS_LISTED: Final = 100
 """Origins in one `status`."""
 
+LOSSES_LISTED: Final = 100
+"""The latest of them in one `status`."""
+
 QUEUES_A_PAGE: Final = 200
 """Queues in one answer; the next page is asked for by the last one's name."""
 
@@ -217,10 +220,11 @@ def status(core: "NodeCore") -> dict[str, Any]:
     """What `status --json` tells (fields may be added, these stay), but for the queues behind the first page."""
     queues, more = page_of_queues(core, "")
     origins = _origins(core)
+    core.memory.measure_changed(core)
     return {
         "node": core.config.name,
         "store": str(core.store_uuid),
-        "former_store": None if core.catalog.former is None else str(core.catalog.former),
+        "former_store": None if core.former is None else str(core.former.uuid),
         "uptime_s": round(core.now - core.started_at, 3),
         "resident_bytes": Ulong(core.resident_bytes),
         "room_bytes": core.room_bytes,
@@ -247,7 +251,8 @@ def status(core: "NodeCore") -> dict[str, Any]:
         },
         "origins": origins,
         "origins_more": Ulong(len(core.catalog.origins) - len(origins)),
-        "losses": core.losses[-100:],
+        "losses": core.losses.status(LOSSES_LISTED),
+        "losses_total": core.losses.totals_status(),
         "warnings": [text for _, text in core.warnings.all()],
         "log_lines_left_out": Ulong(core.lines.left_out_total),
     }

@@ -16,7 +16,7 @@ from holdfast.amqp.performatives import Error, Properties
 from holdfast.amqp.types import Int, Symbol
 from holdfast.core.egress import Egress, too_large
 from holdfast.core.ingress import ACCEPTED, Ingress, rejection
-from holdfast.core.management import OPERATIONS, Answer, Later, Refused, cost_of
+from holdfast.core.management import CREATES, OPERATIONS, Answer, Later, Refused, cost_of
 from holdfast.core.memory import REPLY_BYTES, REQUEST_BYTES
 from holdfast.core.peer import Peer
 from holdfast.errors import RemoteProtocolError
@@ -154,17 +154,19 @@ class RequestLink(Ingress):
         """Carries it out and answers it, perhaps in a later turn: `size` is counted until then. What it cost."""
         properties = message.properties or Properties()
         told = {str(key): value for key, value in (message.application_properties or {}).items()}
-        arguments = message.value if isinstance(message.value, dict) else {}
+        arguments = {str(key): value for key, value in message.value.items()} if isinstance(message.value, dict) else {}
         kind, operation, name = (str(told.get(key) or "") for key in ("type", "operation", "name"))
         core = self.core
-        cost = cost_of(core, operation)
+        cost = cost_of(core, kind, operation, name, arguments)
         answer: Answer | Later
         try:
             function = OPERATIONS.get((kind, operation))
             if function is None:
                 known = ", ".join(f"{operation} of {kind}" for kind, operation in OPERATIONS)
                 raise Refused(400, f"{operation!r} of {kind!r}: accepted is {known}")
-            answer = function(core, name, {str(key): value for key, value in arguments.items()})
+            if operation in CREATES and core.disk.gone is not None:
+                raise Refused(503, f"the store's file is gone: {core.disk.gone}")
+            answer = function(core, name, arguments)
         except Refused as refused:
             answer = refused.answer
         if isinstance(answer, Later):

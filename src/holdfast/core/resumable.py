@@ -198,18 +198,21 @@ class ResumableConsumer(ConsumerLink):
         """What is to be resumed before anything else is sent, with its sequence."""
         self.waiting: dict[bytes, int] = {}
         """Deliveries of which an incomplete map did not tell: kept for the next attach."""
+        self.taking_over = False
 
     def take_over(self, steps: list[Step]) -> None:
         """Goes on with what the record held, as `steps` say."""
         held, record = self.record.held, self.record
         before, record.taker, record.held = record.taker, self, {}
         shown = self.cursor.shown
+        taken = {sequence: item for sequence in held.values() if (item := shown.get(sequence)) and item.taker is before}
+        shown.update({sequence: item._replace(taker=self) for sequence, item in taken.items()})
+        self.taking_over = True
         for step in steps:
             sequence = held[step.tag]
-            item = shown.get(sequence)
-            if item is None or item.taker is not before:
+            item = taken.get(sequence)
+            if item is None:
                 continue
-            shown[sequence] = item._replace(taker=self)
             if step.act is Act.RESEND:
                 self.cursor.give_back([sequence], failed=False)
             elif step.act is Act.AWAIT:
@@ -223,6 +226,13 @@ class ResumableConsumer(ConsumerLink):
                 self.held += 1
                 self.count_held(item.size)
                 self.steps.append((step, sequence))
+        self.taking_over = False
+        self.check_excluded()
+
+    def check_excluded(self) -> None:
+        """Once it has all that it goes on with: what ends it then goes to others."""
+        if not self.taking_over:
+            super().check_excluded()
 
     def wants(self) -> int:
         return 0 if self.steps else super().wants()

@@ -44,7 +44,7 @@ class Resumption:
         self.core = core
         self.incoming: dict[bytes, Incoming] = {}
         self.outgoing: dict[bytes, Outgoing] = {}
-        self._due: list[tuple[float, int, Suspendable]] = []
+        self.due: list[tuple[float, int, Suspendable]] = []
         self._given = 0
         for key, row in core.catalog.links.items():
             self._load(key, row)
@@ -148,7 +148,6 @@ class Resumption:
         link.use_tags(link.session.tag_offset(record.next_tag))
         link.context = consumer = ResumableConsumer(self.core, peer, link, cursor, record)
         consumer.take_over(steps)
-        record.taker = consumer
         unsettled = {step.tag: None for step in steps if step.act is not Act.RESEND} if resumed else None
         granted = replace(echoed, timeout=int(hold_s)) if asked.timeout else echoed
 
@@ -188,10 +187,10 @@ class Resumption:
         self.count(record)
         record.until = self.core.now + record.hold_s
         self._given += 1
-        heappush(self._due, (record.until, self._given, record))
-        if len(self._due) > 64 + 2 * (len(self.incoming) + len(self.outgoing)):  # those that came back in time
-            self._due = [item for item in self._due if item[2].until == item[0]]
-            heapify(self._due)
+        heappush(self.due, (record.until, self._given, record))
+        if len(self.due) > 64 + 2 * (len(self.incoming) + len(self.outgoing)):  # those that came back in time
+            self.due[:] = [item for item in self.due if item[2].until == item[0]]
+            heapify(self.due)
 
     def count(self, record: Suspendable) -> None:
         """Brings the account of memory up to date."""
@@ -239,19 +238,19 @@ class Resumption:
                 self._forget(record)
 
     def next_deadline(self) -> float | None:
-        return self._due[0][0] if self._due else None
+        return self.due[0][0] if self.due else None
 
     def tick(self, now: float) -> None:
         """Forgets what was not resumed in its time."""
-        while self._due and self._due[0][0] <= now:
-            at, _, record = heappop(self._due)
+        while self.due and self.due[0][0] <= now:
+            at, _, record = heappop(self.due)
             if record.until == at:
                 self._forget(record)
 
     def forget_oldest(self) -> bool:
         """Memory is used up: forgets the link that has waited longest to be resumed; False where none waits."""
-        while self._due:
-            at, _, record = heappop(self._due)
+        while self.due:
+            at, _, record = heappop(self.due)
             if record.until == at:
                 self._forget(record)
                 return True

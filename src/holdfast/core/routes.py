@@ -179,14 +179,14 @@ class Routes:
         for fields in self._early.pop(name, ()):
             self._hear_known(neighbour, fields)
         self.unsure.pop(name, None)
-        if name in self.costs and not self.core.disk.stalled:
+        if name in self.costs and not self.core.disk.takes_nothing:
             self.up[name] = None
         self.wake()
 
     def disk_changed(self) -> None:
         """Our disk stalls: no way leads over our links, though our sessions are up and news is told; or it answers."""
         self.up.clear()
-        if not self.core.disk.stalled:
+        if not self.core.disk.takes_nothing:
             links = [neighbour.name for neighbour in self.core.neighbours.values() if neighbour.offered]
             self.up.update(dict.fromkeys(name for name in links if name in self.costs))
         self.wake()

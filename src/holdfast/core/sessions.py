@@ -12,7 +12,7 @@ from holdfast.amqp import conditions
 from holdfast.amqp.codec import encode
 from holdfast.amqp.performatives import Error, Source, Target
 from holdfast.amqp.types import Symbol, Ulong
-from holdfast.core import control, events
+from holdfast.core import control, events, identity
 from holdfast.core.config import NeighbourConfig
 from holdfast.core.control import CONTROL_ADDRESS, CONTROL_RESERVE, ControlSender
 from holdfast.core.hop_links import HopLinks, control_session
@@ -321,6 +321,8 @@ class Neighbour:
 
     def opened(self, peer: Peer, properties: dict[Any, Any]) -> None:
         """The peer's open: on a connection that we dialled, or that we now know to be this neighbour's."""
+        if identity.refuses(self.core, self.name, peer, properties.get(STORE)):
+            return
         if peer is self.peer:
             self._move(Happened.OPENED)
         else:

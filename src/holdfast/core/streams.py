@@ -184,7 +184,7 @@ def begin(core: "NodeCore", bringer: Bringer, part: DeliveryPart) -> Stream:
     return stream
 
 
-def refused(streams: dict[Stream, None]) -> None:
+def refused(streams: dict[Stream, None], why: str) -> None:
     """The batch with pieces of theirs found no space."""
     for stream in streams:
-        stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, "the node's disk is full")
+        stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, why)

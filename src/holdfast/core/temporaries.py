@@ -57,7 +57,7 @@ class TemporaryQueue(Queue):
 
     def links(self, core: "NodeCore") -> "list[ConsumerLink | ReaderLink | ProducerLink]":
         """All that have it as their source or target."""
-        takers: list[Any] = [taker for cursor in (self.shared, *self.named.values()) for taker in cursor.takers]
+        takers: list[Any] = [taker for cursor in self.cursors for taker in cursor.takers]
         return [*takers, *core.readers_of(self), *core.producers_of(self)]
 
     def properties(self) -> dict[Any, Any]:

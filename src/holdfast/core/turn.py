@@ -15,7 +15,7 @@ from holdfast.broker.port import Batch
 from holdfast.broker.producers import Producer
 from holdfast.broker.queue import Queue
 from holdfast.broker.ranges import RangeSet
-from holdfast.broker.records import OriginRecord, Renewal
+from holdfast.broker.records import LossRecord, OriginRecord, Renewal
 
 if TYPE_CHECKING:
     from holdfast.core.blobs import Blob
@@ -32,6 +32,10 @@ class Arrivals(Protocol):
     def refused(self, deliveries: list[int], outcome: object) -> None: ...
 
 
+Extent = tuple[int, ...] | None
+"""How much a turn had gathered (Turn.extent); None: not known."""
+
+
 @dataclass(slots=True)
 class Turn:
     """Gathered since the last commit was handed over. Snapshots hold the state before the turn's first change."""
@@ -44,6 +48,8 @@ class Turn:
     """Dispositions of receivers that settle second: answered when the retirement is on disk."""
     then: list[Callable[[], None]] = field(default_factory=list)
     """Run once all that was taken before is on disk, or was refused."""
+    decided: list[Callable[[bool], None]] = field(default_factory=list)
+    """Told once whether it is on disk (True) or was undone, and nothing of it has happened (False)."""
     visible: list[tuple[Queue, int]] = field(default_factory=list)
     marks: list[tuple[Cursor, int]] = field(default_factory=list)
     producers: dict[Producer, RangeSet] = field(default_factory=dict)
@@ -56,6 +62,8 @@ class Turn:
     """By destination: what was numbered anew, and where that had come to before."""
     rewritten: dict[tuple[Queue, int], bytes] = field(default_factory=dict)
     """Entries whose value was put anew at its old place, and the last that the turn gave them."""
+    losses: list[LossRecord] = field(default_factory=list)
+    """What it gives up: told once it is on disk (losses.py)."""
     rejected_bytes: int = 0
     """Of messages that consumers rejected and that are in the batch as dead letters (rejections.py)."""
     changes: int = 0
@@ -96,13 +104,6 @@ class Turn:
         """As `arrived`, for `count` deliveries with consecutive ids."""
         self.arrivals.setdefault(link, []).extend(range(first_id, first_id + count))
 
-    def rewrite(self, queue: Queue, sequence: int, value: bytes) -> None:
-        """A stored entry is put anew at its old place with this turn's batch."""
-        self.batch.appends.append((queue.queue_id, sequence, value))
-        self.batch.bytes_appended += len(value)
-        self.rewritten[queue, sequence] = value
-        queue.work.rewritten[queue.queue_id, sequence] = value
-
     def keep_producer(self, producer: Producer) -> None:
         self.changes += 1
         if producer not in self.producers:
@@ -121,11 +122,15 @@ class Turn:
 
 
 def runs(numbers: list[int]) -> list[tuple[int, int]]:
-    """Ascending 32-bit serial numbers as inclusive ranges: what one disposition can say (AMQP 1.0 §2.7.6)."""
-    found: list[tuple[int, int]] = []
+    """The numbers, in their order, as inclusive ranges: what one disposition each can say (AMQP 1.0 §2.7.6).
+
+    Serial numbers of 32 bits: a range ends before the count begins anew. A peer chooses them, in whatever order.
+    """
     first = last = numbers[0]
-    if numbers[-1] - first == len(numbers) - 1:  # ascending: there is no gap
-        return [(first, numbers[-1])]
+    count = len(numbers)
+    if numbers[-1] - first == count - 1 and (count == 1 or numbers == list(range(first, first + count))):
+        return [(first, numbers[-1])]  # one run, as nearly always
+    found: list[tuple[int, int]] = []
     for number in numbers[1:]:
         if number == last + 1:
             last = number

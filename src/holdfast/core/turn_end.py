@@ -4,6 +4,8 @@ Rules of this file: order of a turn: gather, commit, then settle. Until the batc
 that could not be undone; from there on nothing is called that could fail before memory has followed (docs/adr/0019).
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.port import Batch
@@ -114,6 +116,7 @@ def completed(core: "NodeCore", turn: Turn) -> None:
 def _complete(core: "NodeCore", turn: Turn) -> None:
     """All of the turn is on disk: now it may be shown, and answered."""
     core.blobs.stored(turn)
+    core.losses.stored(turn)
     latest = core.work.rewritten
     for (queue, sequence), value in turn.rewritten.items():
         if latest.get((queue.queue_id, sequence)) is value:
@@ -140,7 +143,8 @@ def _complete(core: "NodeCore", turn: Turn) -> None:
                 core.touch_link(sender)
         except Exception as error:
             failed(error, sender)
-    for then in turn.then:
+    afterwards: list[Callable[[], None]] = [*turn.then, *(partial(decided, True) for decided in turn.decided)]
+    for then in afterwards:
         try:
             then()
         except Exception as error:

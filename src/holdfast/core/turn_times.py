@@ -17,6 +17,7 @@ BUCKETS: Final = (
     "to_0_1_ms", "to_0_2_ms", "to_0_4_ms", "to_0_8_ms", "to_1_6_ms", "to_3_2_ms", "to_6_4_ms", "to_12_8_ms",
     "to_25_6_ms", "to_51_2_ms", "to_102_4_ms", "to_204_8_ms", "longer",
 )  # fmt: skip
+LAST: Final = len(BUCKETS) - 1
 LONG_S: Final = 0.02
 
 
@@ -25,7 +26,6 @@ class TurnTimes:
 
     def __init__(self) -> None:
         self.counts = [0] * len(BUCKETS)
-        self.count = 0
         self.long = 0
         """Turns above LONG_S."""
         self.cpu_s = 0.0
@@ -40,8 +40,8 @@ class TurnTimes:
 
     def note(self, cpu_s: float, kinds: tuple[str, ...], now: float) -> None:
         """A turn took so much processor time; `kinds`: the events of it."""
-        self.counts[min(int(cpu_s / FIRST_S).bit_length(), len(BUCKETS) - 1)] += 1
-        self.count += 1
+        place = int(cpu_s / FIRST_S).bit_length()
+        self.counts[place if place < LAST else LAST] += 1
         self.cpu_s += cpu_s
         if cpu_s > LONG_S:
             self.long += 1
@@ -71,12 +71,13 @@ class TurnTimes:
 
     def status(self, now: float) -> dict[str, Any]:
         """As `status` tells it."""
+        turns = sum(self.counts)
         return {
-            "turns": Ulong(self.count),
+            "turns": Ulong(turns),
             "cpu_s": round(self.cpu_s, 3),
             "longest_s": round(self.longest_s, 6),
             "longest_kinds": " ".join(self.longest_kinds),
-            "longest_ago_s": round(now - self.longest_at, 1) if self.count else None,
+            "longest_ago_s": round(now - self.longest_at, 1) if turns else None,
             "above_20_ms": Ulong(self.long),
             "histogram": {name: Ulong(count) for name, count in zip(BUCKETS, self.counts, strict=True)},
         }

@@ -12,10 +12,10 @@ from holdfast.amqp.performatives import Released
 from holdfast.broker import entry, rewriting
 from holdfast.broker.port import Batch
 from holdfast.broker.queue import Queue
-from holdfast.broker.records import pack_origin, split_cursor_key
+from holdfast.broker.records import origin_key, pack_origin, split_cursor_key
 from holdfast.core import identity, streams
 from holdfast.core.catalog import WAITING
-from holdfast.core.ingress import FULL, ProducerLink
+from holdfast.core.ingress import ProducerLink
 from holdfast.core.turn import Turn
 
 if TYPE_CHECKING:
@@ -36,8 +36,10 @@ def refuse(core: "NodeCore", room_bytes: int) -> None:
     core.disk.answered()
     core.refills.update(core.starved)
     core.starved.clear()
-    core.log("ERROR", "the disk is full: new messages wait or are refused until there is room")
-    _take_back(core, (failed, core.turn), FULL, ())
+    core.disk.look()
+    if core.disk.gone is None:
+        core.log("ERROR", "the disk is full: new messages wait or are refused until there is room")
+    _take_back(core, (failed, core.turn), core.disk.refusal, ())
 
 
 def take_back_gathered(core: "NodeCore", ended: "Collection[Peer]") -> None:
@@ -61,6 +63,9 @@ def _take_back(core: "NodeCore", turns: tuple[Turn, ...], outcome: object, ended
         _undo(core, turn, retry)
         _undo_streams(core, turn, outcome, ended)
     _undo_rewritten(core, turns, retry)
+    core.losses.undo(reversed(turns))
+    for decided in [decided for turn in turns for decided in turn.decided]:
+        decided(False)
     for turn in turns:
         for link, deliveries in turn.arrivals.items():
             if link.peer in ended:
@@ -78,8 +83,8 @@ def _take_back(core: "NodeCore", turns: tuple[Turn, ...], outcome: object, ended
 
 def _undo_streams(core: "NodeCore", turn: Turn, outcome: object, ended: "Collection[Peer]") -> None:
     """Pieces of large messages need no number: after a failure those of other peers stay; on a full disk none do."""
-    if outcome is FULL:
-        streams.refused(turn.streams)
+    if outcome is not RELEASED:
+        streams.refused(turn.streams, core.disk.text)
         return
     kept = {stream.blob.number for stream in turn.streams if stream.bringer.peer not in ended}
     batch = core.work.batch
@@ -93,7 +98,8 @@ def _undo_streams(core: "NodeCore", turn: Turn, outcome: object, ended: "Collect
 def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
     """Puts back what the turn changed; what leaves, and what no append needs, goes into `retry`."""
     batch = turn.batch
-    by_id = core.catalog.by_id
+    catalog = core.catalog
+    by_id = catalog.by_id
     for queue_id, sequence, value in batch.appends:
         queue = by_id.get(queue_id)
         if queue is not None:
@@ -102,18 +108,14 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
                 queue.undo(sequence, value)
             queue.touch_counters()
     for queue, _ in turn.visible:
-        if not queue.config.durable:  # what it took in memory is taken, and still to be shown
+        if not queue.config.durable and catalog.has(queue):  # what it took in memory is taken, and still to be shown
             queue.touch_counters()
     for cursor, _ in turn.marks:  # asked for again, or the cursor waits for it for ever
-        cursor.queue.touch_counters()
+        if catalog.has(cursor.queue):
+            cursor.queue.touch_counters()
     moved = {(queue.queue_id, sequence) for queue, sequence, _ in turn.moves}
-    for queue, sequence, value in turn.moves:
-        queue.messages += 1
-        queue.bytes_held += entry.size_of(value)
-        _give_back(queue, sequence)
-        queue.touch_counters()
-        queue.touch()
     retry.retires += [item for item in batch.retires if item not in moved]
+    _undo_moves(core, turn, retry)
     gone = set(retry.deletes)  # of the turn gathered after this one: what it deleted stays deleted
     retry.deletes += batch.deletes
     for (table, key), record in batch.puts.items():
@@ -129,26 +131,48 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
                 queue.dirty(queue.named.get(name, queue.shared))
     for producer, stored in turn.producers.items():
         producer.stored = stored
-        core.catalog.put_producer(producer)
+        if catalog.producers.get(producer.key) is producer:
+            catalog.put_producer(producer)
     for origin, (before, waiting) in turn.origins.items():
         origin.restore(before, waiting)
         core.destination.restored(origin)
-        retry.puts["origins", origin.origin.bytes] = pack_origin(before)
+        retry.puts[origin_key(origin.origin, origin.suffix)] = pack_origin(before)
     for destination, number in turn.identities.items():
         core.catalog.put_identity(destination, number)
     identity.undo(core, turn)
 
 
-def _give_back(queue: Queue, sequence: int) -> None:
-    """An entry that was moved elsewhere is in its place again: one that lies ahead is met there, once; what `$waiting`
-    has is read by no cursor. A transmission queue offers nothing while what lies ahead of its cursor is moved."""
+def _undo_moves(core: "NodeCore", turn: Turn, retry: Batch) -> None:
+    """What was moved elsewhere is in its queue again; of one that was deleted since, it leaves with the rest."""
+    back: dict[Queue, list[int]] = {}
+    for queue, sequence, value in turn.moves:
+        if not core.catalog.has(queue):
+            retry.retires.append((queue.queue_id, sequence))
+            continue
+        queue.messages += 1
+        queue.bytes_held += entry.size_of(value)
+        back.setdefault(queue, []).append(sequence)
+    for queue, sequences in back.items():
+        _give_back(queue, sequences)
+        queue.touch_counters()
+        queue.touch()
+
+
+def _give_back(queue: Queue, sequences: list[int]) -> None:
+    """Entries that were moved elsewhere are in their places again: one that lies ahead is met there, once; what
+    `$waiting` has is read by no cursor. A transmission queue offers nothing while what lies ahead of its cursor is
+    moved."""
     cursor = queue.shared
-    if queue.name == WAITING or sequence >= cursor.position:
+    if queue.name == WAITING:
         return
-    if sequence not in cursor.shown and sequence not in cursor.returned:  # else its taker gives it back
-        heappush(cursor.returned, sequence)
-    cursor.counts.setdefault(sequence, 1)
-    queue.look_again([sequence])
+    below = [sequence for sequence in sequences if sequence < cursor.position]
+    known = {*cursor.shown, *cursor.returned} if below else set()  # of these their taker gives them back
+    for sequence in below:
+        if sequence not in known:
+            known.add(sequence)
+            heappush(cursor.returned, sequence)
+        cursor.counts.setdefault(sequence, 1)
+    queue.look_again(below)
 
 
 def _undo_rewritten(core: "NodeCore", turns: tuple[Turn, ...], retry: Batch) -> None:

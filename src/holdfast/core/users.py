@@ -124,7 +124,7 @@ class Users:
         """Links with requests whose user's time has not come."""
         self.granted: dict[RequestLink, None] = {}
         """Links that have waited, and of which one request is carried out next."""
-        self._uses: dict[Use, None] = {}
+        self.uses: dict[Use, None] = {}
         """Those that links wait for."""
 
     # ------------------------------------------------------------------------------------------------ connections
@@ -166,6 +166,9 @@ class Users:
         use = peer.use
         if use is None or use.links <= use.links_max:
             return None
+        self.core.memory.measure_changed(self.core)  # links of its other connections may have ended since
+        if use.links <= use.links_max:
+            return None
         use.refused += 1
         return f"{use.kind} {use.name!r} has {use.links_max} links, the most it may have"
 
@@ -181,23 +184,23 @@ class Users:
             return True
         use.requests_delayed += 1
         self.waiting[link] = use
-        use.waiting[link] = self._uses[use] = None
+        use.waiting[link] = self.uses[use] = None
         return False
 
     def next_deadline(self) -> float | None:
         """When one of the requests that wait is carried out."""
-        return min((use.asks_at for use in self._uses), default=None)
+        return min((use.asks_at for use in self.uses), default=None)
 
     def tick(self, now: float) -> None:
         """Those whose time has come ask, in the order in which they wait; the others are not looked at."""
-        for use in list(self._uses):
+        for use in list(self.uses):
             while use.waiting and use.may_ask(now):
                 link = next(iter(use.waiting))
                 self.forget(link)
                 self.granted[link] = None
                 self.core.requests[link] = None
             if not use.waiting:
-                self._uses.pop(use, None)
+                self.uses.pop(use, None)
 
     def forget(self, link: "RequestLink") -> None:
         """It waits no more."""
@@ -206,7 +209,7 @@ class Users:
         if use is not None:
             use.waiting.pop(link, None)
             if not use.waiting:
-                self._uses.pop(use, None)
+                self.uses.pop(use, None)
 
     # ------------------------------------------------------------------------------------------------ reports
 

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.custody import Origin
-from holdfast.core.disk import ROOM_BYTES
+from holdfast.core.disk import ADVICE, ROOM_BYTES
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -41,6 +41,8 @@ class Warnings:
         self._logged_at: dict[str, float] = {}
         self.contested: dict[str, float] = {}
         """Neighbours under whose name a store came again after another one had: two nodes have the name. And when."""
+        self.shared: dict[str, tuple[str, float]] = {}
+        """Neighbours that came with another's store, and were refused: why, and when."""
 
     def next_deadline(self) -> float | None:
         return self._look_at
@@ -67,10 +69,12 @@ class Warnings:
 
     def _found(self) -> Iterator[Condition]:
         core = self.core
-        if core.room_bytes < ROOM_BYTES:
-            yield "disk", "the disk is full: new messages wait or are refused; consume messages, or give it more space"
+        if core.disk.gone is not None:
+            yield "gone", f"the store's file is gone: {core.disk.gone}. {ADVICE}"
+        elif core.room_bytes < ROOM_BYTES:
+            yield "disk", f"the disk is full: new messages wait or are refused; {core.disk.bounded_by()}"
         yield from self._neighbours()
-        waiting = (origin for origin in core.catalog.origins.values() if origin.waiting)
+        waiting = (origin for origin in core.catalog.all_origins() if origin.waiting)
         for origin in islice(waiting, ORIGINS_MAX):
             yield from self._missing(origin)
 
@@ -84,6 +88,10 @@ class Warnings:
             if at is not None and core.now < at + CONTESTED_S:
                 text = "two nodes with different stores use this name: stop one, or give it a name of its own"
                 yield f"name {name}", f"neighbour {name}: {text}"
+            text, at = self.shared.get(name, ("", 0.0))
+            if text and core.now < at + CONTESTED_S:
+                advice = "stop the copy, or give it a store of its own (`holdfast store restore`)"
+                yield f"store {name}", f"neighbour {name}: {text}; {advice}"
             if neighbour.links.ready:
                 yield f"{TURNS} {name}", neighbour.links.describe()
             if routing is None or not neighbour.established:

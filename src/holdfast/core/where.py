@@ -180,7 +180,7 @@ def state_of(core: "NodeCore", queue: Queue, sequence: int, value: bytes) -> Ste
     if queue.expired(value):
         return step | {"state": "expired", "waits_for": "its end, which is told in its place"}
     if queue.name == WAITING:
-        return step | {"state": "held back", "waits_for": _gap(core, item)}
+        return step | {"state": "held back", "waits_for": _gap(core, item, sequence)}
     if onward:
         return step | {"state": "in transmission", "waits_for": _wait(core, queue.name[1:], queue, sequence)}
     return step | _in_local(queue, sequence)
@@ -207,13 +207,11 @@ def _in_local(queue: Queue, sequence: int) -> Step:
     return told | {"state": "queued", "waits_for": "a consumer's credit" if shared.takers else "a consumer"}
 
 
-def _gap(core: "NodeCore", item: entry.Entry) -> str:
+def _gap(core: "NodeCore", item: entry.Entry, sequence: int) -> str:
     """Which earlier numbers keep it waiting."""
     assert item.identity is not None
-    origin = core.catalog.origins.get(item.identity.origin)
-    gaps = (
-        [(first, last) for first, last in origin.gaps(GAPS_MAX + 1) if first < item.identity.number] if origin else []
-    )
+    origin = core.catalog.origin_at(item.identity.origin, sequence)
+    gaps = [(first, last) for first, last in origin.gaps(GAPS_MAX + 1) if first < item.identity.number]
     if not gaps:
         return "its turn"
     told = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in gaps[:GAPS_MAX])

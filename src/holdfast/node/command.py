@@ -8,10 +8,12 @@ import argparse
 import asyncio
 import gc
 import logging
+import math
 import os
 import resource
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from random import SystemRandom
@@ -19,6 +21,7 @@ from typing import Any, Final, NoReturn
 
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.node.config import NodeSettings, load_settings
+from holdfast.node.log import LogHandler
 from holdfast.node.memory import ResidentMemory
 from holdfast.node.points import Points, parse_crash_point
 from holdfast.node.runtime import NodeRuntime
@@ -29,6 +32,10 @@ SWITCH_INTERVAL_S: Final = 0.0001
 """So that the writer's thread gets the interpreter soon enough beside a busy loop; the default is 5 ms."""
 GC_THRESHOLDS: Final = (50_000, 20, 50)
 """Messages are freed by their counts alone; only connections leave cycles (docs/adr/0005-node-runtime.md)."""
+STOP_S: Final = 5.0
+"""Within which an operator is promised an end."""
+CLOSE_LEAST_S: Final = 0.5
+"""What closing the store has of that, however long the peers took."""
 FILES_SPARE: Final = 128
 """Descriptors beside the connections: the store, listeners, dials, files."""
 
@@ -42,7 +49,7 @@ def run_node(args: argparse.Namespace) -> int:
     """
     signal.signal(signal.SIGTERM, _end_at_once)  # Until the loop runs there is nothing to close.
     signal.signal(signal.SIGINT, _end_at_once)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(handlers=[LogHandler(sys.stderr.fileno())], level=logging.INFO)
     ignore((signal.SIGHUP, *MEANINGLESS), _log.warning)
     try:
         settings = _load(args)
@@ -105,10 +112,15 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
         on_point=None if points is None else points.passed,
         must_exist=settings.store_must_exist,
     )
+    settings = settings.on_disk(store.bytes_most())
+    if not store.table_in_memory:
+        _log.warning("store %s: its table of readers is a file: a frozen file system will stop the node", settings.data)
     name = settings.core.name
 
     def record_line(kind: str, fields: dict[str, Any], wall_ms: int, uptime_s: float) -> bytes:
         return line(kind, fields, node=name, wall_ms=wall_ms, uptime_s=uptime_s)
+
+    end_at = math.inf
 
     async def serve() -> int:
         wall_ms = time.time_ns() // 1_000_000
@@ -122,24 +134,53 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
             telemetry=telemetry,
             points=points,
         )
+
+        def stop() -> None:
+            nonlocal end_at
+            end_at = min(end_at, time.monotonic() + STOP_S)
+            runtime.stop()
+
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, runtime.stop)
+            loop.add_signal_handler(number, stop)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         return await runtime.run(lambda served: _ready(name, store.uuid, served))
 
-    code = 1
-    try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            code = runner.run(serve())
-        for number in (signal.SIGTERM, signal.SIGINT):  # the loop gave them back their old meaning
-            signal.signal(number, signal.SIG_IGN)
-    finally:
-        if code == 0:
-            store.close()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        code = runner.run(serve())
+    for number in (signal.SIGTERM, signal.SIGINT):  # the loop gave them back their old meaning
+        signal.signal(number, signal.SIG_IGN)
+    if code != 0:
+        return code
+    gone = store.gone()
+    code = _close(store, end_at - time.monotonic())
+    if code == 0 and gone is not None:
+        _log.error("store %s: %s: what it still held ends with this process", settings.data, gone)
+        return 1
     return code
+
+
+def _close(store: Any, left_s: float) -> int:
+    """Closes the store; 1 where its disk does not let it in time: a frozen one would keep us for as long as it is."""
+    failures: list[Exception] = []
+
+    def close() -> None:
+        try:
+            store.close()
+        except Exception as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=close, name="holdfast-closing", daemon=True)
+    thread.start()
+    thread.join(min(STOP_S, max(CLOSE_LEAST_S, left_s)))
+    if thread.is_alive():
+        _log.warning("the disk does not answer: ending with the store not closed; nothing that was answered is lost")
+        return 1
+    if failures:
+        raise failures[0]
+    return 0
 
 
 def _loop_factory() -> Any:

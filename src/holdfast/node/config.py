@@ -8,7 +8,7 @@ in. Passwords are read from files, once, and never shown.
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +33,8 @@ LISTEN_DEFAULT: Final = "127.0.0.1:5672"
 STORE_BYTES_MAX: Final = 16 * 1024 * MIB
 STORE_BYTES_MIN: Final = 4 * MIB
 DEAD_LETTERS_SHARE: Final = 16
-"""Where nothing is said, dead letters may take that part of the store, and the default of DeadLettersConfig."""
+"""Where nothing is said, dead letters may take that part of what the store may grow to, by its bound and by its disk,
+and at most the default of DeadLettersConfig."""
 PASSWORD_BYTES_MAX: Final = 1024
 
 
@@ -51,6 +52,16 @@ class NodeSettings:
     telemetry_file: Path | None = None
     store_bytes_max: int = STORE_BYTES_MAX
     store_must_exist: bool = False
+    dead_letters_bounded: bool = False
+    """Whether `[dead_letters] bytes_max` was given; else `on_disk` sets it."""
+
+    def on_disk(self, bytes_most: int) -> "NodeSettings":
+        """The same where the store's file may grow to `bytes_most`: what dead letters may take goes by that."""
+        if self.dead_letters_bounded:
+            return self
+        letters = self.core.dead_letters
+        bytes_max = min(letters.bytes_max, max(1, bytes_most // DEAD_LETTERS_SHARE))
+        return replace(self, core=replace(self.core, dead_letters=replace(letters, bytes_max=bytes_max)))
 
     def validate(self) -> None:
         """Raises ConfigError at the first key that is wrong."""
@@ -332,6 +343,7 @@ def _settings(
         telemetry_file=None if file is None else Path(file),
         store_bytes_max=store_bytes_max,
         store_must_exist=document.get("store", {}).get("must_exist", False),
+        dead_letters_bounded="bytes_max" in document.get("dead_letters", {}),
     )
     settings.validate()
     return settings

@@ -132,7 +132,7 @@ class NodeRuntime:
         self._later: deque[tuple[Peer, bytes]] = deque()
         """Reads put off to a next turn; nothing more is read of their connections meanwhile."""
         self._later_bytes = 0
-        self._turn_cpu_s = time.thread_time()
+        self._thread_cpu_s = time.thread_time()  # when the last turn ended: a turn has all that this thread did since
         self._turn_kinds: dict[str, None] = {}
         self._last_turn: tuple[float | None, tuple[str, ...]] = None, ()
         """The processor time of the turn before, and what was in it."""
@@ -164,6 +164,7 @@ class NodeRuntime:
                 self._network = NetworkWatch(self._network_changed)
             self._loop.call_soon(self._end_turn)
             self._begin_turn()
+            self._thread_cpu_s = time.thread_time()
             on_ready(served)
             code = await self._ended
         finally:
@@ -206,7 +207,6 @@ class NodeRuntime:
     def _begin_turn(self) -> None:
         self._turn_due = True
         self._turn_ends = time.monotonic() + TURN_S
-        self._turn_cpu_s = time.thread_time()
 
     def _drive(self, event: Event) -> None:
         """Hands over `event`, then what its commands brought about."""
@@ -272,7 +272,8 @@ class NodeRuntime:
         except Exception:
             self._defect("the end of a turn")
         self._turn_kinds.pop("TurnEnded", None)  # of every turn
-        self._last_turn = time.thread_time() - self._turn_cpu_s, tuple(self._turn_kinds)
+        now_s = time.thread_time()
+        self._last_turn, self._thread_cpu_s = (now_s - self._thread_cpu_s, tuple(self._turn_kinds)), now_s
         self._turn_kinds.clear()
 
     def _after_turn(self) -> None:

@@ -1,7 +1,7 @@
-"""The telemetry file: NDJSON lines, gathered through a turn, appended at its end.
+"""The telemetry file: NDJSON lines, gathered through a turn, appended behind the loop's back.
 
-Rules of this file: telemetry never stops a node and never holds it up; what cannot be written is dropped and
-said once. The lines themselves are `holdfast.telemetry`'s.
+Rules of this file: telemetry never stops a node and never holds it up, whatever becomes of the file's disk; what cannot
+be written is dropped and said once. The lines themselves are `holdfast.telemetry`'s.
 """
 
 import logging
@@ -10,9 +10,16 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import ConfigError
+from holdfast.node.behind import WriteBehind
 
 BUFFER_BYTES_MAX: Final = 256 * 1024
-"""Lines gathered before they are written within a turn."""
+"""Lines gathered before they are handed over within a turn."""
+WAITING_BYTES_MAX: Final = 4 * 1024 * 1024
+"""What may wait for the file; more is dropped."""
+GATHER_S: Final = 0.02
+"""Lines of so long are written together: each writing takes the interpreter from the loop."""
+END_S: Final = 0.5
+"""What the node's end waits for the last lines."""
 
 _log = logging.getLogger(__name__)
 
@@ -25,13 +32,14 @@ class TelemetryFile:
         self._lines: list[bytes] = []
         self._bytes = 0
         self._broken_line = False
-        self._complained = False
+        self._complained = self._closed = False
         try:
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise ConfigError(
                 f"telemetry file: cannot open {str(path)!r} ({error.strerror}), accepted is a file that can be written"
             ) from None
+        self._behind = WriteBehind("holdfast-telemetry", self._write, bytes_max=WAITING_BYTES_MAX, gather_s=GATHER_S)
 
     def add(self, line: bytes) -> None:
         """Gathers one line, which ends with a newline."""
@@ -41,12 +49,16 @@ class TelemetryFile:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what is gathered; drops it where the file takes none."""
+        """Hands over what is gathered; drops it where too much waits for the file already."""
         if not self._lines:
             return
         block = b"".join(self._lines)
         self._lines.clear()
         self._bytes = 0
+        if not self._behind.put(block):
+            self._complain("it takes nothing for now")
+
+    def _write(self, block: bytes) -> None:
         if self._broken_line:
             block = b"\n" + block
         try:
@@ -55,13 +67,17 @@ class TelemetryFile:
                 self._broken_line = not block[:written].endswith(b"\n")
                 block = block[written:]
         except OSError as error:
-            if not self._complained:
-                self._complained = True
-                _log.warning("telemetry file %s: %s; its records are dropped", self._path, error.strerror)
+            self._complain(error.strerror)
+
+    def _complain(self, reason: str | None) -> None:
+        if not self._complained:
+            self._complained = True
+            _log.warning("telemetry file %s: %s; its records are dropped", self._path, reason)
 
     def close(self) -> None:
-        """Writes what is left. Idempotent."""
-        if self._fd >= 0:
+        """Writes what is left, where the file takes it in END_S. Idempotent."""
+        if not self._closed:
+            self._closed = True
             self.flush()
-            os.close(self._fd)
-            self._fd = -1
+            if self._behind.close(END_S):
+                os.close(self._fd)

@@ -40,15 +40,9 @@ class Allocation:
 
         Raises OSError for a failing disk, never for a full one.
         """
-        target = min(_up(wanted), self._bytes_max)
+        target = self._target(wanted)
         if target <= self.bytes:
             return False
-        free = self.free_on_disk()
-        if target - self.bytes > free:
-            # What the disk has, rather than nothing: the last MiB may be the one that a retirement needs.
-            target = self.bytes + free // MIB * MIB
-            if target <= self.bytes:
-                return False
         before = self.bytes
         try:
             os.posix_fallocate(self._fd, self.bytes, target - self.bytes)
@@ -57,6 +51,17 @@ class Allocation:
                 raise
         self.bytes = max(before, min(target, os.fstat(self._fd).st_size))
         return self.bytes > before
+
+    def can_grow(self, wanted: int) -> bool:
+        """Whether `grow` would try."""
+        return self._target(wanted) > self.bytes
+
+    def _target(self, wanted: int) -> int:
+        target = min(_up(wanted), self._bytes_max)
+        if target > self.bytes:
+            # What the disk has, rather than nothing: the last MiB may be the one that a retirement needs.
+            target = min(target, self.bytes + self.free_on_disk() // MIB * MIB)
+        return target
 
     def free_on_disk(self) -> int:
         """Bytes that the file system would still give us."""

@@ -47,7 +47,8 @@ from holdfast.storage.directory import (
     sync_file,
 )
 from holdfast.storage.pages import read_root, reusable_pages
-from holdfast.storage.schema import BACKUP_KEY, DATABASES_MAX, FILE_KEY, UUID_KEY, databases, read_identity
+from holdfast.storage.readers import reading
+from holdfast.storage.schema import BACKUP_KEY, FILE_KEY, UUID_KEY, databases, read_identity
 from holdfast.storage.upgrades import upgrade
 from holdfast.units import MIB, iso8601
 
@@ -117,12 +118,12 @@ def _backup(path: Path, target: Path, watch: Watch | None) -> BackedUp:
         aside_lock = hold(aside)
         try:
             (aside / DATA).unlink(missing_ok=True)
-            with _open_shared(path, data_fd) as env:
-                _, uuid, of_backup = read_identity(env, path)
+            with open_quiet(path) as env, reading(path, env, data_fd) as txn:
+                _, uuid, of_backup = read_identity(env, path, txn)
                 if of_backup is not None:
                     raise StorageError(f"store {path}: is a backup itself, made {of_backup}: copy its directory")
-                check_space(aside, used_bytes(env), f"backup of {path}")
-                size = copy_out(env, aside / DATA, _Way(path, data_fd, watch))
+                check_space(aside, used_bytes(env, txn), f"backup of {path}")
+                size = copy_out(env, aside / DATA, _Way(path, data_fd, watch), txn)
             made = iso8601(int(datetime.now(tz=timezone.utc).timestamp() * 1000))
             with open_quiet(aside, write=True) as copy:
                 with copy.begin(write=True) as txn:
@@ -148,21 +149,6 @@ def _make_durable(path: Path) -> None:
         make_durable(path, fd)
     finally:
         os.close(fd)
-
-
-def _open_shared(path: Path, data_fd: int) -> lmdb.Environment:
-    """To read beside the node that writes: through LMDB's table of readers, which its writer heeds."""
-    root = read_root(data_fd)
-    assert root is not None  # `check_length` has read it
-    return lmdb.open(
-        str(path),
-        map_size=max(root.map_bytes, root.bytes),
-        max_dbs=DATABASES_MAX,
-        readonly=True,
-        create=False,
-        readahead=False,
-        max_spare_txns=1,
-    )
 
 
 class _Way:

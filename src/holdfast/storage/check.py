@@ -265,6 +265,12 @@ class _Contents:
         elif kind == b"n":
             rest.decode()
             UUID(bytes=value)
+        elif kind == b"w":
+            rest.decode()
+            records.unpack_renewal(value)
+        elif kind == records.NAMED_ORIGIN:
+            rest[16:].decode()
+            self._origin_row(rest[:16], value)
         elif kind == b"h":
             records.unpack_hop(value)
         elif kind == b"l":
@@ -287,6 +293,10 @@ class _Contents:
     def _node_row(self, key: bytes, value: bytes) -> None:
         if key == _STEADY:
             _exactly(value, 8)
+        elif key in (records.NAME, records.FIRST_NAME):
+            value.decode()
+        elif key == records.WAITED:
+            records.unpack_waited(value)
         elif key[:1] == b"q":
             queue_id = _ID.unpack(key[1:])[0]
             counted = COUNTERS.unpack(value)
@@ -311,6 +321,14 @@ class _Contents:
             self.leaving.add(_ID.unpack(key[1:])[0])
         else:
             raise ValueError("no such row")
+
+    def _loss_row(self, key: bytes, value: bytes) -> None:
+        if key == records.LOSS_TOTALS:
+            records.unpack_loss_totals(value)
+        else:
+            number, loss = records.split_loss_key(key), records.unpack_loss(value)
+            if not loss.first <= loss.last:
+                self.checked.find(f"loss {number}: {loss.first} to {loss.last}")
 
     def _blob_row(self, key: bytes, value: bytes) -> None:
         blob = records.split_blob_key(key)
@@ -493,6 +511,7 @@ _ROWS: Final[dict[str, Callable[[_Contents, bytes, bytes], None]]] = {
     "producers": _Contents._producer_row,
     "node": _Contents._node_row,
     "blobs": _Contents._blob_row,
+    "losses": _Contents._loss_row,
 }
 
 

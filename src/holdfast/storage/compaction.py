@@ -2,8 +2,8 @@
 
 Rules of this file: LMDB never gives a page back to the file system, and a page within its file is not cut out from
 under it; so a smaller file is a new one. It is made aside, synced, compared and renamed: a crash at any point leaves
-the old file or the new one, both whole. Neither a node nor a backup may have the old one open, because its table of
-readers speaks of the old file's transactions.
+the old file or the new one, both whole. Neither a node nor a backup may have the old one open: a backup's place
+beside the node (readers.py) is one beside the old file.
 """
 
 import os

@@ -7,6 +7,7 @@ syncs and broken off at any piece; the pages go by the page cache's door again a
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final
@@ -50,7 +51,8 @@ QUEUE_COUNTERS: Final = b"node\0q"
 
 
 def open_quiet(path: Path, *, write: bool = False) -> lmdb.Environment:
-    """The store in `path`, which nobody else has open or writes: no table of readers is made or read."""
+    """The store in `path`, without LMDB's locks and table of readers: nobody else writes it meanwhile, or who reads has
+    a place beside its node (readers.py)."""
     fd = os.open(path / DATA, os.O_RDONLY)
     try:
         root = read_root(fd)
@@ -72,9 +74,9 @@ def open_quiet(path: Path, *, write: bool = False) -> lmdb.Environment:
     )
 
 
-def used_bytes(env: lmdb.Environment) -> int:
-    """What a compact copy comes to."""
-    with env.begin() as txn:
+def used_bytes(env: lmdb.Environment, txn: "lmdb.Transaction[bytes] | None" = None) -> int:
+    """What a compact copy comes to, of what `txn` sees."""
+    with nullcontext(txn) if txn is not None else env.begin() as txn:
         stats = [txn.stat(), *[txn.stat(database) for _, database in _present(env, txn)]]
     pages = sum(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats)
     return int((META_PAGES + pages) * stats[0]["psize"])
@@ -129,18 +131,24 @@ def check_space(place: Path, needed: int, what: str) -> None:
         raise StorageFull(f"{what}: needs {needed} bytes at {place}, found {free} free")
 
 
-def copy_out(env: lmdb.Environment, target: Path, watch: Watch | None = None) -> int:
+def copy_out(
+    env: lmdb.Environment,
+    target: Path,
+    watch: Watch | None = None,
+    txn: "lmdb.Transaction[bytes] | None" = None,
+) -> int:
     """Copies what `env` holds, without its free pages, into the new file `target`; synced. Its length in bytes.
 
-    Raises `StorageFull` where the disk ends, `StorageError` where LMDB finds the store damaged, OSError otherwise.
+    `txn`: the read transaction that is copied, where others write meanwhile. Raises `StorageFull` where the disk ends,
+    `StorageError` where LMDB finds the store damaged, OSError otherwise.
     """
-    expected = used_bytes(env)
+    expected = used_bytes(env, txn)
     failures: list[Exception] = []
     coming, going = os.pipe()
 
     def pour() -> None:
         try:
-            env.copyfd(going, compact=True)
+            env.copyfd(going, compact=True, txn=txn)
         except Exception as error:  # Told to who waits at the pipe's other end.
             failures.append(error)
         finally:

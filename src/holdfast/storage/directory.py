@@ -21,8 +21,10 @@ from holdfast.units import MIB
 __all__ = [
     "ASIDE",
     "DATA",
+    "TABLE",
+    "TABLE_BYTES",
     "admit_backup",
-    "allocate_lock_table",
+    "allocate",
     "check_length",
     "check_new",
     "check_there",
@@ -41,9 +43,13 @@ __all__ = [
 ]
 
 DATA: Final = "data.mdb"
+TABLE: Final = "lock.mdb"
+"""LMDB's name for its table of readers. Ours is in memory (environment.py); the file says that there was a store, and
+whoever reads beside the node holds a lock on it (readers.py)."""
+TABLE_BYTES: Final = 8_192
+"""Of a table of readers; LMDB would not bear a file of another length, whatever it holds."""
 ASIDE: Final = "new"
 """Where a store's file is made before it gets its name; what a crash leaves there is nobody's."""
-LOCK_TABLE_BYTES: Final = 8_192
 LOCK_LINE_BYTES: Final = 20
 
 
@@ -112,11 +118,11 @@ def _backup_lock(path: Path, kind: int, otherwise: str) -> int:
     return fd
 
 
-def allocate_lock_table(path: Path) -> None:
-    """Give LMDB's table of readers its blocks: it writes it through a mapping, where a full disk is a SIGBUS."""
-    fd = os.open(path / "lock.mdb", os.O_RDWR | os.O_CREAT, 0o600)
+def allocate(file: Path, size: int) -> None:
+    """Gives a file, made if it is not there, its blocks for the first `size` bytes, so that a full disk takes them."""
+    fd = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        os.posix_fallocate(fd, 0, LOCK_TABLE_BYTES)
+        os.posix_fallocate(fd, 0, size)
     finally:
         os.close(fd)
 
@@ -133,9 +139,9 @@ def check_there(path: Path) -> None:
 def check_new(path: Path) -> None:
     """Raise `StorageError` where what is left of a store says that its data is missing.
 
-    LMDB's table of readers is made after the data is on disk, and goes with the directory alone.
+    That file is made after the data is on disk, and goes with the directory alone.
     """
-    if (path / "lock.mdb").exists():
+    if (path / TABLE).exists():
         raise StorageError(
             f"store {path}: data.mdb is missing or empty, though a store was here: put it back or restore a backup; "
             "to begin an empty store, remove lock.mdb"

@@ -12,7 +12,7 @@ endian); absent where none has. `chunks`: the same key + index (u32 BE) → the 
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
@@ -134,13 +134,13 @@ def by_queue(places: Sequence[Place]) -> list[tuple[int, list[int]]]:
         check_entry(*places[0])
         return [(places[0][0], [places[0][1]])]
     queue_ids, sequences = zip(*places, strict=True)
-    if queue_ids.count(queue_ids[0]) == len(places):
-        found = {queue_ids[0]: set(sequences)}
+    if queue_ids.count(queue_ids[0]) == len(places) and _consecutive(sequences):
+        ordered = [(queue_ids[0], list(sequences))]
     else:
-        found = {}
+        found: dict[int, set[int]] = {}
         for queue_id, sequence in places:
             found.setdefault(queue_id, set()).add(sequence)
-    ordered = [(queue_id, sorted(found[queue_id])) for queue_id in sorted(found)]
+        ordered = [(queue_id, sorted(found[queue_id])) for queue_id in sorted(found)]
     for queue_id, once in ordered:
         check_entry(queue_id, once[0])
         check_entry(queue_id, once[-1])
@@ -160,20 +160,30 @@ class Entries:
     ) -> list[tuple[int, bytes]]:
         """See `EntryReader.read`."""
         found: list[tuple[int, bytes]] = []
+        gapped: bool | None = None  # asked for the first record, and then once for all others
         with txn.cursor(db=self._entries) as cursor:
             present = self._seek(cursor, queue_id, first)
             while present:
                 other, start = _unkey(cursor.key())
                 if other != queue_id:
                     break
-                for sequence, value in self._values(txn, cursor, start, first):
-                    size = len(value)
-                    if size > bytes_max and found:
-                        return found
+                if gapped is None and found:
+                    gapped = txn.stat(self._gaps)["entries"] > 0
+                some = self._values(
+                    txn, cursor, start, first, max(1, count_max - len(found)), gapped=gapped is not False
+                )
+                size = sum([len(value) for _, value in some])
+                if size > bytes_max:
+                    for item in some:
+                        bytes_max -= len(item[1])
+                        if bytes_max < 0 and found:
+                            return found
+                        found.append(item)
+                else:
                     bytes_max -= size
-                    found.append((sequence, value))
-                    if len(found) >= count_max:
-                        return found
+                    found += some
+                if len(found) >= count_max:
+                    break
                 present = cursor.next()
         return found
 
@@ -183,7 +193,7 @@ class Entries:
             if self._seek(cursor, queue_id, sequence):
                 other, start = _unkey(cursor.key())
                 if other == queue_id and start <= sequence:
-                    for found, value in self._values(txn, cursor, start, sequence):
+                    for found, value in self._values(txn, cursor, start, sequence, 1):
                         return value if found == sequence else None
         return None
 
@@ -200,24 +210,28 @@ class Entries:
             return found and bool(cursor.next())
         return found and bool(cursor.first())
 
-    def _values(self, txn: Transaction, cursor: Any, start: int, first: int) -> Iterable[tuple[int, bytes]]:
-        """The entries of the record at the cursor, those below `first` left out."""
+    def _values(
+        self, txn: Transaction, cursor: Any, start: int, first: int, count_max: int, *, gapped: bool = True
+    ) -> list[tuple[int, bytes]]:
+        """The entries of the record at the cursor from `first` on, at most so many. `gapped`: some may have left."""
         record = cursor.value()
         count = _count.unpack_from(record)[0]
         if not count:
-            if start >= first:
-                yield start, self._whole(txn, bytes(cursor.key()), record)
-            return
-        gone = self._gone(txn, cursor.key())
-        base = 2 + 4 * count
+            return [(start, self._whole(txn, bytes(cursor.key()), record))] if start >= first else []
+        gone = self._gone(txn, cursor.key()) if gapped else 0
         skipped = min(max(0, first - start), count)
-        at = 0 if not skipped else _ends(skipped).unpack_from(record, 2)[-1]
-        data = bytes(record[base + at :])
-        before = at
-        for index, end in enumerate(_ends(count - skipped).unpack_from(record, 2 + 4 * skipped), skipped):
-            if not gone >> index & 1:
-                yield start + index, data[at - before : end - before]
-            at = end
+        gone >>= skipped
+        wanted = count - skipped if gone else min(count - skipped, count_max)
+        ends = _ends(skipped + wanted).unpack_from(record, 2)
+        begin = ends[skipped - 1] if skipped else 0
+        base = 2 + 4 * count
+        data = bytes(record[base + begin : base + ends[-1]])
+        if begin:
+            ends = tuple([end - begin for end in ends[skipped:]])
+        found = [(number, data[at:end]) for number, (at, end) in enumerate(pairwise((0, *ends)), start + skipped)]
+        if gone:
+            found = [item for index, item in enumerate(found) if not gone >> index & 1][:count_max]
+        return found
 
     def _gone(self, txn: Transaction, key: Any) -> int:
         row = txn.get(key, db=self._gaps)

@@ -1,7 +1,8 @@
 """The store on disk: LMDB, one environment a directory, one transaction with one sync a batch.
 
-Rules of this file: no read transaction outlives a call; every write happens under `_writing`; a write or sync
-that fails for any reason but space ends the store's life, because a second try would lie about the first.
+Rules of this file: no read transaction outlives a call; every write happens under `_writing` and within `_readers`; a
+write or sync that fails for any reason but space ends the store's life, because a second try would lie about the first.
+What the loop's thread calls writes nothing to the disk, which may be frozen (docs/adr/0026).
 
 Layout (`schema.py`). Unnamed database: `holdfast.schema`, `holdfast.uuid`. Named ones: those of entries.py and
 blobs.py, and `tables`: table name + NUL + key → value.
@@ -15,7 +16,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from time import monotonic
 from typing import Final
 from uuid import UUID, uuid4
@@ -25,12 +26,11 @@ import lmdb
 from holdfast.errors import ConfigError, StorageError, StorageFull
 from holdfast.storage.allocation import Allocation
 from holdfast.storage.blobs import Pieces
-from holdfast.storage.bounds import check_pieces, check_rows, check_table
+from holdfast.storage.bounds import check_pieces, check_put, check_rows, check_table
 from holdfast.storage.compaction import shrink
 from holdfast.storage.copied import find_copy, mark_closed, mark_opened, record_open
 from holdfast.storage.directory import (
     DATA,
-    allocate_lock_table,
     check_length,
     check_new,
     check_there,
@@ -44,10 +44,11 @@ from holdfast.storage.directory import (
     write_bound,
 )
 from holdfast.storage.entries import Entries, Group, by_queue, pack
+from holdfast.storage.environment import open_environment
 from holdfast.storage.pages import META_PAGES
-from holdfast.storage.port import Batch
+from holdfast.storage.port import Batch, Rows, Space
 from holdfast.storage.readers import Readers
-from holdfast.storage.schema import DATABASES_MAX, UUID_KEY, databases, read_identity
+from holdfast.storage.schema import UUID_KEY, databases, read_identity
 from holdfast.storage.upgrades import upgrade
 from holdfast.units import MIB
 
@@ -57,13 +58,20 @@ BYTES_MAX_DEFAULT: Final = 16 * 1024 * MIB
 BYTES_MAX_LEAST: Final = MIB
 AHEAD_BYTES_DEFAULT: Final = 64 * MIB
 RESERVE_BYTES_MAX: Final = 16 * MIB
+DISK_SHARE: Final = 4
+"""The reserve, and what is kept allocated ahead, are each one part in so many of what the store may have at the most:
+a fixed size would leave a small disk nothing for messages, and nothing for others."""
 
 DISK_BYTES_PER_BYTE: Final = 3
 """The worst that LMDB makes of a value: 1.4 KB, of which one fits a page that was split in its middle."""
 DISK_BYTES_PER_ENTRY: Final = 48
 """Key, node header and slot of an entry on a page half full; the former covers it from 48 bytes on."""
+GONE_ROOM_BYTES: Final = -(1 << 40)
+"""Of a store whose file was taken away: nothing may be appended, whatever reserve is used."""
 MEASURE_EVERY_S: Final = 0.25
 """How long a count of the free pages holds, less what was taken since."""
+GROW_WAIT_S: Final = 0.05
+"""What the loop's thread waits for a growing file; a few milliseconds are the rule."""
 COMMIT_PAGES: Final = 64
 """Pages that any commit may copy: the paths to what it touches, and the list of free pages."""
 
@@ -71,8 +79,8 @@ COMMIT_PAGES: Final = 64
 class LmdbStore:
     """A store in directory `path`, made if it is not there; this process alone holds it until `close`.
 
-    `bytes_max`: the file's bound. `ahead_bytes`: disk space kept allocated beyond what is used; a third of it
-    is the least `room_bytes` of a store whose disk has space. `on_point` is told "committing" inside the
+    `bytes_max`: the file's bound. `ahead_bytes`: disk space kept allocated beyond what is used, on a small disk less; a
+    third of it is the least `room_bytes` of a store whose disk has space. `on_point` is told "committing" inside the
     transaction before the sync, and "committed" after it, in the thread of `commit`. `must_exist`: a store that is not
     there is not made.
 
@@ -101,6 +109,9 @@ class LmdbStore:
         self._measure_at = 0.0
         self.copied: str | None = None
         """See `Store.copied`."""
+        self.on_disk = True
+        self._gone: str | None = None
+        """What `gone` said last."""
         self._opens = 0
         if must_exist:
             check_there(path)
@@ -119,30 +130,30 @@ class LmdbStore:
             self._data_fd = os.open(data, os.O_RDWR)
             check_length(path, self._data_fd)
             make_durable(path, self._data_fd)
-            allocate_lock_table(path)
-            self._env = _open(path, bytes_max)
+            self._env, self.table_in_memory = open_environment(path, bytes_max)
+            self._readers = Readers(self._env, path, self._data_fd)
             self.uuid = read_identity(self._env, path)[1]
-            with self._env.begin(write=True) as txn:
+            with self._readers, self._env.begin(write=True) as txn:
                 self._databases = databases(self._env, txn)
                 *of_entries, blobs, self._tables = self._databases
                 self._entries, self._pieces = Entries(of_entries), Pieces(blobs)
                 self._page_bytes: int = txn.stat(self._tables)["psize"]
             bytes_max -= bytes_max % self._page_bytes
-            self._reserve_bytes = min(RESERVE_BYTES_MAX, bytes_max // 4)
-            self._ahead_bytes = ahead_bytes + self._reserve_bytes
-            used = self._used_bytes()
-            lacking = self._reserve_bytes // 2 - self._spare_bytes(bytes_max)
+            lacking = min(RESERVE_BYTES_MAX, bytes_max // DISK_SHARE) // 2 - self._spare_bytes(bytes_max)
             if lacking > 0:
                 # The bound was lowered below what is stored: retiring must still have pages to copy to. Half the
                 # reserve, which appends leave: with more a full store would grow each time that it is opened.
                 bytes_max += lacking + -lacking % self._page_bytes
                 self._env.set_mapsize(bytes_max)
+                self._readers.renew()
             write_bound(self._lock_fd, bytes_max)
             if self.copied is None:
                 self._opened()
-            self._readers = Readers(self._env, self._data_fd)
+            self._bytes_max, self._ahead_wanted_bytes = bytes_max, ahead_bytes
+            self._reserve_bytes = self._ahead_bytes = 0
             self._allocation = Allocation(self._data_fd, bytes_max)
-            self._allocation.grow(used + self._ahead_bytes)
+            self._measure_disk()
+            self._allocation.grow(self._used_bytes() + self._ahead_bytes)
         except (lmdb.Error, OSError) as error:
             self._release()
             raise refusal(path, error) from error
@@ -202,7 +213,7 @@ class LmdbStore:
     def _opened(self) -> None:
         """The file is the one that was worked with last; a store without space for that word is opened without it."""
         try:
-            with self._env.begin(write=True) as txn:
+            with self._readers, self._env.begin(write=True) as txn:
                 opens = record_open(self.path, txn, self._data_fd)
             mark_opened(self.path, opens)
         except lmdb.Error as error:
@@ -211,14 +222,17 @@ class LmdbStore:
             return
         self._opens = opens
 
-    def mint(self) -> UUID:
+    def mint(self, rows: Callable[[UUID], Rows] | None = None) -> UUID:
         """See `Store.mint`."""
         fresh = uuid4()
         with self._writing:
             self._check()
             try:
-                with self._env.begin(write=True) as txn:
+                with self._readers, self._env.begin(write=True) as txn:
                     txn.put(UUID_KEY, fresh.bytes)
+                    for (table, key), value in rows(fresh).items() if rows is not None else ():
+                        check_put(table, key, value)
+                        txn.put(table.encode() + b"\0" + key, value, db=self._tables)
                     opens = self._opens or record_open(self.path, txn, self._data_fd)
                 if not self._opens:
                     mark_opened(self.path, opens)
@@ -240,6 +254,8 @@ class LmdbStore:
         with self._writing:
             self._check()
             if groups or batch.pieces:
+                if self.gone() is not None:
+                    raise StorageFull(f"store {self.path}: {self._gone}: nothing is added to it")
                 self._make_room(batch, groups)
             try:
                 try:
@@ -261,19 +277,20 @@ class LmdbStore:
                 self._on_point("committed")
 
     def _transact(self, batch: Batch, groups: list[Group], leaving: list[tuple[int, list[int]]]) -> None:
-        txn = self._env.begin(write=True, buffers=True)
-        try:
-            self._apply(txn, batch, groups, leaving)
-            if self._on_point is not None:
-                self._on_point("committing")
-        except BaseException:
-            txn.abort()
-            raise
-        txn.commit()
+        with self._readers:
+            txn = self._env.begin(write=True, buffers=True)
+            try:
+                self._apply(txn, batch, groups, leaving)
+                if self._on_point is not None:
+                    self._on_point("committing")
+            except BaseException:
+                txn.abort()
+                raise
+            txn.commit()
 
     def _touch(self) -> None:
         """A transaction that changes nothing."""
-        with self._env.begin(write=True) as txn:
+        with self._readers, self._env.begin(write=True) as txn:
             txn.put(UUID_KEY, self.uuid.bytes)
 
     def _apply(
@@ -312,6 +329,8 @@ class LmdbStore:
         taken to be less by the most that each commit since may have used.
         """
         self._check()
+        if self._gone is not None:
+            return GONE_ROOM_BYTES
         try:
             sure = self._surely_bytes()
             if sure is None:
@@ -324,27 +343,74 @@ class LmdbStore:
         """At the most what `_sure_bytes` says, for one call of LMDB; None where it is to be measured."""
         if monotonic() >= self._measure_at:
             return None
-        info = self._env.info()
-        if info["num_readers"] > 1:  # another process's snapshot may keep what is free from being used
+        if self._readers.foreign:  # a backup's snapshot may keep what is free from being used
             return None
-        sure = self._allocation.bytes - (info["last_pgno"] + 1) * self._page_bytes + max(0, self._middle_bytes)
+        sure = self._tail_bytes() + max(0, self._middle_bytes)
         return sure if sure >= self._ahead_bytes else None
 
     def _measure_room(self) -> int:
         """`_sure_bytes`, now; the file grows where it is less than is to be ahead."""
-        # A commit in flight grows the file by itself, and what it takes is not to be counted as there.
+        sure = self._measure()
+        # Disk space may have come back while nothing is committed.
+        if sure is not None and sure < self._ahead_bytes and self._allocation.can_grow(self._ahead_target(0)):
+            self._grow_aside()
+            sure = self._measure()
+        return self._sure_bytes() if sure is None else sure
+
+    def _measure(self) -> int | None:
+        """`_sure_bytes`, noted; None while somebody writes: what a commit takes is not to be counted as there."""
         if not self._writing.acquire(blocking=False):
-            return self._sure_bytes()
+            return None
         try:
+            self._readers.look()
             sure = self._sure_bytes()
-            # Disk space may have come back while nothing is committed.
-            if sure < self._ahead_bytes and self._grow(0):
-                sure = self._sure_bytes()
             self._middle_bytes = sure - self._tail_bytes()
             self._measure_at = monotonic() + MEASURE_EVERY_S
             return sure
         finally:
             self._writing.release()
+
+    def gone(self) -> str | None:
+        """See `Store.gone`: whether the path leads to the file that is open. Two system calls."""
+        place = self.path / DATA
+        try:
+            there = os.stat(place)
+        except (FileNotFoundError, NotADirectoryError):
+            self._gone = f"{place} is not there any more"
+        except OSError:
+            pass  # a disk that fails says so at a commit
+        else:
+            same = os.path.samestat(there, os.fstat(self._data_fd))
+            self._gone = None if same else f"{place} is another file than the one that was opened"
+        return self._gone
+
+    def space(self) -> Space:
+        """See `Store.space`."""
+        allocation = self._allocation
+        return Space(allocation.occupied(), self._bytes_max, allocation.free_on_disk())
+
+    def _grow_aside(self) -> None:
+        """Grows the file in a thread that is waited for briefly: on a frozen file system it does not come back."""
+        failures: list[OSError] = []
+
+        def grow() -> None:
+            with self._writing:
+                try:
+                    if not self._closed:
+                        self._grow(0)
+                except OSError as error:
+                    failures.append(error)
+
+        thread = Thread(target=grow, name="holdfast-growing", daemon=True)
+        thread.start()
+        thread.join(GROW_WAIT_S)
+        if failures:
+            raise failures[0]
+
+    @property
+    def shared_bytes(self) -> int:
+        """See `Store.shared_bytes`."""
+        return self._reserve_bytes // 2 // DISK_BYTES_PER_BYTE
 
     def bytes_on_disk(self) -> int:
         """See `Store.bytes_on_disk`."""
@@ -398,12 +464,29 @@ class LmdbStore:
 
     def _grow(self, needed: int) -> bool:
         """Allocate ahead where less than `_ahead_bytes` or `needed` is left at the end. Under `_writing`."""
-        tail = self._tail_bytes()
-        wanted = max(self._ahead_bytes, needed)
-        if tail >= wanted:
+        if self._tail_bytes() >= max(self._ahead_bytes, needed):
             return False
-        # Half as much again, so that not every commit grows the file.
-        return self._allocation.grow(self._used_bytes() + wanted + wanted // 2)
+        self._measure_disk()
+        return self._allocation.grow(self._ahead_target(needed))
+
+    def _ahead_target(self, needed: int) -> int:
+        """How long the file is to become: half as much again as is wanted, so that not every commit grows it."""
+        wanted = max(self._ahead_bytes, needed)
+        return self._used_bytes() + wanted + wanted // 2
+
+    def _measure_disk(self) -> None:
+        """Brings the reserve, and what is kept ahead, to their share of what the disk has by now. They never shrink:
+        what was set aside is allocated."""
+        most = self._bytes_max // DISK_SHARE
+        if self._ahead_bytes == min(self._ahead_wanted_bytes, most) + min(RESERVE_BYTES_MAX, most):
+            return
+        share = self.bytes_most() // DISK_SHARE
+        self._reserve_bytes = max(self._reserve_bytes, min(RESERVE_BYTES_MAX, share))
+        self._ahead_bytes = max(self._ahead_bytes, min(self._ahead_wanted_bytes, share) + self._reserve_bytes)
+
+    def bytes_most(self) -> int:
+        """What the file may grow to on the disk as it is now, at most `bytes_max`."""
+        return min(self._bytes_max, self._allocation.bytes + self._allocation.free_on_disk())
 
     def _used_bytes(self) -> int:
         return (self._env.info()["last_pgno"] + 1) * self._page_bytes
@@ -421,10 +504,9 @@ class LmdbStore:
         with self._env.begin() as txn:
             stats = [txn.stat(), *[txn.stat(database) for database in self._databases]]
         used = sum([stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats])
-        info = self._env.info()
-        last = info["last_pgno"] + 1
+        last = self._env.info()["last_pgno"] + 1
         free = last - META_PAGES - used
-        if info["num_readers"] > 1:  # the most that there were: ours is one
+        if self._readers.foreign:
             free = min(free, self._readers.reusable_pages())
         free -= free * 8 // self._page_bytes + COMMIT_PAGES
         return end + (max(0, free) - last) * self._page_bytes
@@ -436,12 +518,14 @@ class LmdbStore:
         with self._writing:
             if not self._closed:
                 self._closed = True
-                if self._opens and self._failed is None:
+                if self._opens and self._failed is None and self.gone() is None:
                     mark_closed(self.path, self._opens, self._data_fd)
                 self._release()
 
     def _release(self) -> None:
-        env = getattr(self, "_env", None)
+        readers, env = getattr(self, "_readers", None), getattr(self, "_env", None)
+        if readers is not None:
+            readers.close()
         if env is not None:
             env.close()
         if self._data_fd >= 0:
@@ -471,16 +555,3 @@ def _row_sizes(batch: Batch, groups: list[Group]) -> list[int]:
     """Bytes of each value that the batch's appends and pieces are stored as."""
     sizes = [len(value) for group in groups for _, value in (*group.records, *group.chunks)]
     return sizes + [len(data) for _, _, data in batch.pieces]
-
-
-def _open(path: Path, bytes_max: int) -> lmdb.Environment:
-    # No readahead: entries are read once each, and what is read ahead counts as resident.
-    return lmdb.open(
-        str(path),
-        map_size=bytes_max,
-        max_dbs=DATABASES_MAX,
-        max_readers=16,
-        max_spare_txns=1,
-        mode=0o600,
-        readahead=False,
-    )

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from holdfast.errors import StorageError, StorageFull
 from holdfast.storage.bounds import check_entries, check_pieces, check_rows, check_table
-from holdfast.storage.port import Batch
+from holdfast.storage.port import Batch, Rows, Space
 
 __all__ = ["MemoryStore"]
 
@@ -18,6 +18,8 @@ ENTRY_OVERHEAD_BYTES = 32
 """What an entry counts beside its value, so that empty values fill a store too."""
 
 ROOM_UNBOUNDED_BYTES = 1 << 40
+SHARED_BYTES = 1 << 40
+"""Not bounded apart: a batch that does not fit is refused."""
 
 
 class _Queue:
@@ -66,13 +68,20 @@ class MemoryStore:
         self.uuid: UUID = mint_from()
         self.copied: str | None = None
         """See `Store.copied`; set by who puts a copy in its place."""
+        self.on_disk = False
+        self.missing: str | None = None
+        """What `gone` says; set by who has its file taken away, together with `on_disk`."""
 
-    def mint(self) -> UUID:
+    def mint(self, rows: Callable[[UUID], Rows] | None = None) -> UUID:
         """See `Store.mint`."""
         self._check()
-        self.uuid = self._mint_from()
-        self.copied = None
-        return self.uuid
+        fresh = self._mint_from()
+        batch = Batch(puts=dict(rows(fresh)) if rows is not None else {})
+        check_rows(batch)
+        with self._lock:
+            self._apply(batch)
+        self.uuid, self.copied = fresh, None
+        return fresh
 
     def table(self, name: str) -> Iterator[tuple[bytes, bytes]]:
         """See `Store.table`."""
@@ -122,6 +131,8 @@ class MemoryStore:
         check_entries(batch.retires)
         check_pieces(batch)
         with self._lock:
+            if self.missing is not None and (batch.appends or batch.pieces):
+                raise StorageFull(f"the store in memory: {self.missing}: nothing is added to it")
             # A batch that adds nothing is never refused, however full the store is.
             if self._bytes_max is not None and (batch.appends or batch.pieces):
                 adds = sum(len(value) + ENTRY_OVERHEAD_BYTES for _, _, value in batch.appends)
@@ -179,10 +190,26 @@ class MemoryStore:
     def room_bytes(self) -> int:
         """See `Store.room_bytes`."""
         self._check()
+        if self.missing is not None:
+            return -ROOM_UNBOUNDED_BYTES
         if self._bytes_max is None:
             return ROOM_UNBOUNDED_BYTES
         # Half of what is free: the room is told in bytes of values, of any size.
         return (self._bytes_max - self._bytes_max // 8 - self._bytes_used) // 2
+
+    def gone(self) -> str | None:
+        """See `Store.gone`."""
+        return self.missing
+
+    def space(self) -> Space:
+        """See `Store.space`; nobody else takes what is free."""
+        most = ROOM_UNBOUNDED_BYTES if self._bytes_max is None else self._bytes_max
+        return Space(self._bytes_used, most, max(0, most - self._bytes_used))
+
+    @property
+    def shared_bytes(self) -> int:
+        """See `Store.shared_bytes`."""
+        return SHARED_BYTES
 
     def bytes_on_disk(self) -> int:
         """Nothing here is on a disk: the bytes held, as they are counted against `bytes_max`."""

@@ -8,13 +8,13 @@ raises, nothing of the batch is. `commit` runs in the writer's thread; every oth
 thread and may run while a commit is in flight, and sees the last finished commit or the one before it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 from uuid import UUID
 
-from holdfast.broker.port import PIECE_BYTES, TABLES, Batch, EntryReader
+from holdfast.broker.port import PIECE_BYTES, TABLES, Batch, EntryReader, Rows, Space
 
-__all__ = ["PIECE_BYTES", "TABLES", "Batch", "EntryReader", "Store"]
+__all__ = ["PIECE_BYTES", "TABLES", "Batch", "EntryReader", "Rows", "Space", "Store"]
 
 
 class Store(EntryReader, Protocol):
@@ -27,8 +27,22 @@ class Store(EntryReader, Protocol):
     """Why the store is taken for a copy, or an older one put back, for people to read; None where it is not. Stands
     until `mint`: whoever goes on under the old UUID would give numbers a second time."""
 
-    def mint(self) -> UUID:
-        """A fresh UUID, stored and synced before the return (a rolled-back snapshot, docs/GUARANTEES.md)."""
+    def mint(self, rows: Callable[[UUID], Rows] | None = None) -> UUID:
+        """A fresh UUID, stored and synced before the return (a rolled-back snapshot, docs/GUARANTEES.md).
+
+        What `rows` says of it is stored in the same transaction: what must be known as soon as it is someone new.
+        """
+
+    on_disk: bool
+    """Whether `gone` is to be asked now and then."""
+
+    def gone(self) -> str | None:
+        """Why the file that this store writes is not the one at its place any more, for people to read; None where it
+        is. While it is gone no append is taken, and `room_bytes` is far below 0; what is there can be read and retired.
+        Cheap; also called in the writer's thread."""
+
+    def space(self) -> Space:
+        """What it has of its disk."""
 
     def table(self, name: str) -> Iterator[tuple[bytes, bytes]]:
         """All (key, value) of a small table, by key. Read at start only."""
@@ -46,6 +60,10 @@ class Store(EntryReader, Protocol):
         Grows the file ahead where the disk allows, never the size over `bytes_max`. Negative inside the
         reserve. Called on the loop's thread after each commit: cheap.
         """
+
+    @property
+    def shared_bytes(self) -> int:
+        """How far below 0 `room_bytes` may go before appends are refused: what forwarding may use of the reserve."""
 
     def bytes_on_disk(self) -> int:
         """Bytes that the store occupies on disk, allocated-ahead space included."""

@@ -8,6 +8,7 @@ layout before is brought to this one.
 3: `blobs`, and the table of that name.
 """
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -52,9 +53,10 @@ Identity = tuple[int, UUID, str | None]
 """Schema, store UUID, when the backup was made or None."""
 
 
-def read_identity(env: lmdb.Environment, path: Path) -> Identity:
-    """Who the store in `path` is. `StorageError` for what is none of Holdfast's, or of a layout not read here."""
-    with env.begin() as txn:
+def read_identity(env: lmdb.Environment, path: Path, txn: "lmdb.Transaction[bytes] | None" = None) -> Identity:
+    """Who the store in `path` is, as `txn` sees it. `StorageError` for what is none of Holdfast's, or of a layout not
+    read here."""
+    with nullcontext(txn) if txn is not None else env.begin() as txn:
         schema, stored, backup = txn.get(SCHEMA_KEY), txn.get(UUID_KEY), txn.get(BACKUP_KEY)
     if schema is None or stored is None:
         raise StorageError(f"store {path}: data.mdb is an LMDB file, but not a Holdfast store")

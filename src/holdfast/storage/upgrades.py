@@ -93,7 +93,7 @@ def upgrade(path: Path, *, backups: bool = False) -> None:
             )
         if version == SCHEMA:
             return
-        excluded = exclude_backups(path)  # they read by a table that speaks of the old file's transactions
+        excluded = exclude_backups(path)  # their place beside a node (readers.py) is one beside the old file
         try:
             while version < SCHEMA:
                 step = UPGRADES[version]

@@ -1,7 +1,6 @@
 """`holdfast receive`: bodies, or whole messages as JSON, to standard output.
 
-Rules of this file: a batch is with the operating system before it is accepted: what is printed and not accepted comes
-twice, what is accepted was printed.
+Rules of this file: what is printed and not accepted comes twice, what is accepted was printed (printing.py).
 """
 
 import argparse
@@ -11,15 +10,15 @@ from typing import Any, Final
 
 from holdfast.client.connection import Connection
 from holdfast.client.delivery import Delivery
-from holdfast.client.disk import write_all
 from holdfast.client.receiver import Receiver
 from holdfast.client.render import as_json, body_bytes
+from holdfast.client.verbs.printing import Output, Printing
 from holdfast.client.verbs.receiving import Receiving
-from holdfast.client.verbs.running import HEAR_OUT_S, in_thread, run
+from holdfast.client.verbs.running import run
 from holdfast.errors import HoldfastError
 
 BATCH_MAX: Final = 500
-"""Messages of `receive` between a write and its accepts."""
+"""Messages of `receive` in one write."""
 
 
 def receive(args: argparse.Namespace) -> int:
@@ -36,27 +35,32 @@ class _Receive(Receiving[Receiver]):
         return connection.receiver
 
     async def _take_all(self, receiver: Receiver) -> None:
+        printing = Printing(Output())
+        tasks = [asyncio.create_task(self._print_all(receiver, printing)), asyncio.create_task(printing.watch())]
+        try:
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await printing.end()
+            self._received = printing.accepted
+
+    async def _print_all(self, receiver: Receiver, printing: Printing) -> None:
         form = self._as_json if self._args.json else self._as_body
         while True:
             batch = await receiver.batch(count_max=BATCH_MAX, timeout_s=self._args.idle_timeout)
             if not batch:
                 return
-            lines = b"".join([form(delivery) for delivery in batch])
-            write = asyncio.ensure_future(in_thread(write_out, lines))
             try:
-                await asyncio.shield(write)
-            except asyncio.CancelledError:
-                await asyncio.wait([write], timeout=HEAR_OUT_S)  # printed but not accepted comes twice
-                if not write.done() or write.exception() is not None:
-                    raise
-                self._accept(batch)
+                lines = [form(delivery) for delivery in batch]
+            except HoldfastError:  # it stays in the queue, for a reader that can make something of it
+                for delivery in batch:
+                    delivery.release()
                 raise
-            self._accept(batch)
-
-    def _accept(self, batch: list[Delivery]) -> None:
-        for delivery in batch:
-            delivery.accept()
-        self._received += len(batch)
+            await printing.write(batch, lines)
 
     @staticmethod
     def _as_json(delivery: Delivery) -> bytes:
@@ -65,14 +69,3 @@ class _Receive(Receiving[Receiver]):
     @staticmethod
     def _as_body(delivery: Delivery) -> bytes:
         return body_bytes(delivery.message) + b"\n"
-
-
-def write_out(data: bytes) -> None:
-    """All of `data` to standard output; past this the operating system has it. HoldfastError where it takes no more,
-    BrokenPipeError where its reader is gone."""
-    try:
-        write_all(1, data)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise HoldfastError(f"standard output: {error.strerror}: what was not printed stays in the queue") from None

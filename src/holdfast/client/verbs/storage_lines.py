@@ -15,12 +15,24 @@ def storage_lines(told: dict[str, Any]) -> list[str]:
     if isinstance(disk, dict) and disk.get("state") == "stalled":
         seconds = disk.get("commit_s") or 0.0
         lines.append(f"disk: no answer to a commit for {seconds:.0f} s; nothing is taken until it answers")
-    elif isinstance(disk, dict) and disk.get("state") == "full":
-        lines.append("disk: full; producers get no credit until there is room")
+    elif isinstance(disk, dict) and disk.get("state") in ("full", "gone"):
+        full = "full; producers get no credit until there is room"
+        line = f"disk: {full if disk['state'] == 'full' else 'the file of the store is gone; nothing is taken'}"
+        lines.append(line + (f": {disk['reason']}" if disk.get("reason") else ""))
     letters = told.get("dead_letters")
-    if isinstance(letters, dict) and (letters.get("messages") or letters.get("dropped")):
+    counts = ("messages", "dropped", "dropped_total")
+    if isinstance(letters, dict) and any(letters.get(count) for count in counts):
         line = f"dead letters: {letters.get('messages')}, {size(letters.get('bytes'))}"
-        if letters.get("dropped"):
-            line += f"; {letters['dropped']} of the oldest were dropped ({size(letters.get('dropped_bytes'))})"
+        if letters.get("dropped_total", letters.get("dropped")):
+            count, dropped = letters.get("dropped"), size(letters.get("dropped_bytes"))
+            line += f"; {count} of the oldest were dropped since the node's start ({dropped})"
+        if letters.get("dropped_total"):
+            line += (
+                f", {letters['dropped_total']} since the store was made ({size(letters.get('dropped_bytes_total'))})"
+            )
         lines.append(line)
+    lost = told.get("losses_total")
+    if isinstance(lost, dict) and lost.get("ranges"):
+        line = f"lost: {lost.get('numbers')} numbers in {lost['ranges']} ranges since {lost.get('since')}"
+        lines.append(f"{line}; the latest are below, under losses")
     return lines

@@ -6,11 +6,13 @@ end well for every seed, and must be able to fail: it sees for itself that what 
 
 from typing import Final
 
-from holdfast.harness.histories import clients, disks, hop, operators, routing, transit
+from holdfast.harness.histories import clients, disks, hop, identities, operators, routing, transit
 from holdfast.harness.histories.stage import DidNotHappen, History, Stage
 
 HISTORIES: Final[dict[str, History]] = {
-    history.name: history for group in (hop, transit, operators, disks, clients, routing) for history in group.HISTORIES
+    history.name: history
+    for group in (hop, transit, operators, disks, identities, clients, routing)
+    for history in group.HISTORIES
 }
 """By name, in the order of docs/CUSTODY.md's groups."""
 

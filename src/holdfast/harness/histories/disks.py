@@ -75,7 +75,7 @@ async def copied_store(stage: Stage) -> None:
     stage.join("via", "hub")
     await stage.together()
     await in_order(stage, before + forgotten + fresh)
-    stage.check(jfk.store.uuid != old and stage.told("jfk", "copied or put back"), "jfk is someone new, and says so")
+    stage.check(jfk.store.uuid != old and stage.told("jfk", "copied, put back"), "jfk is someone new, and says so")
 
 
 async def replaced_disk_receiver(stage: Stage) -> None:
@@ -144,6 +144,7 @@ async def replaced_disk_sender(stage: Stage) -> None:
     await stage.until("6 goes on when the grace time is over", lambda: stage.holds_all("hub", "work", six), 130.0)
     stage.equal("the hub's queue", stage.keys("hub", "work"), first + new + six)
     gap = [(str(old), len(first) + 1, len(first + five), "its store was replaced")]
+    await stage.until("the hub tells of it, which is on disk", lambda: stage.losses("hub") != [])
     stage.equal("what the hub tells as lost", stage.losses("hub"), gap)
     stage.join("via", "hub")
     stage.start("via")

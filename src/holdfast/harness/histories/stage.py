@@ -19,7 +19,7 @@ from holdfast.harness.histories.programs import Consumer, Producer
 from holdfast.harness.history import KEY_BYTES, Violation, key_in
 from holdfast.harness.sim.bed import SimBed
 from holdfast.harness.sim.network import SimConnection
-from holdfast.harness.sim.run import PROGRESS_EVERY, REST_S, Result, counts_of, judged, sessions_of
+from holdfast.harness.sim.run import PROGRESS_EVERY, REST_S, Result, check_contained, counts_of, judged, sessions_of
 from holdfast.harness.topology import Link, LinkShape, Topology
 
 LIMIT_S: Final = 900.0
@@ -143,6 +143,7 @@ class Stage:
             raise Violation(f"{len(bed.history.outstanding)} accepted messages were never shown to a consumer")
         bed.run(REST_S)
         bed.ledger.at_rest()
+        check_contained(bed)
 
     # ------------------------------------------------------------------------------------------------ waiting
 

@@ -207,7 +207,7 @@ class Image:
     """What `disk` may hold if the power goes now, one of many: drawn by `random` in the manner of `variant`.
 
     `choices` tells two images of one disk apart: equal choices, equal images (but for what a file holds that was
-    never written, and for tables in shared memory: rubbish or zeros).
+    never written: rubbish or zeros).
     """
 
     def __init__(self, disk: Disk, variant: str, random: Random) -> None:
@@ -246,8 +246,6 @@ class Image:
         return names
 
     def _content(self, path: str, file: File) -> bytes:
-        if file.mapped and self._rubbish:
-            return self._random.randbytes(len(file.shown))
         content = bytearray(file.kept)
         fill = self._random.randbytes if self._rubbish else bytes
         for index, sectors in DRAWS[self._variant](file.pending, self._random):

@@ -101,7 +101,7 @@ class History:
     def _add(self, begun: tuple[int, int], told: int, uuid: str | None) -> None:
         number, index = begun
         if is_mint(number):
-            self._state = State(self._state.entries, self._state.tables, uuid or "", self._state.pieces)
+            self._state = self._state.minted(number, uuid or "")
         else:
             self._state = self._state.after(draw_batch(self._seed, number, self._state))
         self._append(index, told)

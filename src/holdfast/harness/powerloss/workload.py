@@ -45,6 +45,8 @@ BLOBS: Final = (1, 2, 2**40)
 PIECES_MAX: Final = 8
 ROW: Final = ("node", b"step")
 """Holds the number of the last batch."""
+MINT_ROW: Final = ("custody", b"minted")
+"""Holds the number of the last step that minted a UUID: there with that UUID, or not at all."""
 
 
 @dataclass(slots=True)
@@ -80,6 +82,10 @@ class State:
         for (blob, index), data in sorted(self.pieces.items()):
             found.update(b"p%d %d %d " % (blob, index, len(data)) + data)
         return found.hexdigest()
+
+    def minted(self, number: int, uuid: str) -> "State":
+        """A new state: this one once step `number` has minted that UUID."""
+        return State(self.entries, {**self.tables, MINT_ROW: b"%d" % number}, uuid, self.pieces)
 
     @property
     def step(self) -> int:
@@ -178,7 +184,7 @@ class Life:
     def _step(self, number: int) -> None:
         self.mark(did="begin", step=number)
         if is_mint(number):
-            self.state.uuid = self.store.mint().hex
+            self.state = self.state.minted(number, self.store.mint(lambda _: {MINT_ROW: b"%d" % number}).hex)
             self.mark(did="mint", step=number, uuid=self.state.uuid)
             return
         batch = draw_batch(self.seed, number, self.state)

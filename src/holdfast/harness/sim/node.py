@@ -67,6 +67,7 @@ class SimNode:
         self.store = self._new_store()
         self.core: NodeCore | None = None
         self.lives = 0
+        self._contained_before = 0
         self.on_session: Callable[[dict[str, Any]], None] = lambda fields: None
         self.on_log: Callable[[str], None] = lambda text: None
         self.on_turn: Callable[[SimNode], None] | None = None
@@ -92,6 +93,17 @@ class SimNode:
     @property
     def up(self) -> bool:
         return self.core is not None
+
+    @property
+    def contained(self) -> int:
+        """Failures of its own code that the node contained, over all its lives."""
+        return self._contained_before + self._contained_now()
+
+    def _contained_now(self) -> int:
+        """Of this life alone."""
+        if self.core is None:
+            return 0
+        return self.core.containment.peers_ended + self.core.containment.parts_failed
 
     def _new_store(self) -> SimStore:
         number = self._mint.getrandbits(32)
@@ -135,6 +147,7 @@ class SimNode:
         return fate
 
     def _end(self) -> None:
+        self._contained_before += self._contained_now()
         self.core = None
         self._inbox.clear()
         self._unread.clear()

@@ -120,6 +120,13 @@ def sessions_of(bed: SimBed) -> Counter[str]:
     return found
 
 
+def check_contained(bed: SimBed) -> None:
+    """A failure that was contained harmed nobody, and is a defect all the same: in whichever life of its node."""
+    for name, node in bed.sim_nodes.items():
+        if node.contained:
+            raise Violation(f"{name} contained {node.contained} failures of its own code; its log has them")
+
+
 class _Run:
     def __init__(self, plan: Plan, bed: SimBed, progress: Callable[[float], None] | None) -> None:
         self.plan = plan
@@ -153,15 +160,7 @@ class _Run:
         for workload in self.workloads:
             workload.check(bed)
         if not any(fault.kind == "defect" for fault in self.plan.faults):
-            self._check_contained()
-
-    def _check_contained(self) -> None:
-        """A failure that was contained harmed nobody, and is a defect all the same."""
-        for name, node in self.bed.sim_nodes.items():
-            if node.core is not None:
-                contained = node.core.containment
-                if count := contained.peers_ended + contained.parts_failed:
-                    raise Violation(f"{name} contained {count} failures of its own code; its log has them")
+            check_contained(bed)
 
     def _until_no_copies(self, ends_at: float) -> None:
         """Second copies on thin links come to their end, to be dropped there. One may still be on a line, and on no

@@ -1,0 +1,48 @@
+"""The head of a queue: its first message that is neither done with nor on its way out.
+
+Rules of this file: changes nothing, and reads a bounded number of entries however deep the queue is. Entries that leave
+are in the store until their batch is stored, thousands of them while a queue is purged: behind the first few it is
+asked what is in memory of those that were looked at, and read on from the cursor's position.
+"""
+
+from heapq import heapify, heappop
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from holdfast.broker.queue import Queue
+
+FRONT_COUNT: Final = 64
+FRONT_BYTES: Final = 64 * 1024
+"""What is read at once, about."""
+
+
+def head_of(queue: "Queue") -> int:
+    """The lowest visible sequence that is neither finished nor leaving, `visible` where there is none."""
+    shared = queue.shared
+    position, shown, returned, aside = shared.position, shared.shown, shared.returned, shared.exclusions.aside
+    front = queue.read(shared.floor, count_max=FRONT_COUNT, bytes_max=FRONT_BYTES)
+    if not front:
+        return queue.visible
+    if shared.tracked:
+        return front[0][0]
+    if front[0][0] < position:
+        for sequence, _ in front:
+            if sequence >= position or (returned and sequence > returned[0]):
+                break
+            if sequence in shown or sequence in aside or (returned and sequence == returned[0]):
+                return sequence
+        waiting = [sequence for sequence in shared.below_position() if sequence >= front[0][0]]
+        heapify(waiting)
+        while waiting:
+            sequence = heappop(waiting)
+            if queue.value(sequence) is not None:
+                return sequence
+        front = queue.read(position, count_max=FRONT_COUNT, bytes_max=FRONT_BYTES)
+    finished = shared.finished
+    while front:
+        for sequence, _ in front:
+            if sequence not in finished:
+                return sequence
+        last = front[-1][0]
+        front = queue.read(max(last, finished.end_of_run(last)) + 1, count_max=FRONT_COUNT, bytes_max=FRONT_BYTES)
+    return queue.visible

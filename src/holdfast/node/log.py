@@ -1,0 +1,55 @@
+"""The node's log: lines to standard error, written behind the loop's back.
+
+Rules of this file: standard error may be a file on a disk that hangs, or a pipe that nobody reads; the node goes on.
+Lines that find no room are counted, and the number is a line of its own once there is room again.
+"""
+
+import logging
+import os
+import time
+from typing import Final
+
+from holdfast.node.behind import WriteBehind
+
+FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
+WAITING_BYTES_MAX: Final = 1024 * 1024
+"""Of lines that have not been written; some ten thousand."""
+FULL_S: Final = 0.02
+END_S: Final = 1.0
+"""What the end of the process waits for the last lines."""
+
+
+class LogHandler(logging.Handler):
+    """Writes each record as lines to the open file `fd`, soon and in order."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter(FORMAT))
+        self._fd = fd
+        self._left_out = 0
+        self._behind = WriteBehind("holdfast-log", self._write, bytes_max=WAITING_BYTES_MAX)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            lines = self.format(record)
+            if self._left_out:
+                lines = f"{self._left_out} lines of the log were left out: it took none\n{lines}"
+            if self._behind.put(f"{lines}\n".encode(errors="backslashreplace")):
+                self._left_out = 0
+            else:
+                self._left_out += 1
+        except Exception:
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Waits END_S for what has not been written."""
+        self._behind.flush(END_S)
+
+    def _write(self, block: bytes) -> None:
+        while block:
+            try:
+                block = block[os.write(self._fd, block) :]
+            except BlockingIOError:  # a pipe that another program set so
+                time.sleep(FULL_S)
+            except OSError:  # nobody is left to tell
+                return

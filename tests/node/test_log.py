@@ -1,0 +1,84 @@
+"""The log: lines in order, soon, and nobody waits for whoever should take them."""
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.node import log
+from holdfast.node.log import LogHandler
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """What is read from, what is written to."""
+    reading, writing = os.pipe()
+    yield reading, writing
+    os.close(reading)
+    os.close(writing)
+
+
+def record(text: str) -> logging.LogRecord:
+    return logging.LogRecord("holdfast", logging.INFO, __file__, 1, text, None, None)
+
+
+def test_lines_are_written_in_order(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    handler = LogHandler(writing)
+    for number in range(10):
+        handler.emit(record(f"line {number} é \ud800"))
+    handler.flush()
+    lines = os.read(reading, 65_536).decode().splitlines()
+    assert [line.partition(" INFO ")[2] for line in lines] == [f"line {number} é \\ud800" for number in range(10)]
+
+
+def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_is_left_out_is_counted(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "WAITING_BYTES_MAX", 100_000)
+    monkeypatch.setattr(log, "END_S", 0.02)
+    reading, writing = pipe
+    handler = LogHandler(writing)
+    for number in range(1_000):
+        handler.emit(record(f"{number} " + 500 * "x"))
+    handler.flush()  # it does not wait for ever
+    found = b""
+    while found.count(b"\n") < 100 or not handler._behind.flush(0.0):
+        found += os.read(reading, 65_536)
+    handler.emit(record("at last"))
+    monkeypatch.setattr(log, "END_S", 10.0)
+    handler.flush()
+    found += os.read(reading, 1 << 20)
+    lines = found.decode().splitlines()
+    taken = [line for line in lines if line.endswith("x")]
+    assert [int(line.split(" INFO ")[1].split()[0]) for line in taken] == list(range(len(taken)))
+    assert lines[-2:] == [f"{1_000 - len(taken)} lines of the log were left out: it took none", lines[-1]]
+    assert lines[-1].endswith("INFO at last") and 100 < len(taken) < 1_000
+
+
+def test_a_pipe_that_is_full_and_does_not_block_is_waited_for(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    os.set_blocking(writing, False)
+    handler = LogHandler(writing)
+    for number in range(300):
+        handler.emit(record(f"{number} " + 500 * "x"))
+    found = b""
+    while found.count(b"\n") < 300:
+        found += os.read(reading, 65_536)
+    assert [line.split(" INFO ")[1].split()[0] for line in found.decode().splitlines()] == [str(n) for n in range(300)]
+
+
+def test_a_reader_that_is_gone_costs_its_lines_alone(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    handler = LogHandler(writing)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), reading)  # closes the pipe's end
+    handler.emit(record("nobody reads this"))
+    handler.flush()
+    again, other = os.pipe()
+    os.dup2(other, writing)
+    handler.emit(record("but this"))
+    handler.flush()
+    assert os.read(again, 4_096).endswith(b"INFO but this\n")
+    os.close(again)
+    os.close(other)
