@@ -21,6 +21,7 @@ from holdfast.amqp.events import (
     Delivery,
     DeliveryAborted,
     DeliveryPart,
+    Drained,
     LinkAttached,
     LinkDetached,
     Opened,
@@ -336,6 +337,8 @@ class Connection:
                 event.link.context.outcomes(event)
             elif isinstance(event, CreditChanged):
                 event.link.context.credit_changed(event.link)
+            elif isinstance(event, Drained):
+                event.link.context.drained()
             elif isinstance(event, DeliveryAborted):
                 event.link.context.delivery_aborted(event)
             elif isinstance(event, ResumeAborted):

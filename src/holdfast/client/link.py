@@ -95,6 +95,9 @@ class ClientLink:
     def credit_changed(self, link: EngineLink) -> None:
         """The node wants more, or less."""
 
+    def drained(self) -> None:
+        """The node has used or given back all credit: what it sent before has come."""
+
     def turn_ended(self, *, paused: bool) -> None:
         """Asked for with `touch`; `paused` while the socket takes no more."""
 

@@ -92,6 +92,8 @@ class Receiver(ClientLink):
         self._bound.set()
         self._ended = False
         self._closing = False
+        self._drained: asyncio.Future[None] | None = None
+        """While it waits for the node's answer to a drain."""
         self._waiter: asyncio.Future[None] | None = None
 
     # ------------------------------------------------------------------------------------------ for users
@@ -143,18 +145,34 @@ class Receiver(ClientLink):
                     await self._bound.wait()
             except TimeoutError:
                 pass
+        self._closing = True
+        await self._stop()
         for delivery in self._buffer:
             if not delivery.settled and delivery.link is self._link and delivery.whole:
                 self._settle_later(delivery.delivery_id, RELEASED)
         self._buffer.clear()
-        self._closing = True
         link = self._link
         if link is not None and link.attached:
-            if not self._copy:
-                link.grant(0)
             self.turn_ended(paused=False)
         await self._detach([] if link is None or self._ended else [link], closed=not self._durable)
         self._wake()
+
+    async def _stop(self) -> None:
+        """Takes the credit back, and waits a limited time for what is under way: what the node sent and nobody gave
+        back would count as a failed delivery."""
+        link = self._link
+        if link is None or not link.attached or link.detached or self._copy or not link.credit:
+            return
+        self._drained = self._loop.create_future()
+        link.grant(0, drain=True)
+        self._connection.schedule()
+        try:
+            async with asyncio.timeout(CLOSE_LIMIT_S):
+                await self._drained
+        except TimeoutError:
+            pass
+        finally:
+            self._drained = None
 
     # ------------------------------------------------------------------------- what the connection calls
 
@@ -199,6 +217,7 @@ class Receiver(ClientLink):
 
     def lost(self) -> None:
         super().lost()
+        self.drained()
         self._link = None
         self._again = True
         self._settlements.clear()
@@ -224,6 +243,7 @@ class Receiver(ClientLink):
             resume.again = False
             self._connection.attach_again(self)
             return
+        self.drained()
         if self._gone is None and event.error is None:
             self._link = None
             self._end()
@@ -231,6 +251,10 @@ class Receiver(ClientLink):
         if self._gone is None:
             self.lost()
         super().detached(event)
+
+    def drained(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
 
     def delivery(self, event: events.Delivery) -> None:
         if event.resume and self._resume is not None and self._resumed(event, self._resume):
