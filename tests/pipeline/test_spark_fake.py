@@ -74,6 +74,19 @@ def test_everything_once_released_and_once_more(spark: "SparkSession", tmp_path:
     }  # fmt: skip
 
 
+def test_what_a_kill_in_the_first_batch_leaves_refuses_nothing(
+    spark: "SparkSession", tmp_path: Path, queue: FakeQueue
+) -> None:
+    """Killed between the making of a file of the checkpoint and its renaming."""
+    first = job(tmp_path, queue, rows_max=1_000)
+    for log in ("offsets", "commits"):
+        (first.checkpoint / log).mkdir(parents=True)
+        (first.checkpoint / log / ".0.3f1c.tmp").write_bytes(b"v1\n{")
+        (first.checkpoint / log / "..0.3f1c.tmp.crc").write_bytes(b"crc")
+    queue.put(100)
+    assert run(spark, first).rows == 100
+
+
 def test_a_running_query_releases_when_idle_and_stops(spark: "SparkSession", tmp_path: Path, queue: FakeQueue) -> None:
     queue.put(700)
     stop = threading.Event()
