@@ -11,6 +11,8 @@ from holdfast.broker import rewriting
 from holdfast.core import undo
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.endings import annotate_entries
+from holdfast.core.pressure import REWRITTEN_BYTES_MAX
+from holdfast.units import KIB
 from support.rig import Client, Node, Rig
 
 WHY = Symbol("x-opt-why")
@@ -99,13 +101,103 @@ def test_a_turn_that_is_undone_leaves_the_sum_right(leaves: bool) -> None:
     queue = node.queue("work")
     before = queue.bytes_held
     (sequence,) = queue.shared.shown
+    (peer,) = core.connections.values()
     for note in ("once", "a second time"):
-        annotate_entries(core, queue, [sequence], {WHY: note})
+        annotate_entries(core, peer, queue, [sequence], {WHY: note})
     if leaves:
         queue.shared.finish([sequence])
     undo.take_back_gathered(core, ())
     assert queue.bytes_held == (0 if leaves else before) and not queue.work.rewritten
     assert leaves or queue.shared.shown[sequence].size == before
+
+
+# ------------------------------------------------------------------------------------------------ bounds
+
+
+def held(count: int, size: int, **fields: Any) -> tuple[Rig, Node, Client, Any]:
+    """A consumer with so many messages of that size in its hands."""
+    rig = Rig()
+    node = rig.node("hub", **fields)
+    node.unwatched.add("work")
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    for number in range(count):
+        client.send(link, f"{number:04}".ljust(size))
+    receiver = client.receiver("work", credit=count)
+    rig.settle()
+    assert len(client.deliveries) == count
+    return rig, node, client, receiver
+
+
+def told(node: Node) -> list[str]:
+    return [line for line in node.logs if "are left out" in line]
+
+
+@pytest.mark.parametrize("bound", ["queue", "memory"])
+def test_annotations_keep_within_the_bound_of_their_queue(bound: str) -> None:
+    """What does not fit is left out, which the log is told; nothing is lost, and what fits stays."""
+    room = 100 * KIB
+    queue = QueueConfig(name="work", durable=bound == "queue", bytes_max=room if bound == "queue" else None)
+    rig, node, client, receiver = held(50, 100, queues=[queue], limits=Limits(memory_queue_bytes_max=room))
+    work = node.queue("work")
+    most = 0
+    for size in (1_000, 4_000, 16_000, 60_000):
+        client.accept(Modified(message_annotations={WHY: "x" * size}))
+        rig.settle()
+        most = max(most, work.bytes_held, node.core.memory.queues.held)  # type: ignore[union-attr]
+        receiver.grant(50)
+        rig.settle()
+        assert len(client.deliveries) == 50
+    assert 80 * KIB < most <= room
+    assert any(note is not None for note in notes(client))
+    assert told(node) and all("has no room" in line for line in told(node))
+    client.accept(Accepted())
+    rig.run(1)
+    assert (work.messages, work.bytes_held, node.core.memory.queues.held) == (0, 0, 0)  # type: ignore[union-attr]
+
+
+def test_a_message_has_at_most_annotation_bytes_max() -> None:
+    rig, node, client, receiver = held(1, 100, limits=Limits(annotation_bytes_max=1_024))
+    work = node.queue("work")
+    for number in range(10):
+        client.accept(Modified(message_annotations={Symbol(f"x-opt-{number}"): "x" * 300}))
+        rig.settle()
+        receiver.grant(1)
+        rig.settle()
+    assert len(client.messages()[0].message_annotations or {}) == 3 + 2 and work.bytes_held < 2_000
+    assert len(told(node)) == 7 and "at most 1024 bytes" in told(node)[0]
+
+
+def test_what_one_connection_has_annotated_in_one_turn_is_bounded() -> None:
+    """However small the annotation: the whole message is put anew. Another one's is, beside it."""
+    size = 256 * KIB
+    rig, node, client, receiver = held(60, size)
+    core = node.core
+    assert core is not None
+    other = rig.client(node)
+    link = other.sender("small")
+    rig.settle()
+    other.send(link, "m")
+    theirs = other.receiver("small")
+    rig.settle()
+    node.hold_commits = True
+    before = core.work.batch.bytes_appended
+    client.accept(Modified(message_annotations={WHY: "x"}))
+    rig.settle()
+    annotate(other, theirs, "mine")
+    rig.settle()
+    appended = core.work.batch.bytes_appended - before
+    if core.in_flight is not None:
+        appended += core.in_flight.batch.bytes_appended
+    assert REWRITTEN_BYTES_MAX - size <= appended <= REWRITTEN_BYTES_MAX + 2 * size
+    assert core.memory.unstored.held >= appended
+    assert len(told(node)) >= 1 and "not on disk yet" in told(node)[0]
+    node.hold_commits = False
+    receiver.grant(60)
+    rig.run(1)
+    assert [(message.message_annotations or {})[WHY] for message in other.messages()] == ["mine"]
+    assert len(client.deliveries) == 60 and sum(note is not None for note in notes(client)) <= 17
 
 
 def test_nothing_is_changed_before_the_last_call_that_could_fail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,10 +83,15 @@ def notes_of(item: entry.Entry) -> dict[Any, Any]:
     return dict(fields)
 
 
+def added_notes(told: dict[Any, Any]) -> dict[Any, Any]:
+    """Of message annotations that a consumer adds (modified, §3.4.5), those that are stored."""
+    return {key: part for key, part in told.items() if not _ours(key)}
+
+
 def merge(value: bytes, added: dict[Any, Any], bytes_max: int) -> bytes:
-    """An entry whose message annotations were added to (modified, §3.4.5), as far as they stay within `bytes_max`."""
+    """An entry to whose message annotations `added` were added; `value` itself where they are beyond `bytes_max`."""
     item = entry.unpack(value)
-    merged = notes_of(item) | {key: part for key, part in added.items() if not _ours(key)}
+    merged = notes_of(item) | added
     items = b"".join(encode(key) + encode(part) for key, part in merged.items())
     if len(merged) > ANNOTATIONS_MAX or len(items) > bytes_max:
         return value  # modified again and again it may not grow without end

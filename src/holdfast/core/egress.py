@@ -258,7 +258,7 @@ class ConsumerLink(Egress):
             if state.undeliverable_here:
                 cursor.exclusions.exclude(self, [sequence for sequence in contexts if sequence in cursor.shown])
             if state.message_annotations:
-                annotate_entries(self.core, cursor.queue, contexts, dict(state.message_annotations))
+                annotate_entries(self.core, self.peer, cursor.queue, contexts, dict(state.message_annotations))
             cursor.give_back(contexts, failed=bool(state.delivery_failed))
         else:
             cursor.give_back(contexts, failed=False)

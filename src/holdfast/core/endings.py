@@ -12,18 +12,18 @@ from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
 from holdfast.core.catalog import DEAD_LETTERS
-from holdfast.units import MIB
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
+    from holdfast.core.peer import Peer
 
 REASON: Final = Symbol("x-opt-dead-letter-reason")
 DEAD_FROM: Final = Symbol("x-opt-dead-letter-from")
 REASON_CHARACTERS_MAX: Final = 500
 DEATH_BYTES_MAX: Final = 4_096
 """What a dead letter says of its end, beside annotations at their bound."""
-REWRITTEN_BYTES_MAX: Final = 4 * MIB
-"""Of entries that one disposition annotates: they are in memory together until the turn is on disk."""
+NOTE_BYTES: Final = 256
+"""What each annotation that a consumer adds to a message counts beside the message: it costs time, however short."""
 
 
 def end_rejected(core: "NodeCore", cursor: Cursor, sequence: int, reason: str) -> tuple[int, bool]:
@@ -95,29 +95,56 @@ def bury(core: "NodeCore", value: bytes, to: str, node: str) -> int:
     return dead_letter(core, value, f"{core.config.name!r} has no route to {node!r}", f"{to}@{node}")
 
 
-def annotate_entries(core: "NodeCore", queue: Queue, sequences: list[int], added: dict[Any, Any]) -> None:
-    """Message annotations of modified are merged into what is stored (CLIENTS 21), as far as there is room.
-
-    Past a bound, on a full disk, and of a disposition past `REWRITTEN_BYTES_MAX`, an entry goes back as it was.
-    """
-    left_bytes = REWRITTEN_BYTES_MAX
-    for sequence in sequences:
+def annotate_entries(core: "NodeCore", peer: "Peer", queue: Queue, sequences: list[int], told: dict[Any, Any]) -> None:
+    """Message annotations of modified are merged into what is stored (CLIENTS 21), as far as they fit: a message's own
+    bound, its queue's, the store's, and what may be in memory for that connection until the turn is on disk. Past one
+    an entry goes back as it was, which the log is told."""
+    added = annotate.added_notes(told)
+    if not added:
+        return
+    durable = queue.config.durable
+    bytes_max = core.config.limits.annotation_bytes_max
+    too_much = f"the annotations of a message are at most {bytes_max} bytes and {annotate.ANNOTATIONS_MAX}"
+    left_out = 0
+    why = ""
+    for index, sequence in enumerate(sequences):
+        if not core.pressure.rewrites(peer, bytes_max):
+            left_out += len(sequences) - index
+            why = "as much as may be is not on disk yet"
+            break
         value = queue.value(sequence)
         if value is None:
             continue
-        merged = annotate.merge(value, added, core.config.limits.annotation_bytes_max)
-        left_bytes -= len(merged)
-        if left_bytes < 0 or (queue.config.durable and not core.has_room(len(merged))):
-            break
+        merged = annotate.merge(value, added, bytes_max)
+        core.pressure.rewrote(peer, len(merged) + NOTE_BYTES * len(added))
+        grown = entry.size_of(merged) - entry.size_of(value)
         if merged is value:
-            continue
-        rewriting.replace(queue, sequence, value, merged, core.turn.rewritten if queue.config.durable else None)
-        if queue.config.durable:
-            if not merged[1] & entry.BLOB and core.memory.cached.charge(len(merged)):
-                queue.cache[sequence] = merged
+            why = too_much
+        elif not _may_grow(core, queue, grown):
+            why = f"queue {queue.name!r} has no room"
+        elif durable and not core.has_room(len(merged)):
+            why = "the store has no room"
         else:
-            queue.ephemeral[sequence] = merged
-            queue.count_memory()
+            rewriting.replace(queue, sequence, value, merged, core.turn.rewritten if durable else None)
+            if not durable:
+                queue.ephemeral[sequence] = merged
+                queue.count_memory()
+            elif not merged[1] & entry.BLOB and core.memory.cached.charge(len(merged)):
+                queue.cache[sequence] = merged
+            continue
+        left_out += 1
+    if left_out:
+        core.guard.log(peer, "WARNING", f"its annotations of {left_out} messages are left out: {why}")
+
+
+def _may_grow(core: "NodeCore", queue: Queue, grown: int) -> bool:
+    """Whether an entry of the queue may take so many bytes more."""
+    if grown <= 0:
+        return True
+    if queue.memory is not None and not queue.memory.fits(grown):
+        return False
+    bytes_max = core.config.dead_letters.bytes_max if queue.name == DEAD_LETTERS else queue.config.bytes_max
+    return bytes_max is None or queue.bytes_held + grown <= bytes_max
 
 
 def end_in_transit(core: "NodeCore", gone: list[tuple[Queue, int, bytes]]) -> None:

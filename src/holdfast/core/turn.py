@@ -62,6 +62,8 @@ class Turn:
     """By destination: what was numbered anew, and where that had come to before."""
     rewritten: dict[tuple[Queue, int], bytes] = field(default_factory=dict)
     """Entries whose value was put anew at its old place, and the last that the turn gave them."""
+    rewrote: "dict[Peer, int]" = field(default_factory=dict)
+    """Bytes of such entries, by the connection whose consumers had them annotated."""
     losses: list[LossRecord] = field(default_factory=list)
     """What it gives up: told once it is on disk (losses.py)."""
     rejected_bytes: int = 0
@@ -92,6 +94,12 @@ class Turn:
             len(batch.appends), len(batch.retires), len(batch.puts), len(batch.deletes), len(batch.pieces),
             len(self.arrivals), len(self.moves), len(self.answers), len(self.then), self.changes,
         )  # fmt: skip
+
+    def forget_heard(self) -> None:
+        """Nothing of what was read needs the disk."""
+        self.heard.clear()
+        self.rewrote.clear()
+        self.heard_bytes = 0
 
     def arrived(self, link: Arrivals, delivery_id: int) -> None:
         ids = self.arrivals.get(link)

@@ -56,8 +56,7 @@ def begin(core: "NodeCore") -> bool:
     if not (turn or work.counted or turn.moves or work.left or work.referred or core.blobs.by_number):
         core.retire_at = None
         if turn.heard_bytes:
-            turn.heard.clear()
-            turn.heard_bytes = 0
+            turn.forget_heard()
         return False
     if _may_wait(core):
         return False
@@ -81,8 +80,7 @@ def begin(core: "NodeCore") -> bool:
     turn.left, work.left = work.left, []
     core.blobs.before_commit(turn)
     if not turn and not turn.visible:
-        turn.heard.clear()
-        turn.heard_bytes = 0
+        turn.forget_heard()
         return False
     if turn.batch and core.clock.steady_ms >= core.steady_stored_ms + STEADY_EVERY_MS:
         core.steady_stored_ms = core.clock.steady_ms  # it never goes back, over crashes too
