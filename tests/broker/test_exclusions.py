@@ -1,13 +1,18 @@
 """Who can have what of a cursor, by largest limits: as if each taker were asked (broker/exclusions.py)."""
 
+from collections import Counter
 from random import Random
 
 import pytest
 
 from holdfast.accounts import Account
-from holdfast.broker.exclusions import Exclusions
+from holdfast.broker.exclusions import ASIDE_BYTES, EXCLUDED_BYTES, Exclusions, Withheld
 from holdfast.broker.taker import UNLIMITED
 from support.stores import Idle
+
+
+def accounts() -> Withheld:
+    return Withheld(Account("aside", 10**9), Account("excluded", 10**9))
 
 
 def taker(random: Random) -> Idle:
@@ -20,7 +25,7 @@ def can(one: Idle, sequence: int, size: int) -> bool:
     return size <= one.bytes_max and sequence not in one.excluded
 
 
-def agree(exclusions: Exclusions, takers: list[Idle], account: Account, gone: set[int]) -> None:
+def agree(exclusions: Exclusions, takers: list[Idle], counted: Withheld, gone: set[int]) -> None:
     """Nothing is aside in vain, and what the short ways say is what asking everybody says."""
     assert exclusions.largest == max((one.bytes_max for one in takers), default=0)
     for sequence in {1, 7, 33, 34, 50} - gone:
@@ -31,14 +36,17 @@ def agree(exclusions: Exclusions, takers: list[Idle], account: Account, gone: se
         none = not any(can(one, sequence, size) for sequence, size in exclusions.aside.items())
         assert exclusions.has_none_for(one) is none
     assert list(exclusions.aside) == sorted(exclusions.aside)
-    assert account.held == exclusions.counted_bytes and (account.held > 0) >= bool(exclusions.aside)
+    assert counted.aside.held == exclusions.counted_aside == ASIDE_BYTES * len(exclusions.aside)
+    excluded = [sequence for one in takers for sequence in one.excluded]
+    assert counted.excluded.held == exclusions.counted_excluded == EXCLUDED_BYTES * len(excluded)
+    assert exclusions.live == Counter(sequence for sequence in excluded if sequence not in gone)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_any_order_of_steps(seed: int) -> None:
     random = Random(seed)
-    account = Account("ranges", 10**9)
-    exclusions = Exclusions(account)
+    counted = accounts()
+    exclusions = Exclusions(counted)
     takers: list[Idle] = []
     outside = set(range(1, 200))
     gone: set[int] = set()
@@ -76,17 +84,17 @@ def test_any_order_of_steps(seed: int) -> None:
             gone.update(done)
             outside.difference_update(gone)
             exclusions.done(done)
-        agree(exclusions, takers, account, gone)
+        agree(exclusions, takers, counted, gone)
     exclusions.recount(list(takers))
-    agree(exclusions, takers, account, gone)
+    agree(exclusions, takers, counted, gone)
     outside.update(exclusions.take_back())
     for one in takers:
         exclusions.left(one)
-    assert account.held == 0 and exclusions.largest == 0
+    assert counted.aside.held == counted.excluded.held == 0 and exclusions.live == {} and exclusions.largest == 0
 
 
 def test_limits_that_come_and_go_leave_nothing() -> None:
-    exclusions = Exclusions(Account("ranges", 10**9))
+    exclusions = Exclusions(accounts())
     exclusions.joined(Idle(1))
     for limit in range(1_000):
         one = Idle(1)
@@ -98,7 +106,7 @@ def test_limits_that_come_and_go_leave_nothing() -> None:
 
 def aside(*sequences: int) -> tuple[Exclusions, Idle]:
     """These are set aside because of a taker, which has looked at them."""
-    exclusions, one = Exclusions(Account("ranges", 10**9)), Idle(10)
+    exclusions, one = Exclusions(accounts()), Idle(10)
     exclusions.joined(one)
     exclusions.exclude(one, sequences)
     exclusions.set_aside(dict.fromkeys(sequences, 0))
@@ -123,7 +131,7 @@ def test_who_left_and_comes_back_is_offered_it_anew() -> None:
 def test_what_is_done_with_is_offered_to_nobody() -> None:
     exclusions, _ = aside(1, 2, 3)
     exclusions.done([2])
-    assert offered(exclusions, Idle(10)) == [1, 3] and exclusions.live == {1, 3}
+    assert offered(exclusions, Idle(10)) == [1, 3] and exclusions.live == {1: 1, 3: 1}
 
 
 def test_what_is_set_aside_later_is_looked_at_by_who_had_nothing_before() -> None:

@@ -14,6 +14,7 @@ from holdfast.broker.queue import Queue
 from holdfast.core import annotate
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.egress import ConsumerLink
+from holdfast.units import MIB
 from support.one_node import fill, world
 from support.rig import Client, Rig
 
@@ -93,7 +94,7 @@ def test_another_consumer_has_them_in_their_order_and_nothing_is_remembered() ->
     assert got == [str(number) for number in range(1, 51)]
     rig.run(1)
     found = node.queue("work").shared.exclusions
-    assert (found.live, found.aside) == (set(), {})
+    assert (found.live, found.aside) == ({}, {})
     fill(rig, client, 3, first=100)
     assert sorted(taken(client, link) + taken(client, other)) == ["100", "101", "102"]
 
@@ -136,7 +137,7 @@ def test_a_purge_and_a_lost_link_leave_nothing_behind() -> None:
     assert other.manage("PURGE", "queue", "work")[0] == 200
     rig.run(1)
     assert node.queue("work").messages == 0
-    assert node.queue("work").shared.exclusions.live == set()
+    assert node.queue("work").shared.exclusions.live == {}
     fill(rig, other, 4, first=10)
     refused(rig, other, 4).detach()
     rig.settle()
@@ -177,6 +178,39 @@ def test_what_others_have_taken_does_not_count() -> None:
     assert condition(client, link) == "" and len(client.detached) == 0
 
 
+def test_what_many_links_exclude_is_bounded_and_the_connection_that_excludes_the_most_loses_links() -> None:
+    """Each link stays within `excluded_max`; all of them together do not. Producers' gaps are remembered as before."""
+    count = 300
+    rig, node, client = world(limits=Limits(memory_bytes_max=8 * MIB, excluded_max=count, attaches_burst=50_000))
+    core = node.core
+    assert core is not None
+    account = core.memory.withheld.excluded
+    fill(rig, client, count)
+    modest = rig.client(node)
+    kept = refused(rig, modest, 20)
+    hog = rig.client(node)
+    links = []
+    for _ in range(20):
+        links.append(hog.receiver("work", credit=count))
+        rig.settle()
+        hog.accept(NOT_HERE, link=links[-1])
+        rig.settle()
+        assert account.held <= account.held_max
+    rig.run(1)
+    ended = [link for link in links if condition(hog, link) == "amqp:resource-limit-exceeded"]
+    assert 5 <= len(ended) < len(links)
+    assert account.most > account.held_max * 3 // 4 and condition(modest, kept) == ""
+    assert core.memory.ranges.held == 0 and core.memory.ranges.room > 0
+    assert len(node.queue("work").shared.exclusions.live) == count
+    hog.close_transport()
+    rig.settle()
+    assert len(node.queue("work").shared.exclusions.live) == 20 and account.held == 20 * exclusions.EXCLUDED_BYTES
+    last = rig.client(node)
+    link = last.receiver("work")
+    rig.settle()
+    assert len(taken(last, link)) == count
+
+
 # ------------------------------------------------------------------------------------------------ larger than it takes
 
 
@@ -204,7 +238,7 @@ def test_a_message_that_no_consumer_takes_becomes_a_dead_letter(settle_mode: int
     rig.run(1)
     assert node.bodies("$dead-letters") == [BIG] and node.queue("work").messages == 0
     shared = node.queue("work").shared
-    assert (shared.links_ended, shared.counts, shared.exclusions.live) == ({}, {}, set())
+    assert (shared.links_ended, shared.counts, shared.exclusions.live) == ({}, {}, {})
     letters = rig.client(node)
     letters.receiver("$dead-letters")
     rig.settle()
@@ -355,10 +389,10 @@ def test_no_more_is_set_aside_than_the_bound(monkeypatch: pytest.MonkeyPatch, du
     large = client.receiver("work", credit=0)
     rig.settle()
     shared = node.queue("work").shared
-    before = node.core.memory.ranges.held  # type: ignore[union-attr]
+    before = node.core.memory.withheld.aside.held  # type: ignore[union-attr]
     send(rig, client, *[BIG + str(number) for number in range(100)], "1")
     assert len(shared.exclusions.aside) == 20 and client.deliveries == []
-    assert node.core.memory.ranges.held >= before + 20 * 100  # type: ignore[union-attr]
+    assert node.core.memory.withheld.aside.held >= before + 20 * 100  # type: ignore[union-attr]
     small.grant(10, drain=True)
     rig.settle()
     assert small.credit == 0
@@ -371,7 +405,8 @@ def test_no_more_is_set_aside_than_the_bound(monkeypatch: pytest.MonkeyPatch, du
     assert got == [BIG + str(number) for number in range(100)]
     assert taken(client, small) == ["1"] and client.detached == []
     rig.run(1)
-    assert node.core.memory.ranges.held == before and not shared.exclusions.counted_bytes  # type: ignore[union-attr]
+    assert not shared.exclusions.counted_aside
+    assert node.core.memory.withheld.aside.held == before  # type: ignore[union-attr]
 
 
 def test_where_memory_is_used_up_little_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,8 +415,8 @@ def test_where_memory_is_used_up_little_is_set_aside(monkeypatch: pytest.MonkeyP
     client.receiver("work", max_message_size=SMALL)
     client.receiver("work", credit=0)
     rig.settle()
-    ranges = node.core.memory.ranges  # type: ignore[union-attr]
-    monkeypatch.setattr(ranges, "held_max", ranges.held)
+    account = node.core.memory.withheld.aside  # type: ignore[union-attr]
+    monkeypatch.setattr(account, "held_max", account.held)
     send(rig, client, *[BIG] * 10)
     assert len(node.queue("work").shared.exclusions.aside) == 3
 

@@ -8,7 +8,7 @@ import pytest
 
 from amqp.joined import wire
 from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Begin, Flow, Properties, Rejected, Source, Target
+from holdfast.amqp.performatives import Accepted, Begin, Flow, Modified, Properties, Rejected, Source, Target
 from holdfast.amqp.types import Symbol
 from holdfast.broker.cursor import FINISHED_MIN
 from holdfast.broker.queue import ENTRY_BYTES
@@ -117,6 +117,12 @@ def test_the_accounts_are_what_the_holders_hold_whatever_peers_do(rig: Rig) -> N
         reading.receiver("backlog", name=f"r{number}", credit=1, source=durable)
         settle()
     say_all(storing, links[1], [payload(10 * KIB)] * 300)
+    settle()
+    excluding = rig.client(node)
+    one = excluding.receiver("backlog", name="not-here", credit=50)
+    settle()
+    excluding.accept(Modified(undeliverable_here=True), link=one)
+    one.grant(50)
     settle()
     resuming = rig.client(node)
     resuming.receiver("backlog", name="mine", credit=50, source={"timeout": 60})

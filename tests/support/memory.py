@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.amqp.sender import Pending
+from holdfast.broker.exclusions import ASIDE_BYTES, EXCLUDED_BYTES
 from holdfast.broker.queue import ENTRY_BYTES
 from holdfast.core.memory import PARKED_BYTES, REQUEST_BYTES
 from holdfast.core.node import NodeCore
@@ -51,6 +52,9 @@ def check_accounts(core: NodeCore) -> None:
     found["resumable"] = sum(
         record.held_bytes for record in (*core.resume.incoming.values(), *core.resume.outgoing.values())
     )
+    cursors = [cursor for queue in queues for cursor in queue.cursors]
+    found["aside"] = sum(ASIDE_BYTES * len(cursor.exclusions.aside) for cursor in cursors)
+    found["excluded"] = sum(EXCLUDED_BYTES * len(taker.excluded) for cursor in cursors for taker in cursor.takers)
     found["connections"] = sum(peer.held_bytes for peer in core.connections.values())
     accounts = {account.name: account.held for account in memory.accounts}
     answered_later = core.turn.then or core.in_flight is not None or core.chores.purges or core.asks.next_deadline()
@@ -59,11 +63,7 @@ def check_accounts(core: NodeCore) -> None:
             assert accounts[name] >= size, name
         else:
             assert accounts[name] == size, f"{name}: {accounts[name]} counted, {size} found"
-    ahead = [
-        (cursor, sum(len(value) for _, value in cursor.prefetched))
-        for queue in queues
-        for cursor in (queue.shared, *queue.named.values())
-    ]
+    ahead = [(cursor, sum(len(value) for _, value in cursor.prefetched)) for cursor in cursors]
     assert accounts["read_ahead"] == sum(cursor.read_ahead_bytes for cursor, _ in ahead)
     for cursor, size in ahead:
         assert size <= cursor.read_ahead_bytes

@@ -81,7 +81,7 @@ class Cursor:
         self.shown_below = 0
         """Entries below were possibly shown before the node was last started."""
         self.takers: list[Taker] = []
-        self.exclusions = Exclusions(queue.ranges)
+        self.exclusions = Exclusions(queue.withheld)
         self.blocked = False
         """Whether the last pump ended because no more may be set aside."""
         self.links_ended: dict[int, int] = {}

@@ -3,13 +3,15 @@ undeliverable-here; §2.7.3, max-message-size).
 
 Rules of this file: an entry that no taker with credit can have is set aside and not looked at again until there is a
 taker that can have it. A pump never reads what is set aside. What a taker called undeliverable is known by sequence;
-for what is too large for it its limit says enough. What is held is counted in the account.
+for what is too large for it its limit says enough. What is held is counted in accounts of its own, so that it takes
+nothing from what else is kept; who ends takers when too much is undeliverable is the caller.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from sys import maxsize
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.accounts import Account
 from holdfast.broker.taker import BESIDE_BYTES
@@ -32,29 +34,37 @@ SCAN_MAX: Final = 256
 ASIDE_BYTES: Final = 256
 """What an entry that is set aside takes of memory, about."""
 
-EXCLUDED_BYTES: Final = 96
+EXCLUDED_BYTES: Final = 160
 """The same of an entry that a taker called undeliverable."""
+
+
+class Withheld(NamedTuple):
+    """What is counted: of entries set aside, and of what takers called undeliverable."""
+
+    aside: Account
+    excluded: Account
 
 
 class Exclusions:
     """Of one cursor. Each taker keeps the sequences that it called undeliverable in its own `excluded`."""
 
     __slots__ = (
-        "_account", "_by_size", "_limits", "_limits_heap", "_looked", "_mixed", "_refused", "_smallest", "aside",
-        "counted_bytes", "largest", "live",
+        "_accounts", "_by_size", "_limits", "_limits_heap", "_looked", "_mixed", "_refused", "_smallest", "aside",
+        "counted_aside", "counted_excluded", "largest", "live",
     )  # fmt: skip
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, accounts: Withheld) -> None:
         self.aside: dict[int, int] = {}
         """Entries in nobody's hands that every taker which had credit when they were met cannot have, ascending, and
         the bytes of the delivery of each that is too large for one of those takers; 0 for the others."""
-        self.live: set[int] = set()
-        """Every entry that a taker called undeliverable and that is not done with; `excluded` may hold others too."""
+        self.live: dict[int, int] = {}
+        """Every entry that a taker called undeliverable and that is not done with, and how many of those that are here
+        did; `excluded` may hold others too."""
         self.largest = 0
         """The largest delivery that one of the takers takes."""
-        self.counted_bytes = 0
-        """What `account` counts for this."""
-        self._account = account
+        self.counted_aside = self.counted_excluded = 0
+        """What the accounts count for this."""
+        self._accounts = accounts
         self._limits: dict[int, int] = {}
         """How many takers there are with each limit."""
         self._limits_heap: list[int] = []
@@ -86,6 +96,14 @@ class Exclusions:
     def left(self, taker: "Taker") -> list[int]:
         """`taker` is gone; returns what is to be offered anew, because it was the one that could take it."""
         self._refused = max(0, self._refused - len(taker.excluded))
+        live = self.live
+        if live:
+            for sequence in taker.excluded:
+                takers = live.get(sequence, 0)
+                if takers > 1:
+                    live[sequence] = takers - 1
+                elif takers:
+                    del live[sequence]
         taker.excluded.clear()
         self._looked.discard(taker)
         limit = taker.bytes_max
@@ -114,6 +132,8 @@ class Exclusions:
         self._limits_heap.clear()
         self.largest = 0
         self._refused = sum(len(taker.excluded) for taker in takers)
+        excluded = Counter(sequence for taker in takers for sequence in taker.excluded)
+        self.live = {sequence: excluded[sequence] for sequence in self.live if sequence in excluded}
         self._looked.intersection_update(takers)
         for taker in takers:
             self.joined(taker)
@@ -153,30 +173,35 @@ class Exclusions:
 
     def exclude(self, taker: "Taker", sequences: Iterable[int]) -> None:
         """From now on `taker` is not offered these."""
-        self._refused -= len(taker.excluded)
-        if not self.live and taker.excluded:  # nothing of it is left
-            taker.excluded.clear()
-        taker.excluded.update(sequences)
-        self.live.update(sequences)
-        self._refused += len(taker.excluded)
+        excluded, live = taker.excluded, self.live
+        self._refused -= len(excluded)
+        if not live and excluded:  # nothing of it is left
+            excluded.clear()
+        for sequence in sequences:
+            if sequence not in excluded:
+                excluded.add(sequence)
+                live[sequence] = live.get(sequence, 0) + 1
+        self._refused += len(excluded)
         self._count()
 
     def count(self, taker: "Taker") -> int:
         """How many entries that are not done with `taker` cannot have."""
-        self._refused -= len(taker.excluded)
-        taker.excluded.intersection_update(self.live)
-        self._refused += len(taker.excluded)
+        excluded = taker.excluded
+        self._refused -= len(excluded)
+        excluded.difference_update([sequence for sequence in excluded if sequence not in self.live])
+        self._refused += len(excluded)
         self._count()
-        return len(taker.excluded)
+        return len(excluded)
 
     def done(self, sequences: Iterable[int]) -> None:
         """These entries are done with, or left the queue."""
         if self.live:
-            self.live.difference_update(sequences)
+            for sequence in sequences:
+                self.live.pop(sequence, None)
         if self.aside:
             for sequence in sequences:
                 self.aside.pop(sequence, None)
-        if self.counted_bytes:
+        if self.counted_aside:
             self._count()
 
     def done_below(self, floor: int) -> None:
@@ -188,7 +213,7 @@ class Exclusions:
     @property
     def aside_max(self) -> int:
         """How many may be set aside now."""
-        return ASIDE_MAX if self._account.room else ASIDE_MIN
+        return ASIDE_MAX if self._accounts.aside.room else ASIDE_MIN
 
     def set_aside(self, sizes: dict[int, int]) -> None:
         """No taker that wants something now can have these: sequences, with their bytes as in `aside`."""
@@ -276,12 +301,16 @@ class Exclusions:
             self._by_size.clear()
             self._mixed.clear()
             self._smallest = maxsize
-        size = len(self.aside) * ASIDE_BYTES + self._refused * EXCLUDED_BYTES
-        if size != self.counted_bytes:
-            self._account.hold(self._account.held + size - self.counted_bytes)
-            self.counted_bytes = size
+        aside, excluded = len(self.aside) * ASIDE_BYTES, self._refused * EXCLUDED_BYTES
+        if aside != self.counted_aside:
+            self._accounts.aside.hold(self._accounts.aside.held + aside - self.counted_aside)
+            self.counted_aside = aside
+        if excluded != self.counted_excluded:
+            self._accounts.excluded.hold(self._accounts.excluded.held + excluded - self.counted_excluded)
+            self.counted_excluded = excluded
 
     def forget(self) -> None:
         """The cursor is gone: nothing is counted for it any more."""
-        self._account.refund(self.counted_bytes)
-        self.counted_bytes = 0
+        self._accounts.aside.refund(self.counted_aside)
+        self._accounts.excluded.refund(self.counted_excluded)
+        self.counted_aside = self.counted_excluded = 0

@@ -15,6 +15,7 @@ from uuid import UUID
 from holdfast.accounts import Account
 from holdfast.broker import entry, records
 from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX, Cursor
+from holdfast.broker.exclusions import Withheld
 from holdfast.broker.head import head_of
 from holdfast.broker.port import Batch, EntryReader, Settings
 from holdfast.broker.read_ahead import ReadAhead
@@ -86,6 +87,7 @@ class Queue:
     cached: Account
     read_ahead: ReadAhead
     ranges: Account
+    withheld: Withheld
     clock: Clock
     work: Work
     memory: Account | None = None

@@ -245,6 +245,7 @@ class Catalog:
             cached=self.memory.cached,
             read_ahead=self.memory.read_ahead,
             ranges=self.memory.ranges,
+            withheld=self.memory.withheld,
             clock=self.clock,
             work=self.work,
             memory=None if config.durable else self.memory.queues,

@@ -353,7 +353,9 @@ def held_by_account(core: "NodeCore", links: list[Any]) -> dict[Account, int]:
             record.counted_bytes for record in (*core.resume.incoming.values(), *core.resume.outgoing.values())
         ),
         memory.ranges: sum(producer.counted_bytes for producer in core.catalog.producers.values())
-        + sum(cursor.counted_bytes + cursor.exclusions.counted_bytes for cursor in cursors),
+        + sum(cursor.counted_bytes for cursor in cursors),
+        memory.withheld.aside: sum(cursor.exclusions.counted_aside for cursor in cursors),
+        memory.withheld.excluded: sum(cursor.exclusions.counted_excluded for cursor in cursors),
     }
     for account in (memory.queues, memory.dynamic):
         found[account] = sum(

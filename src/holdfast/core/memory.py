@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.accounts import Account
 from holdfast.amqp.types import Ulong
 from holdfast.broker.cursor import Cursor
+from holdfast.broker.exclusions import Withheld
 from holdfast.broker.port import PIECE_BYTES
 from holdfast.broker.producers import Producer
 from holdfast.broker.ranges import RangeSet
@@ -81,6 +82,8 @@ class Memory:
         """What is known of links that may be resumed (resume.py)."""
         self.ranges = Account("ranges", most // 4, total)
         """Numbers that producers have stored and subscriptions have finished, as ranges; they outlive connections."""
+        self.withheld = Withheld(Account("aside", most // 16, total), Account("excluded", most // 16, total))
+        """Entries that no consumer with credit can have, and what consumers called undeliverable on their links."""
         self.changed: dict[Peer, None] = {}
         """Connections to be measured anew."""
         self.passed_bytes = 0
@@ -100,7 +103,7 @@ class Memory:
         """All but the total: their sum is the total's."""
         return (
             self.connections, self.unstored, self.parked, self.requests, self.queues, self.dynamic, self.cached,
-            self.read_ahead.account, self.resumable, self.ranges,
+            self.read_ahead.account, self.resumable, self.ranges, *self.withheld,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ asked
@@ -200,6 +203,12 @@ class Memory:
         """Whether so much is held that something is to make room."""
         most = self.total.held_max
         return self.total.held > most - most // 4
+
+    @property
+    def excludes_too_much(self) -> bool:
+        """Whether more is undeliverable on links than may be."""
+        excluded = self.withheld.excluded
+        return excluded.held > excluded.held_max
 
     @property
     def is_waited_for(self) -> bool:

@@ -16,7 +16,7 @@ from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
 from holdfast.broker.queue import Clock, Queue, Work
-from holdfast.core import attach, events, identity, invariants, sessions, turn_end
+from holdfast.core import attach, events, excluders, identity, invariants, sessions, turn_end
 from holdfast.core.asks import Asks
 from holdfast.core.blobs import Blobs
 from holdfast.core.catalog import Catalog, Tables
@@ -453,6 +453,8 @@ class NodeCore:
             containment.run(memory, memory.measure_changed, self, gathers=False)
         if memory.is_short:
             containment.run(memory, memory.make_room, self)
+        if memory.excludes_too_much:
+            containment.run(memory, excluders.end_some, self)
         if memory.is_waited_for:
             containment.run(memory, memory.give, self)
 

@@ -98,6 +98,7 @@ class Temporaries:
             cached=core.memory.cached,
             read_ahead=core.memory.read_ahead,
             ranges=core.memory.ranges,
+            withheld=core.memory.withheld,
             memory=core.memory.dynamic,
             clock=catalog.clock,
             work=catalog.work,
