@@ -130,6 +130,11 @@ def test_the_accounts_are_what_the_holders_hold_whatever_peers_do(rig: Rig) -> N
     resuming.close_transport()
     settle()
     assert core.memory.resumable.held > 0
+    rejecting = rig.client(node)
+    link = rejecting.sender("backlog", target={"timeout": 60}, properties={"holdfast:tag-offset": 0})
+    settle()
+    say_all(rejecting, link, [b"no message"] * 50)
+    settle()
     dynamic = rig.client(node)
     made = dynamic.session.attach_sender("d", Source(), Target(dynamic=True))
     settle()
@@ -154,9 +159,9 @@ def test_the_accounts_are_what_the_holders_hold_whatever_peers_do(rig: Rig) -> N
     rig.run(1)
     check_accounts(core)
     left = {account.name: account.held for account in core.memory.accounts if account.held}
-    assert set(left) <= {"queues", "cached", "resumable"}, left
+    assert set(left) <= {"queues", "cached", "resumable", "rejected"}, left
     rig.run(400)
-    assert core.memory.resumable.held == 0 and core.memory.connections.held == 0
+    assert core.memory.resumable.held == core.memory.rejected.held == 0 and core.memory.connections.held == 0
 
 
 # ------------------------------------------------------------------------------------------------ past the bound

@@ -13,6 +13,8 @@ from holdfast.amqp.types import Symbol
 from holdfast.core import events
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.resumable import ResumableConsumer
+from holdfast.units import MIB
+from support.memory import check_accounts
 from support.rig import Client, Node, Rig
 
 HOLD_S = 30
@@ -133,6 +135,44 @@ def test_what_was_rejected_is_told_so() -> None:
     producer.lose()
     told = producer.come_back()
     assert told is not None and isinstance(told[bytes(4)], Rejected)
+
+
+def test_what_is_remembered_of_rejected_deliveries_is_bounded_for_all_links_together() -> None:
+    """However many links an attacker attaches; the oldest of a link are forgotten, and what is left is told."""
+    rig, node = world(limits=Limits(memory_bytes_max=2 * MIB, resume_s_max=60))
+    core = node.core
+    assert core is not None
+    producers = [Producer(rig, node, name=f"p{number}") for number in range(10)]
+    for producer in producers:
+        for number in range(20):
+            producer.link.send(b"no message", context=str(number))
+        rig.settle()
+        core.validate()
+        check_accounts(core)
+        assert core.memory.rejected.held <= 2 * MIB // 16
+    assert core.memory.rejected.held > MIB // 16
+    first = producers[0]
+    first.say(first.client, first.flush())
+    first.lose()
+    told = first.come_back() or {}
+    assert all(isinstance(state, Rejected) for state in told.values())
+    for producer in producers:
+        producer.link.detach()
+    rig.run(1)
+    assert core.memory.rejected.held == 0
+
+
+def test_a_rejection_is_short_whatever_of_the_peers_words_is_in_it() -> None:
+    rig, node = world()
+    client = rig.client(node)
+    link = client.sender("work", properties={"holdfast:producer": "named"})
+    rig.settle()
+    message = Message(data=[b"x"], delivery_annotations={Symbol("x-opt-holdfast-number"): "y" * 50_000})
+    link.send(message.encode(), context="bad")
+    rig.settle()
+    ((_, state),) = client.outcomes
+    assert isinstance(state, Rejected) and state.error is not None
+    assert len(state.error.description or "") == 500
 
 
 def test_a_half_dead_connection_is_fenced() -> None:

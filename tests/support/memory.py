@@ -13,6 +13,7 @@ from holdfast.core.memory import PARKED_BYTES, REQUEST_BYTES
 from holdfast.core.node import NodeCore
 from holdfast.core.relay import RelayLink
 from holdfast.core.requests import ReplyLink, RequestLink
+from holdfast.core.resumable import REJECTED_BYTES
 from holdfast.core.temporaries import TemporaryQueue
 
 
@@ -55,6 +56,7 @@ def check_accounts(core: NodeCore) -> None:
     cursors = [cursor for queue in queues for cursor in queue.cursors]
     found["aside"] = sum(ASIDE_BYTES * len(cursor.exclusions.aside) for cursor in cursors)
     found["excluded"] = sum(EXCLUDED_BYTES * len(taker.excluded) for cursor in cursors for taker in cursor.takers)
+    found["rejected"] = sum(REJECTED_BYTES * len(record.rejected) for record in core.resume.incoming.values())
     found["connections"] = sum(peer.held_bytes for peer in core.connections.values())
     accounts = {account.name: account.held for account in memory.accounts}
     answered_later = core.turn.then or core.in_flight is not None or core.chores.purges or core.asks.next_deadline()

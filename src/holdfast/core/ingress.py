@@ -41,8 +41,12 @@ ENTRY_OVERHEAD: Final = 512
 """Bytes that an entry may have beyond its payload: its fixed part, identity, address."""
 
 
+DESCRIPTION_CHARACTERS_MAX: Final = 500
+"""Of a rejection: words of the peer may be in it, and it may be remembered (resumable.py)."""
+
+
 def rejection(condition: str, description: str) -> Rejected:
-    return Rejected(Error(Symbol(condition), description))
+    return Rejected(Error(Symbol(condition), description[:DESCRIPTION_CHARACTERS_MAX]))
 
 
 class Ingress:

@@ -24,7 +24,7 @@ from holdfast.core.ingress import Ingress, Intake, ProducerLink
 from holdfast.core.memory import PARKED_BYTES
 from holdfast.core.peer import Peer
 from holdfast.core.requests import ReplyLink
-from holdfast.core.resumable import ResumableConsumer
+from holdfast.core.resumable import REJECTED_BYTES, ResumableConsumer
 from holdfast.core.temporaries import TemporaryQueue
 from holdfast.errors import BrokenInvariant
 
@@ -352,6 +352,7 @@ def held_by_account(core: "NodeCore", links: list[Any]) -> dict[Account, int]:
         memory.resumable: sum(
             record.counted_bytes for record in (*core.resume.incoming.values(), *core.resume.outgoing.values())
         ),
+        memory.rejected: sum(REJECTED_BYTES * len(record.rejected) for record in core.resume.incoming.values()),
         memory.ranges: sum(producer.counted_bytes for producer in core.catalog.producers.values())
         + sum(cursor.counted_bytes for cursor in cursors),
         memory.withheld.aside: sum(cursor.exclusions.counted_aside for cursor in cursors),

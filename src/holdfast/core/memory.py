@@ -80,6 +80,8 @@ class Memory:
         self.read_ahead = ReadAhead(Account("read_ahead", limits.cache_bytes, total, spared=most // 4))
         self.resumable = Account("resumable", most, total)
         """What is known of links that may be resumed (resume.py)."""
+        self.rejected = Account("rejected", most // 16, total)
+        """Rejected deliveries that the producers of such links may ask for."""
         self.ranges = Account("ranges", most // 4, total)
         """Numbers that producers have stored and subscriptions have finished, as ranges; they outlive connections."""
         self.withheld = Withheld(Account("aside", most // 16, total), Account("excluded", most // 16, total))
@@ -103,7 +105,7 @@ class Memory:
         """All but the total: their sum is the total's."""
         return (
             self.connections, self.unstored, self.parked, self.requests, self.queues, self.dynamic, self.cached,
-            self.read_ahead.account, self.resumable, self.ranges, *self.withheld,
+            self.read_ahead.account, self.resumable, self.rejected, self.ranges, *self.withheld,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ asked

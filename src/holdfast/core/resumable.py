@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
 RECORD_BYTES: Final = 2_048
 TAG_RUN_BYTES: Final = 160
-REJECTED_BYTES: Final = 1_024
+REJECTED_BYTES: Final = 2_560
 HELD_BYTES: Final = 512
 """What a link, a run of its tags, a rejection and a delivery that waits hold in memory, about."""
 
 REJECTED_MAX: Final = 1_024
-"""Rejected deliveries of one link that are remembered; the oldest is forgotten, and would be rejected again."""
+"""Rejected deliveries of one link that are remembered; the oldest is forgotten, comes again when the link is resumed,
+and would be rejected again. So it is where the memory for those of all links is used up."""
 
 
 class Suspendable:
@@ -65,6 +66,7 @@ class Incoming(Suspendable):
         self.durable = durable
         self.tags = tags
         self.rejected: dict[bytes, Any] = {}
+        """Kept by `Resumption`, which counts them."""
         self.holder: ResumableProducer | None = None
         self.has_row = False
         """Whether the store may have a row of it."""
@@ -73,7 +75,7 @@ class Incoming(Suspendable):
 
     @property
     def held_bytes(self) -> int:
-        return RECORD_BYTES + self.tags.runs * TAG_RUN_BYTES + len(self.rejected) * REJECTED_BYTES
+        return RECORD_BYTES + self.tags.runs * TAG_RUN_BYTES
 
     def unsettled(self, asked: dict[bytes, Any]) -> dict[bytes, Any]:
         """Our map for a peer that has `asked` unsettled: what is absent never arrived, or was forgotten."""
@@ -83,11 +85,6 @@ class Incoming(Suspendable):
             for tag in asked
             if tag in known or tag in self.rejected
         }
-
-    def reject(self, tag: bytes, state: object) -> None:
-        self.rejected[tag] = state
-        if len(self.rejected) > REJECTED_MAX:
-            del self.rejected[next(iter(self.rejected))]
 
 
 class ResumableProducer(ProducerLink):
@@ -142,7 +139,7 @@ class ResumableProducer(ProducerLink):
 
     def _answer(self, delivery: Delivery, outcome: object) -> bool:
         if not delivery.settled and isinstance(outcome, Rejected):
-            self.record.reject(self._tag_of(delivery.delivery_id).to_bytes(TAG_BYTES), outcome)
+            self.core.resume.rejected(self.record, self._tag_of(delivery.delivery_id).to_bytes(TAG_BYTES), outcome)
         return super()._answer(delivery, outcome)
 
     def _tag_of(self, delivery_id: int) -> int:

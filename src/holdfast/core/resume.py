@@ -21,7 +21,16 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.records import pack_link, unpack_link
 from holdfast.broker.tags import TagRing
 from holdfast.core.peer import Peer
-from holdfast.core.resumable import RECORD_BYTES, Incoming, Outgoing, ResumableConsumer, ResumableProducer, Suspendable
+from holdfast.core.resumable import (
+    RECORD_BYTES,
+    REJECTED_BYTES,
+    REJECTED_MAX,
+    Incoming,
+    Outgoing,
+    ResumableConsumer,
+    ResumableProducer,
+    Suspendable,
+)
 from holdfast.core.turn import Arrivals
 
 if TYPE_CHECKING:
@@ -199,12 +208,25 @@ class Resumption:
         account.hold(account.held + held - record.counted_bytes)
         record.counted_bytes = held
 
+    def rejected(self, record: Incoming, tag: bytes, state: object) -> None:
+        """The delivery was rejected, which its sender may ask for when it resumes: kept while there is room."""
+        known = record.rejected
+        if record.over:
+            return
+        if tag not in known and (len(known) >= REJECTED_MAX or not self.core.memory.rejected.charge(REJECTED_BYTES)):
+            if not known:
+                return
+            del known[next(iter(known))]
+        known[tag] = state
+
     def _forget(self, record: Suspendable) -> None:
         record.until = None
         record.over = True
         self.count(record)
         if isinstance(record, Incoming):
             record.gone = True
+            self.core.memory.rejected.refund(len(record.rejected) * REJECTED_BYTES)
+            record.rejected.clear()
             if self.incoming.get(record.key) is record:
                 del self.incoming[record.key]
             if record.has_row:
