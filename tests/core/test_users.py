@@ -139,6 +139,36 @@ def test_unsettled_bytes_of_a_user_are_bounded_over_its_links_and_others_go_on(r
     assert node.core is not None and node.core.users.by_name["ann"].unsettled_bytes == 0
 
 
+def test_with_room_again_each_consumer_of_the_user_is_offered_what_waits_for_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many wait before it and want nothing any more: a turn wakes a few, and the next ones the others."""
+    monkeypatch.setattr("holdfast.core.users.LINKS_WOKEN", 3)
+    node = rig.node("hub", limits=Limits(user_unsettled_bytes_max=10 * KIB))
+    client, other = rig.client(node), rig.client(node)
+    link = client.sender("held")
+    rig.settle()
+    link.send(payload(20 * KIB), context=0)
+    holder = client.receiver("held")
+    rig.settle()
+    (held,) = client.deliveries
+    names = [f"q{number}" for number in range(20)]
+    for name in names:
+        client.receiver(name)
+        link = client.sender(name)
+        rig.settle()
+        client.send(link, name)
+        rig.settle()
+    for name in names[:-1]:
+        assert other.manage("PURGE", "queue", name)[0] == 200
+    rig.run(1)
+    assert client.deliveries == [held]
+    holder.settle(held.delivery_id, held.delivery_id, Accepted())
+    rig.settle()
+    assert client.bodies()[1:] == names[-1:]
+    assert node.core is not None and not node.core.users.waking
+
+
 @pytest.mark.parametrize(("bound", "count"), [(30 * KIB, 3), (30 * KIB + 1, 4)])
 def test_user_unsettled_bytes_max(rig: Rig, bound: int, count: int) -> None:
     """At the bound nothing more is given; the last message may go beyond it. A drain is answered meanwhile."""

@@ -106,7 +106,7 @@ def wanted(core: "NodeCore") -> float:
     resting = core.containment.resting
     first = core.meter.due_at if core.meter not in resting else inf
     if core.in_flight is None:
-        if core.work.busy or core.blobs.dropping:
+        if core.work.busy or core.users.waking or core.blobs.dropping:
             return now
         if core.destination.busy and core.destination not in resting:
             return now

@@ -35,6 +35,8 @@ def offer(core: "NodeCore", extent: Extent = None) -> None:
     if core.dead_letters.pending:
         containment.run(core.dead_letters, core.dead_letters.step)
         extent = None
+    if core.users.waking:
+        core.users.wake()
     work = core.work
     if work.busy:
         busy, work.busy = work.busy, {}

@@ -5,6 +5,7 @@ came without a name count together. Who asks for one thing too many is refused t
 link never is. The names are those of the configuration, so that their number is bounded.
 """
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
@@ -32,12 +33,20 @@ class Use:
     """Of one user or neighbour. `kind`: user, neighbour or anonymous."""
 
     __slots__ = (
-        "_at", "_tokens", "connections", "connections_max", "full", "kind", "links", "links_max",
+        "_at", "_tokens", "_waking", "connections", "connections_max", "full", "kind", "links", "links_max",
         "logins_failed", "name", "refused", "requests", "requests_delayed", "requests_per_s",
         "unsettled_bytes", "unsettled_bytes_max", "waiting",
     )  # fmt: skip
 
-    def __init__(self, kind: str, name: str, limits: Limits, config: UserConfig | None, now: float) -> None:
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        limits: Limits,
+        config: UserConfig | None,
+        now: float,
+        waking: "dict[Use, None]",
+    ) -> None:
         own = config or UserConfig(name=name, password="")
         self.kind = kind
         self.name = name
@@ -59,6 +68,7 @@ class Use:
         """Consumers that get nothing until some of the user's messages are settled."""
         self.waiting: dict[RequestLink, None] = {}
         """Links with requests whose time has not come, the next one first."""
+        self._waking = waking
         self._tokens = float(self.requests_per_s)
         self._at = now
 
@@ -86,9 +96,17 @@ class Use:
         """Messages of `size` bytes are settled, or were taken back."""
         self.unsettled_bytes -= size
         if self.full and self.unsettled_bytes < self.unsettled_bytes_max:
-            for link in list(self.full)[:LINKS_WOKEN]:
-                del self.full[link]
-                link.cursor.queue.touch()
+            self._waking[self] = None
+
+    def wake(self) -> None:
+        """Some of those that are full are offered messages again, while there is room; each that finds none is full
+        anew, behind the others."""
+        full = self.full
+        for link in list(islice(full, LINKS_WOKEN if self.unsettled_bytes < self.unsettled_bytes_max else 0)):
+            del full[link]
+            link.cursor.queue.touch()
+        if not full or self.unsettled_bytes >= self.unsettled_bytes_max:
+            self._waking.pop(self, None)
 
     def status(self) -> dict[str, Any]:
         return {
@@ -114,10 +132,13 @@ class Users:
     def __init__(self, core: "NodeCore") -> None:
         self.core = core
         config, now = core.config, core.now
-        self.anonymous = Use(ANONYMOUS, ANONYMOUS, config.limits, None, now)
-        self.by_name = {user.name: Use("user", user.name, config.limits, user, now) for user in config.users}
+        self.waking: dict[Use, None] = {}
+        """Those with room again, and consumers that are full."""
+        limits, waking = config.limits, self.waking
+        self.anonymous = Use(ANONYMOUS, ANONYMOUS, limits, None, now, waking)
+        self.by_name = {user.name: Use("user", user.name, limits, user, now, waking) for user in config.users}
         self.neighbours = {
-            neighbour.name: Use("neighbour", neighbour.name, config.limits, None, now)
+            neighbour.name: Use("neighbour", neighbour.name, limits, None, now, waking)
             for neighbour in config.neighbours
         }
         self.waiting: dict[RequestLink, Use] = {}
@@ -171,6 +192,11 @@ class Users:
             return None
         use.refused += 1
         return f"{use.kind} {use.name!r} has {use.links_max} links, the most it may have"
+
+    def wake(self) -> None:
+        """Once a turn: consumers whose user has room again, a bounded number of each."""
+        for use in list(self.waking):
+            use.wake()
 
     # ------------------------------------------------------------------------------------------------ requests
 
