@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.broker import records, rewriting
+from holdfast.broker.port import Batch
 from holdfast.broker.queue import Queue
 from holdfast.core import identity
 from holdfast.core.config import QueueConfig
@@ -69,6 +70,32 @@ def test_what_it_holds_keeps_its_identity_and_is_not_doubled() -> None:
     rig.run(10)
     assert hub.bodies("work") == names(1, 6)
     assert any("neighbour jfk has a new store" in text for text in hub.logs)
+
+
+def test_one_of_before_the_tables_said_whose_they_are_begins_anew_too() -> None:
+    """Its numbers are not the former store's, nor its queues: or the new UUID would begin in the midst of them."""
+    rig = Rig()
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work", order="strict"),))
+    rig.run(2)
+    send(rig, jfk, *names(1, 5), to="hub")
+    rig.run(2)
+    kept = snapshot(jfk)
+    kept.commit(Batch(deletes=[("custody", records.NUMBERED_BY)]))
+    queue = jfk.queue("@hub").uuid
+    send(rig, jfk, *names(6, 9), to="hub")
+    rig.run(2)
+    put_back(jfk, kept)
+    jfk.hold_commits = True  # killed once, with nothing stored but who it is
+    jfk.start()
+    rig.run(3)
+    jfk.crash()
+    jfk.hold_commits = False
+    jfk.start()
+    send(rig, jfk, *names(10, 15), to="hub")
+    rig.run(10)
+    assert hub.bodies("work") == names(1, 15)
+    assert jfk.core is not None and jfk.core.catalog.identities["hub"] == 7
+    assert jfk.queue("@hub").uuid != queue
 
 
 def test_its_queues_are_others_and_all_they_hold_counts_as_shown() -> None:

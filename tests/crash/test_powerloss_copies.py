@@ -110,7 +110,7 @@ def test_an_upgrade_leaves_the_old_store_or_the_new_one(tmp_path: Path) -> None:
     told = golden(root / "store", 1)
     entries = sum(len(queue["sequences"]) for queue in told["queues"].values())
     first = before(root)
-    program = "from holdfast.storage.upgrades import upgrade; upgrade(Path(sys.argv[1]))"
+    program = "from holdfast.storage.upgrades import upgrade; upgrade(Path(sys.argv[1]), copied=False)"
     records = recorded(tmp_path, program, root / "store")
     seen: set[bool] = set()
     for cut, image in images(first, records, tmp_path / "image", cuts=40):

@@ -1,7 +1,9 @@
 """Which copies of a store are known for what they are when they are opened, and what is none (ADR 0025)."""
 
+import lzma
 import os
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +14,13 @@ from holdfast.broker.port import Batch
 from holdfast.storage.backup import backup, restore
 from holdfast.storage.check import check
 from holdfast.storage.compaction import compact
+from holdfast.storage.copying import open_quiet
 from holdfast.storage.lmdb import LmdbStore
+from holdfast.storage.pages import read_root
+from holdfast.storage.schema import FILE_KEY, OLDEST, SCHEMA, read_identity
 
 AHEAD = 1 << 16
+GOLDEN = Path(__file__).with_name("golden")
 
 
 def work(path: Path, *, clean: bool = True, after: Callable[[], object] | None = None) -> LmdbStore:
@@ -161,3 +167,85 @@ def test_a_store_without_space_for_the_word_is_opened_all_the_same(
     store.close()
     monkeypatch.undo()
     assert copied(tmp_path) is None
+
+
+def of_before(path: Path, schema: int) -> None:
+    """A store that no Holdfast with a record of its file has opened."""
+    if schema < SCHEMA:
+        path.mkdir()
+        (path / "data.mdb").write_bytes(lzma.decompress((GOLDEN / f"schema-{schema}.mdb.xz").read_bytes()))
+        return
+    work(path)
+    with open_quiet(path, write=True) as env, env.begin(write=True) as txn:
+        assert txn.delete(FILE_KEY)
+    for mark in path.glob("opened-*"):
+        mark.unlink()
+
+
+@pytest.mark.parametrize("schema", range(OLDEST, SCHEMA + 1))
+@pytest.mark.parametrize("way", [way for way in WAYS if way is not into_another_directory])
+def test_a_copy_of_before_the_record_is_known_over_a_store_that_has_one(
+    tmp_path: Path, way: Callable[[Path, Path], None], schema: int
+) -> None:
+    path, kept = tmp_path / "data", tmp_path / "kept"
+    of_before(path, schema)
+    subprocess.run(["cp", "-a", str(path), str(kept)], check=True)
+    assert copied(path) is None  # brought up to date, and opened
+    way(kept, path)
+    before = copied(path)
+    assert before is not None and copied(path) is not None  # until it is someone new
+    store = LmdbStore(path, ahead_bytes=AHEAD)
+    store.mint()
+    kill(store)
+    assert copied(path) is None and check(path).findings == []
+
+
+@pytest.mark.parametrize("schema", range(OLDEST, SCHEMA))
+@pytest.mark.parametrize("evidence", ["inode", "opens", "transaction"])
+def test_an_upgrade_leaves_a_copy_known_for_one_until_it_is_someone_new(
+    tmp_path: Path, schema: int, evidence: str
+) -> None:
+    path = tmp_path / "data"
+    of_before(path, schema)
+    data = path / "data.mdb"
+    inode = data.stat().st_ino
+    with open_quiet(path, write=True) as env, env.begin(write=True) as txn:
+        txn.put(FILE_KEY, struct.pack(">QQI", 3, inode + 1 if evidence == "inode" else inode, 0))
+    with data.open("rb") as file:
+        root = read_root(file.fileno())
+        assert root is not None
+    if evidence == "opens":
+        (path / "opened-4").touch()
+    elif evidence == "transaction":
+        (path / "opened-3").write_text(f"{root.transaction + 1}\n")
+    for _ in range(2):  # killed before anything else is stored
+        assert copied(path) is not None
+        with open_quiet(path) as env:
+            assert read_identity(env, path)[0] == SCHEMA
+    store = LmdbStore(path, ahead_bytes=AHEAD)
+    store.mint()
+    kill(store)
+    assert copied(path) is None
+
+
+def test_compaction_leaves_a_copy_known_for_one_whichever_inode_the_new_file_has(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    work(path)
+    (path / "opened-7").touch()
+    compact(path)
+    with open_quiet(path, write=True) as env, env.begin() as txn:
+        opens, *_ = struct.unpack(">QQI", txn.get(FILE_KEY))
+    (path / "opened-7").unlink()
+    assert opens == 1 and copied(path) is not None
+
+
+def test_a_new_store_and_a_restored_one_are_none_where_marks_of_another_are_left(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    work(path)
+    backup(path, tmp_path / "backup")
+    for anew in (lambda: None, lambda: restore(tmp_path / "backup", path)):
+        for name in ("data.mdb", "lock.mdb"):
+            (path / name).unlink()
+        (path / "opened-9").touch()
+        anew()
+        assert copied(path) is None

@@ -71,7 +71,7 @@ def test_killed_at_any_call_it_is_the_old_store_or_the_new_one(tmp_path: Path, s
         "if step == 'renaming': os.rename = end\n"
         "if step == 'renamed': upgrades.sync_file = lambda place, kept=upgrades.sync_file: "
         "end() if place == Path(sys.argv[1]) else kept(place)\n"
-        "upgrades.upgrade(Path(sys.argv[1]))"
+        "upgrades.upgrade(Path(sys.argv[1]), copied=False)"
     )
     for step in ("filling", "filled", "renaming", "renamed"):
         place = tmp_path / step

@@ -11,8 +11,9 @@ from uuid import UUID
 from holdfast.amqp import conditions
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
-from holdfast.broker import entry, rewriting
+from holdfast.broker import entry, records, rewriting
 from holdfast.broker.cursor import READ_BYTES
+from holdfast.broker.port import Rows
 from holdfast.broker.queue import Queue
 from holdfast.broker.records import Renewal
 from holdfast.core import own_names
@@ -63,14 +64,22 @@ def begin_anew(store: "Tables", name: str) -> Former | None:
     Of a copy the catalog finds that its tables speak of another store, and begins numbers and queues' UUIDs anew. One
     that has another name now begins its numbers anew at once, and keeps its queues.
     """
-    uuid = store.uuid
+    former = store.uuid
+
+    def copied(fresh: UUID) -> Rows:
+        """An earlier version's tables do not say whose they are: it is said before the store is someone else."""
+        rows = {} if renamed is None else dict(renamed.names_alone(fresh))
+        if records.NUMBERED_BY not in dict(store.table("custody")):
+            rows["custody", records.NUMBERED_BY] = former.bytes
+        return rows
+
     renamed, why = own_names.change(store, name, WAITING), store.copied
     if renamed is not None:
-        store.mint(renamed.rows if why is None else renamed.names_alone)
+        store.mint(renamed.rows if why is None else copied)
         why = why or f"it belonged to node {renamed.former!r}, this node is {name!r}"
     elif why is not None:
-        store.mint()
-    return None if why is None else Former(uuid, why)
+        store.mint(copied)
+    return None if why is None else Former(former, why)
 
 
 def tell_former(core: "NodeCore") -> None:

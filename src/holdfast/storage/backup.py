@@ -22,6 +22,7 @@ import lmdb
 from holdfast.broker import records
 from holdfast.broker.queue import COUNTERS
 from holdfast.errors import ConfigError, StorageError
+from holdfast.storage.copied import forget_marks
 from holdfast.storage.copying import (
     QUEUE_COUNTERS,
     Watch,
@@ -231,12 +232,13 @@ def _restore(source: Path, path: Path, watch: Watch | None) -> Restored:
         with open_quiet(aside) as env:
             if counts_of(env) != counts:
                 raise StorageError(f"store {path}: the copy of {source} is not what was copied")
-        upgrade(aside, backups=True)
+        upgrade(aside, copied=False, backups=True)  # it gets a UUID of its own here
         fresh = uuid4()
         with open_quiet(aside, write=True) as env:
             _renew(env, fresh)
             messages = messages_of(env)
         sync_file(aside / DATA)
+        forget_marks(path)
         os.rename(aside / DATA, path / DATA)
         shutil.rmtree(path / ASIDE, ignore_errors=True)
         _make_durable(path)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import lmdb
 
 from holdfast.errors import StorageError
-from holdfast.storage.copied import find_copy, forget_file, forget_transaction
+from holdfast.storage.copied import find_copy, forget_transaction, record_rewrite
 from holdfast.storage.copying import Watch, check_space, copy_out, counts_of, open_quiet, used_bytes
 from holdfast.storage.directory import (
     DATA,
@@ -91,7 +91,7 @@ def _rewrite(path: Path, watch: Watch | None) -> Compacted:
         before = data.stat()
         with data.open("rb") as file:
             check_length(path, file.fileno())
-        copied = find_copy(path)  # then it stays one: its record names another file than the new one
+        copied = find_copy(path) is not None
         aside = make_aside(path)
         try:
             with open_quiet(path) as env:
@@ -102,9 +102,9 @@ def _rewrite(path: Path, watch: Watch | None) -> Compacted:
             with open_quiet(aside) as env:
                 if read_identity(env, path) != identity or counts_of(env) != counts:
                     raise StorageError(f"store {path}: the copy is not what was copied; the store is as it was")
-            if copied is None:
-                with open_quiet(aside, write=True) as env:
-                    forget_file(env)
+            with open_quiet(aside, write=True) as env, env.begin(write=True) as txn:
+                record_rewrite(txn, copied=copied)
+            if not copied:
                 forget_transaction(path)
             os.rename(aside / DATA, data)
             sync_file(path)

@@ -18,12 +18,23 @@ from holdfast.storage.directory import DATA, check_length, means_full
 from holdfast.storage.pages import read_root
 from holdfast.storage.schema import FILE_KEY
 
-__all__ = ["FileRecord", "find_copy", "forget_file", "forget_transaction", "mark_closed", "mark_opened", "record_open"]
+__all__ = [
+    "FileRecord",
+    "find_copy",
+    "forget_marks",
+    "forget_transaction",
+    "mark_closed",
+    "mark_opened",
+    "record_open",
+    "record_rewrite",
+]
 
 _RECORD: Final = Struct(">QQI")
 _GENERATION: Final = Struct("=i")
 FS_IOC_GETVERSION: Final = 0x80087601
 """Linux: the number that sets an inode apart from an earlier one of the same number (ext4, XFS, btrfs, F2FS)."""
+NO_FILE: Final = (1 << 64) - 1
+"""In the place of the inode: a copy that we wrote anew stays one, whichever inode its new file has."""
 PREFIX: Final = "opened-"
 WORD_BYTES_MAX: Final = 32
 
@@ -46,13 +57,16 @@ def find_copy(path: Path) -> str | None:
         root = read_root(file.fileno())
         here = _file_of(file.fileno(), 0)
     record = _read(path)
-    if record is None or root is None:
+    words = _words(path)
+    newest = max(words, default=0)
+    if root is None:
         return None
+    if record is None:  # the record is stored before the mark is made: whose mark it is had one
+        found = f"it has no record of being opened, the store that was in this directory was opened {newest} times"
+        return found if newest else None
     moved = record.inode and record.inode != here.inode
     if moved or (record.generation and here.generation and record.generation != here.generation):
         return "its file is not the one that was opened last"
-    words = _words(path)
-    newest = max(words, default=0)
     if newest > record.opens:
         return f"it was opened {record.opens} times, the store that was in this directory {newest} times"
     closed_at = words.get(record.opens)
@@ -98,18 +112,27 @@ def mark_closed(path: Path, opens: int, data_fd: int) -> None:
             raise
 
 
-def forget_file(env: lmdb.Environment) -> None:
-    """The store is written anew by us: it is a copy that may take the place of the first. `env` is the new one's."""
-    with env.begin(write=True) as txn:
-        record = _unpack(txn.get(FILE_KEY))
-        if record is not None:
-            txn.put(FILE_KEY, _RECORD.pack(record.opens, 0, 0))
+def record_rewrite(txn: "lmdb.Transaction[bytes]", *, copied: bool) -> None:
+    """The store is changed by us before it is opened, in `txn`, or written anew: a copy stays one until it is minted,
+    and what is none may take the place of the first."""
+    record = _unpack(txn.get(FILE_KEY))
+    if copied:
+        txn.put(FILE_KEY, _RECORD.pack(0 if record is None else record.opens, NO_FILE, 0))
+    elif record is not None:
+        txn.put(FILE_KEY, _RECORD.pack(record.opens, 0, 0))
 
 
 def forget_transaction(path: Path) -> None:
-    """Before a store that was written anew takes its place: its transactions are counted from the beginning."""
+    """Before a store that was written anew, and is no copy, takes its place: its transactions are counted from the
+    beginning."""
     for opens in _words(path):
         os.close(os.open(_mark(path, opens), os.O_WRONLY | os.O_TRUNC))
+
+
+def forget_marks(path: Path) -> None:
+    """Before a new store is made where there is none: what is left of a former one says nothing of it."""
+    for opens in _words(path):
+        _mark(path, opens).unlink(missing_ok=True)
 
 
 def _mark(path: Path, opens: int) -> Path:

@@ -28,7 +28,7 @@ from holdfast.storage.allocation import Allocation
 from holdfast.storage.blobs import Pieces
 from holdfast.storage.bounds import check_pieces, check_put, check_rows, check_table
 from holdfast.storage.compaction import shrink
-from holdfast.storage.copied import find_copy, mark_closed, mark_opened, record_open
+from holdfast.storage.copied import find_copy, forget_marks, mark_closed, mark_opened, record_open
 from holdfast.storage.directory import (
     DATA,
     check_length,
@@ -121,10 +121,11 @@ class LmdbStore:
             data = path / DATA
             if not data.exists() or not data.stat().st_size:
                 check_new(path)
+                forget_marks(path)
                 create(path)
             drop_aside(path)
             self.copied = find_copy(path)
-            upgrade(path)
+            upgrade(path, copied=self.copied is not None)
             if self.copied is None:
                 shrink(path)
             self._data_fd = os.open(data, os.O_RDWR)

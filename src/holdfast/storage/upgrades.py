@@ -16,7 +16,7 @@ from typing import Final
 import lmdb
 
 from holdfast.errors import StorageError
-from holdfast.storage.copied import forget_file, forget_transaction
+from holdfast.storage.copied import forget_transaction, record_rewrite
 from holdfast.storage.copying import check_space, open_quiet
 from holdfast.storage.directory import ASIDE, DATA, check_length, exclude_backups, make_aside, refusal, sync_file
 from holdfast.storage.entries import DATABASES as ENTRY_DATABASES
@@ -76,8 +76,9 @@ UPGRADES: Final[dict[int, InPlace | Rewrite]] = {1: Rewrite(_entries_of_1), 2: I
 assert all(version in UPGRADES for version in range(OLDEST, SCHEMA))
 
 
-def upgrade(path: Path, *, backups: bool = False) -> None:
-    """Brings the store in `path`, held by this process and not open, to the present layout.
+def upgrade(path: Path, *, copied: bool, backups: bool = False) -> None:
+    """Brings the store in `path`, held by this process and not open, to the present layout. `copied`: it is known for
+    a copy (copied.py), and is so afterwards too, until it has a UUID of its own.
 
     Raises `StorageError` for a store that is not read here, or a backup unless `backups`; `StorageFull` where a file
     beside it does not fit.
@@ -97,21 +98,26 @@ def upgrade(path: Path, *, backups: bool = False) -> None:
         try:
             while version < SCHEMA:
                 step = UPGRADES[version]
-                version = _rewrite(path, step) if isinstance(step, Rewrite) else _change(path, version, step)
+                version = _take(path, version, step, copied=copied)
         finally:
             os.close(excluded)
     except (lmdb.Error, OSError) as error:
         raise refusal(path, error) from error
 
 
-def _change(path: Path, version: int, step: InPlace) -> int:
+def _take(path: Path, version: int, step: InPlace | Rewrite, *, copied: bool) -> int:
+    """The version that it leads to."""
+    if isinstance(step, Rewrite):
+        return _rewrite(path, step, copied=copied)
     with open_quiet(path, write=True) as env, env.begin(write=True) as txn:
         step.change(env, txn)
+        if copied:  # the transaction's number was perhaps what told it
+            record_rewrite(txn, copied=True)
         txn.put(SCHEMA_KEY, b"%d" % (version + 1))
     return version + 1
 
 
-def _rewrite(path: Path, step: Rewrite) -> int:
+def _rewrite(path: Path, step: Rewrite, *, copied: bool) -> int:
     with (path / DATA).open("rb") as file:
         root = read_root(file.fileno())
     assert root is not None  # `check_length` has read it
@@ -121,10 +127,12 @@ def _rewrite(path: Path, step: Rewrite) -> int:
         with open_quiet(path) as old, _new(aside, 2 * root.bytes + root.map_bytes) as new:
             with old.begin() as txn:
                 _fill(old, txn, new, step)
-            forget_file(new)
+            with new.begin(write=True) as writing:
+                record_rewrite(writing, copied=copied)
             new.sync(True)
         sync_file(aside / DATA)
-        forget_transaction(path)
+        if not copied:
+            forget_transaction(path)
         os.rename(aside / DATA, path / DATA)
         sync_file(path)
     finally:
