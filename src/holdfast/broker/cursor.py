@@ -390,12 +390,6 @@ class Cursor:
             self.mark = min(ahead, max(self.queue.next_sequence, self.mark))
             self.queue.work.urgent = True
 
-    def only_held_back(self, taker: Taker) -> bool:
-        """Whether all that is left is what `taker` has said it cannot use."""
-        if self.position < self.queue.visible:
-            return False
-        return self.exclusions.has_none_for(taker) and all(sequence in taker.excluded for sequence in self.returned)
-
     # ------------------------------------------------------------------------------------------------ outcomes
 
     def finish(self, sequences: list[int]) -> list[int]:

@@ -18,7 +18,7 @@ from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
 from holdfast.broker.queue import ENTRY_BYTES, Queue
 from holdfast.core import events, invariants, link_tables, undo
-from holdfast.core.egress import ConsumerLink, Egress
+from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
 from holdfast.core.ingress import Ingress, Intake
 from holdfast.core.peer import Peer
 from holdfast.errors import BrokenInvariant, StorageError
@@ -233,9 +233,9 @@ class Containment:
             for link in link_tables.of_engine(peer):
                 if isinstance(link, Intake):
                     core.refills[link] = None
-                elif isinstance(link, ConsumerLink):
+                elif isinstance(link, (ConsumerLink, ReaderLink)):
                     core.draining(link)
-                    if link.batch:
+                    if isinstance(link, ConsumerLink) and link.batch:
                         core.presettled[link] = None
 
 

@@ -18,6 +18,7 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.taker import UNLIMITED
 from holdfast.core import annotate
 from holdfast.core.carried import passed_by
+from holdfast.core.drains import has_something, offers, only_held_back
 from holdfast.core.endings import annotate_entries, end_too_large
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend, bare_length
@@ -217,17 +218,23 @@ class ConsumerLink(Egress):
             return True
         if self.large is not None:
             return False
-        cursor = self.cursor
-        queue = cursor.queue
-        ahead = cursor.position < queue.visible and not cursor.halted
-        more = not cursor.blocked and (cursor.returned or cursor.exclusions.aside or ahead)
-        # Who holds all that it may gets nothing before it settles, and may be waiting for this answer to do so.
-        full = self.held >= self.core.config.limits.unsettled_max or self.user_is_full
-        if link.credit and more and not full and not cursor.only_held_back(self):
+        if link.credit and self._may_be_given() and not only_held_back(self.cursor, self):
             return False
         link.drained()
         self.peer.touch()
         return True
+
+    def _may_be_given(self) -> bool:
+        """Whether there is something to hand out, and this node and this link are in a state to do so.
+
+        Who holds all that it may gets nothing before it settles, and may be waiting for this answer to do so.
+        """
+        core, cursor = self.core, self.cursor
+        if not offers(core, cursor.queue) or cursor.blocked:
+            return False
+        if self.held + self.rejecting >= core.config.limits.unsettled_max or self.user_is_full:
+            return False
+        return not core.chores.rejections.crowd(self) and has_something(cursor, marks=not core.disk.stalled)
 
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
         cursor = self.cursor
@@ -318,6 +325,18 @@ class ReaderLink(Egress):
 
     def credited(self) -> None:
         self.queue.touch()
+        self.core.draining(self)
+
+    def drain_if_idle(self) -> bool:
+        """As ConsumerLink's, of what no pump answers: credit that is used up, and a queue that offers nothing."""
+        link = self.link
+        if link.detached or not link.drain:
+            return True
+        if self.large is not None or (link.credit and offers(self.core, self.queue)):
+            return False
+        link.drained()
+        self.peer.touch()
+        return True
 
     def pump(self) -> None:
         """Sends what credit and the connection allow; ends the link at the end of its range."""

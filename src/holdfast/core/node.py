@@ -109,7 +109,7 @@ class NodeCore:
         self.retire_at: float | None = None
         self.starved: dict[Intake, None] = {}
         self.presettled: dict[ConsumerLink, None] = {}
-        self.drains: dict[ConsumerLink, None] = {}
+        self.drains: dict[ConsumerLink | ReaderLink, None] = {}
         self.producers: dict[Queue, dict[ProducerLink, None]] = {}
         self.readers: dict[Queue, dict[ReaderLink, None]] = {}
         self.requests: dict[RequestLink, None] = {}
@@ -344,8 +344,7 @@ class NodeCore:
                 self.starved.pop(link, None)
         else:
             link.gone(event.unsettled)
-            if isinstance(link, ConsumerLink):
-                self.drains.pop(link, None)
+            self.drains.pop(link, None)
         peer.touch()
 
     def forget_link(self, link: amqp.Sender) -> None:
@@ -369,8 +368,7 @@ class NodeCore:
             return
         link.peer.egress.pop(link, None)
         link.gone([])
-        if isinstance(link, ConsumerLink):
-            self.drains.pop(link, None)
+        self.drains.pop(link, None)
 
     # ------------------------------------------------------------------------------------------------ who is where
 
@@ -388,7 +386,7 @@ class NodeCore:
         self.chores.forget(queue)
         self.expiry.forget(queue)
 
-    def draining(self, link: ConsumerLink) -> None:
+    def draining(self, link: ConsumerLink | ReaderLink) -> None:
         if link.link.drain:
             self.drains[link] = None
 

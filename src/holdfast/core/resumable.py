@@ -239,8 +239,8 @@ class ResumableConsumer(ConsumerLink):
         super().credited()
 
     def drain_if_idle(self) -> bool:
-        self._resume()
-        return not self.steps and super().drain_if_idle()
+        self._resume()  # what is left of it had no credit: then all of that is used up
+        return super().drain_if_idle()
 
     def _resume(self) -> None:
         link = self.link

@@ -1,0 +1,41 @@
+"""What a drain waits for: whether a queue has anything that a link which drains may still be given (AMQP 1.0 §2.6.7).
+
+Rules of this file: a drain is answered within bounded time. It waits for what the node is about to send, and for
+nothing that may last: what the link cannot have, what the peer has to do first, a disk that stalls, a queue that rests.
+"""
+
+from typing import TYPE_CHECKING
+
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.queue import Queue
+from holdfast.broker.taker import Taker
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+
+def offers(core: "NodeCore", queue: Queue) -> bool:
+    """Whether anything of the queue is handed out now: not while it is stopped, or rests after a failure."""
+    return not queue.stopped and queue not in core.containment.resting
+
+
+def has_something(cursor: Cursor, *, marks: bool) -> bool:
+    """Whether a pump could hand anything out, now or, if there are to be `marks`, once one is stored."""
+    if cursor.returned or cursor.exclusions.aside:
+        return True
+    queue = cursor.queue
+    limit = queue.visible if marks or not queue.config.durable else min(queue.visible, cursor.mark_stored)
+    return cursor.position < limit and not cursor.halted
+
+
+def only_held_back(cursor: Cursor, taker: Taker) -> bool:
+    """Whether all that is left is what `taker` cannot have. Where only a pump can tell, one is asked for."""
+    if cursor.position < cursor.queue.visible and not cursor.halted:
+        return False
+    if not all(sequence in taker.excluded for sequence in cursor.returned):
+        return False
+    if cursor.exclusions.has_none_for(taker):
+        return True
+    if taker.wants() > 0:
+        cursor.queue.touch()
+    return False
