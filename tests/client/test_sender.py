@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from client.fake_broker import FakeBroker
+from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.performatives import Rejected as RejectedState
 from holdfast.amqp.performatives import Released as ReleasedState
@@ -27,10 +28,11 @@ from holdfast.client import (
     Spool,
     Spooled,
     connect,
+    given_back,
     numbering,
 )
-from holdfast.client import sender as sender_module
 from holdfast.errors import ConfigError, StorageError
+from support.eventually import eventually_async
 
 
 def bodies(*numbers: int) -> list[bytes]:
@@ -256,6 +258,13 @@ async def test_large_messages_arrive_whole(broker: FakeBroker, connection: Conne
 # ------------------------------------------------------------------------------------------------------ spool
 
 
+async def has_given_back(sender: Sender) -> None:
+    async def look() -> int:
+        return sender.released
+
+    await eventually_async(look)
+
+
 async def spooling(connection: Connection, path: Path, **options: int) -> Sender:
     return await connection.sender("q", producer="p", in_doubt_max=5, when_full=Spool(path, **options))
 
@@ -386,26 +395,59 @@ async def test_an_older_copy_of_a_spool_is_a_conflict_before_anything_is_accepte
 async def test_what_the_node_gives_back_stays_in_the_spool_and_is_offered_again(
     broker: FakeBroker, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cut: bool
 ) -> None:
-    monkeypatch.setattr(sender_module, "AGAIN_S", 60.0 if is_cut else 0.01)
+    monkeypatch.setattr(given_back, "AGAIN_S", 60.0 if is_cut else 0.01)
     sender = await spooling(connection, tmp_path / "spool")
-    given_back = 0
+    asked = 0
 
     def decide(bare: bytes) -> object:
-        nonlocal given_back
-        given_back += 1
-        return ReleasedState() if given_back % 2 and given_back < 9 else None
+        nonlocal asked
+        asked += 1
+        return ReleasedState() if asked % 2 and asked < 9 else None
 
     broker.decide = decide
     for number in range(20):
         await sender.post(b"%d" % number)
     if is_cut:  # what waits to be offered again goes at once on a new connection
-        await broker.until(lambda: sender.released > 0)
+        await has_given_back(sender)
         assert sender.spooled > 0
         broker.cut()
         broker.decide = None
     await asyncio.wait_for(sender.drain(), 10)
     assert sorted(broker.bodies("q")) == sorted(bodies(*range(20)))
     assert (sender.accepted, sender.spooled) == (20, 0) and sender.released > 0
+
+
+async def test_what_the_node_gives_back_goes_before_anything_later(
+    broker: FakeBroker, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what was given back last of all that was under way, and in the order of their numbers: a node bounds the
+    gaps in them, and rejects what would be one more."""
+    monkeypatch.setattr(given_back, "AGAIN_S", 0.02)
+    sender = await spooling(connection, tmp_path / "spool")
+    came: list[bytes] = []
+
+    def decide(bare: bytes) -> object:
+        came.append(Message.decode(bare).body_bytes())
+        return ReleasedState() if came.count(came[-1]) == 1 and came[-1] in (b"1", b"3") else None
+
+    broker.decide = decide
+    broker.hold_outcomes = True
+    for number in range(5):
+        await sender.post(b"%d" % number)
+    await broker.until(lambda: len(came) == 5)
+    (peer,) = broker.connections
+    rest, peer.decided = peer.decided[2:], peer.decided[:2]
+    peer.settle()
+    await has_given_back(sender)
+    for number in range(5, 30):
+        await sender.post(b"%d" % number)
+    await asyncio.sleep(0.2)  # several times as long as what was given back waits
+    assert came == bodies(*range(5))
+    peer.decided = rest
+    broker.release_outcomes()
+    await asyncio.wait_for(sender.drain(), 10)
+    assert came == bodies(*range(5), 1, 3, *range(5, 30))
+    assert (sender.accepted, sender.rejected) == (30, 0)
 
 
 async def test_a_full_spool_raises(broker: FakeBroker, connection: Connection, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from holdfast.client import payload
 from holdfast.client.bodies import Body, Parts
 from holdfast.client.doubt import Doubt, OnOutcome, key_of, number_of
 from holdfast.client.errors import ClientFull, ProducerConflict
+from holdfast.client.given_back import GivenBack
 from holdfast.client.link import ClientLink
 from holdfast.client.outcomes import ACCEPTED, NOT_TAKEN, Accepted, Outcome, Rejected, Spooled, from_state, too_large
 from holdfast.client.outflow import Outflow
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from holdfast.client.connection import Connection
 
 WhenFull = Literal["wait", "raise"] | Spool
-AGAIN_S: Final = 0.5
-"""How long after the node gave back a message of a spool it is offered again."""
 WHEN_FULL: Final = ("wait", "raise")
 
 
@@ -77,8 +76,7 @@ class Sender(ClientLink):
         self._size_max: int | None = None
         self._doubt: dict[int, Doubt] = {}
         self._unsent: deque[Doubt] = deque()
-        self._again: list[Doubt] = []
-        """What the node gave back of a spool."""
+        self._again = GivenBack(self._loop, self._offer_again)
         self._next_key = 0
         self._given_out = 0
         self._was_attached = False
@@ -236,7 +234,6 @@ class Sender(ClientLink):
                 for entry, state in self._resume.answered(self._link):
                     self._decided([entry], from_state(state))
             unsent = self._not_resumed()
-            self._again.clear()
             if self.producer is not None:
                 unsent.sort(key=number_of)
             self._unsent = deque(unsent)
@@ -274,6 +271,7 @@ class Sender(ClientLink):
     def _unlinked(self) -> None:
         self._link = None
         self._may_send = False
+        self._again.clear()
         if self._outflow is not None:
             self._outflow.stop()
             self._outflow = None
@@ -306,6 +304,7 @@ class Sender(ClientLink):
         super().fail(error)
         doubt, self._doubt = self._doubt, {}
         self._unsent.clear()
+        self._again.clear()
         for entry in doubt.values():
             if entry.future is not None and not entry.future.done():
                 entry.future.set_exception(error)
@@ -451,7 +450,7 @@ class Sender(ClientLink):
         unsent, size_max = self._unsent, self._size_max
         if self._outflow is not None and self._outflow.went_on():
             self._outflow = None
-        while unsent and link.sendable:
+        while unsent and link.sendable and not self._again.entries:
             entry = unsent.popleft()
             if entry.body is not None:
                 self._begin(link, entry, entry.body)
@@ -461,7 +460,7 @@ class Sender(ClientLink):
                 self._decided([entry], too_large(size_max))
                 continue
             link.send(parts, context=entry)
-        if link.drain and not unsent:
+        if link.drain and (not unsent or self._again.entries):
             link.drained()
 
     def _begin(self, link: EngineSender, entry: Doubt, body: Body) -> None:
@@ -512,19 +511,18 @@ class Sender(ClientLink):
         self._wake()
 
     def _given_back(self, entries: Iterable[Doubt]) -> None:
-        """Not taken now: what is in a spool stays there, and is offered again after AGAIN_S, or on the next link."""
-        before = len(self._again)
-        self._again += [entry for entry in entries if entry.key in self._doubt]
-        self.released += len(self._again) - before
-        if self._again and not before:
-            self._loop.call_later(AGAIN_S, self._offer_again, self._link)
+        """Not taken now: what is in a spool stays there, and is offered again after a while, or on the next link."""
+        back = [entry for entry in entries if entry.key in self._doubt]
+        self.released += len(back)
+        self._again.add(back)
 
-    def _offer_again(self, link: EngineSender | None) -> None:
-        if link is None or link is not self._link:
-            return  # on another link all goes again
-        again, self._again = self._again, []
-        self._unsent = deque(sorted((*again, *self._unsent), key=number_of))
+    def _offer_again(self) -> bool:
+        again, unsent = self._again.entries, self._unsent
+        if len(self._doubt) > len(again) + len(unsent):
+            return False  # what is under way may come back too, and then goes in its place
+        self._unsent = deque(sorted((*again, *unsent), key=number_of))
         self.touch()
+        return True
 
     def _learn_numbers(self, properties: dict[Any, Any]) -> None:
         """What the node has stored of this producer, and what of ours that settles."""
