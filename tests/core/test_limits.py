@@ -82,19 +82,19 @@ def test_connections_max() -> None:
     rig, node = world(connections_max=3)
     peers = [opened(rig, node) for _ in range(3)]
     assert all(peer.alive for peer in peers)
-    assert not opened(rig, node).alive
-    assert any("connections, the most there may be" in line for line in node.logs)
+    assert not opened(rig, node).served
+    assert any("connections of clients, the most there may be" in line for line in node.logs)
     peers[0].say(Close())
-    assert opened(rig, node).alive and all(peer.alive for peer in peers[1:])
+    assert opened(rig, node).served and all(peer.alive for peer in peers[1:])
 
 
 def test_address_connections_max() -> None:
     rig, node = world(address_connections_max=2)
     peers = [opened(rig, node) for _ in range(2)]
-    assert not opened(rig, node).alive
-    assert opened(rig, node, address="10.0.0.2").alive
+    assert not opened(rig, node).served
+    assert opened(rig, node, address="10.0.0.2").served
     peers[0].say(Close())
-    assert opened(rig, node).alive and not opened(rig, node).alive
+    assert opened(rig, node).served and not opened(rig, node).served
     for peer in peers:
         peer.end.wire.cut()
     rig.settle()

@@ -55,9 +55,9 @@ def test_idle_clients_leave_a_neighbour_its_place(limits: Limits) -> None:
     rig.run(3)
     assert jfk.core.neighbours["hub"].established and jfk.core.neighbours["hub"].established_count == 1
     assert all(client.alive for client in clients)
-    assert not opened(rig, hub).alive, "the neighbour's place is not one for clients"
+    assert not opened(rig, hub).served, "the neighbour's place is not one for clients"
     clients[0].say(Close())
-    assert opened(rig, hub).alive and not opened(rig, hub).alive
+    assert opened(rig, hub).served and not opened(rig, hub).served
 
 
 @pytest.mark.parametrize(("silent", "first_stays"), [(2, True), (3, False)])
@@ -71,7 +71,7 @@ def test_reserved_connections_max(silent: int, first_stays: bool) -> None:
     jfk = dial(rig)
     rig.run(3)
     assert jfk.core.neighbours["hub"].established
-    assert any("3 connections, the most there may be" in line for line in hub.logs)
+    assert any("3 connections of clients, the most there may be" in line for line in hub.logs)
 
 
 def test_who_merely_claims_a_neighbours_name_takes_no_place_of_its() -> None:

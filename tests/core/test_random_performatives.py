@@ -12,6 +12,7 @@ from holdfast.amqp.frames import EMPTY_FRAME
 from holdfast.amqp.performatives import Accepted, Begin, Close, Detach, Disposition, End, Modified, Rejected, Released
 from holdfast.core import events
 from holdfast.core.config import Limits
+from holdfast.core.refusals import REFUSALS_MAX
 from support.hostile_values import PERFORMATIVES, frames, payloads, some, spoilt
 from support.raw import HELLO, Raw, credit, receives, sends, transfer
 from support.rig import Rig
@@ -133,9 +134,11 @@ class Node(RuleBasedStateMachine):
     def bounds_hold(self) -> None:
         core = self.node.core
         assert core is not None
-        assert len(core.connections) <= LIMITS.connections_max + LIMITS.reserved_connections_max
+        assert len(core.refusals.due) <= REFUSALS_MAX
+        served = len(core.connections) - len(core.refusals.due)
+        assert served <= LIMITS.connections_max + LIMITS.reserved_connections_max
         assert len(core.guard.half_open) <= LIMITS.handshakes_max
-        assert sum(core.guard.by_address.values()) == len(core.connections)
+        assert sum(core.guard.by_address.values()) == served
         assert len(core.catalog.queues) <= LIMITS.queues_max
         assert len(core.catalog.producers) <= LIMITS.producers_max + LIMITS.links_max * LIMITS.connections_max
         for peer in core.connections.values():

@@ -88,6 +88,41 @@ def test_no_mechanism_in_common(request: pytest.FixtureRequest, node: str) -> No
         client.serves("mechanisms")
 
 
+# ------------------------------------------------------------------------------------------------ too many of them
+
+ALICE = '[[user]]\nname = "alice"\npassword_file = "{folder}/password"\nconnections_max = 1\n'
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ("[limits]\nconnections_max = 1\n", "(connections_max)"),
+        ("[limits]\naddress_connections_max = 1\n", "(address_connections_max)"),
+        ("[limits]\nuser_connections_max = 1\n", "(user_connections_max)"),
+        (ALICE, "user 'alice' has 1 connections, the most it may have (connections_max of the [[user]])"),
+    ],
+    ids=["node", "address", "nameless", "user"],
+)
+def test_one_connection_too_many_is_told_why(nodes: Nodes, tmp_path: Path, config: str, reason: str) -> None:
+    """With SASL and without it; and there is room again once the first has gone."""
+    (tmp_path / "password").write_text("word\n")
+    node = configured(nodes, tmp_path, config.format(folder=tmp_path))
+    if "[[user]]" in config:
+        logins: list[dict[str, Any]] = [{"user": "alice", "password": "word", "allowed_mechs": "PLAIN"}]
+    else:
+        logins = [{}, {"sasl_enabled": False}]
+    with Client(node.port, **logins[0]) as first:
+        first.serves("place")
+        for login in logins * 3:
+            with pytest.raises(ConnectionException) as caught, Client(node.port, **login) as more:
+                more.serves("place")
+            assert "amqp:resource-limit-exceeded" in str(caught.value) and reason in str(caught.value)
+        first.serves("place")
+    with Client(node.port, **logins[0]) as later:
+        later.serves("place")
+    assert node.stderr.count("refused: ") == len(logins) * 3
+
+
 # ------------------------------------------------------------------------------------------------ idle time-outs
 
 

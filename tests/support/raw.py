@@ -48,6 +48,12 @@ class Raw:
         """Whether the node still has the connection."""
         return self.node.core is not None and self.number in self.node.core.connections
 
+    @property
+    def served(self) -> bool:
+        """Whether the connection has a place, and is not kept for the answer that it has none."""
+        core = self.node.core
+        return self.alive and core is not None and core.connections[self.number] not in core.refusals.due
+
     def say(self, *said: Any, channel: int = 0, settle: bool = True) -> list[Any]:
         """Bytes as they are, performatives framed, all in one read; what the node answered."""
         data = b"".join(item if isinstance(item, bytes) else wire(item, channel=channel) for item in said)

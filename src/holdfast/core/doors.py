@@ -71,7 +71,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
             **common,
             offered_capabilities=(sessions.CAPABILITY, ANONYMOUS_RELAY),
             properties=told,
-            answer_open=lambda theirs, ours: _answer_open(core, theirs, ours),
+            answer_open=lambda theirs, ours: _answer_open(core, event.connection, theirs, ours),
             idle_time_out_s=limits.idle_time_out_s,
             handshake_time_out_s=limits.handshake_time_out_s,
             peer_idle_time_out_min_s=limits.peer_idle_time_out_min_s,
@@ -106,11 +106,18 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
         core.drop(peer, "the node is stopping")
 
 
-def _answer_open(core: "NodeCore", theirs: Open, ours: Open) -> Error | None:
-    """Aliases are offered to who offers them: a client's answer stays as short as it was."""
+def _answer_open(core: "NodeCore", number: int, theirs: Open, ours: Open) -> Error | None:
+    """Why the connection is closed as it opens, and nothing that came with its open is begun; None where it stays.
+
+    Aliases are offered to who offers them: a client's answer stays as short as it was.
+    """
     if sessions.ALIASES in [str(item) for item in theirs.offered_capabilities or ()]:
         ours.offered_capabilities = (*(ours.offered_capabilities or ()), Symbol(sessions.ALIASES))
-    return answer_open(core, theirs, ours)
+    refused = answer_open(core, theirs, ours)
+    peer = core.connections.get(number)
+    if refused is not None or peer is None or _speaks_as(core, peer, theirs) is not None:
+        return refused
+    return core.refusals.of_client(peer)
 
 
 def _authenticator(core: "NodeCore", event: events.ConnectionOpened) -> Callable[[str, str | None, str | None], bool]:
@@ -141,8 +148,9 @@ def welcome(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:
 
 
 def _meet(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:
-    refused = core.guard.opened(peer)
-    if not peer.amqp.usable:  # closed before it was open: the node is stopping
+    core.guard.opened(peer)
+    if not peer.amqp.usable:  # closed as it opened (_answer_open), or the node is stopping
+        core.refusals.closing(peer)
         return
     name = str(event.open.container_id)
     offered = [str(item) for item in event.open.offered_capabilities or ()]
@@ -157,10 +165,15 @@ def _meet(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:
             core.drop(peer, "the neighbour does not offer custody")
         else:
             neighbour.opened(peer, properties)
-    elif sessions.CAPABILITY in offered and name in core.neighbours and _is_neighbour(core, peer, name):
+    elif _speaks_as(core, peer, event.open) is not None:
         core.neighbours[name].opened(peer, properties)
-    elif refused is not None:
-        core.drop(peer, refused)
+
+
+def _speaks_as(core: "NodeCore", peer: Peer, theirs: Open) -> str | None:
+    """The neighbour as which a connection that came to us speaks; None: a client's."""
+    name = str(theirs.container_id)
+    offers = sessions.CAPABILITY in (str(item) for item in theirs.offered_capabilities or ())
+    return name if offers and name in core.neighbours and _is_neighbour(core, peer, name) else None
 
 
 def _is_neighbour(core: "NodeCore", peer: Peer, name: str) -> bool:

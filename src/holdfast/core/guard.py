@@ -46,9 +46,11 @@ class Guard:
         self.by_address[host] = count + 1
         self._counted[peer] = None
         if count >= limits.address_connections_max:
-            self._reserve(peer, f"{count} connections from {host}, the most that one address may have")
+            most = "the most that one address may have (address_connections_max)"
+            self._reserve(peer, f"address {host} has {limits.address_connections_max} connections, {most}")
         elif self._clients() >= limits.connections_max:
-            self._reserve(peer, f"{limits.connections_max} connections, the most there may be")
+            most = "the most there may be (connections_max)"
+            self._reserve(peer, f"this node has {limits.connections_max} connections of clients, {most}")
         if len(self.half_open) >= limits.handshakes_max:
             oldest = next(iter(self.half_open))
             self.core.drop(oldest, f"{len(self.half_open)} connections have not opened, the most there may be")
@@ -64,19 +66,23 @@ class Guard:
     def _clients(self) -> int:
         """Connections that are no neighbour's and have a place."""
         held = sum(1 for neighbour in self.core.neighbours.values() if neighbour.peer is not None)
-        return len(self.core.connections) - 1 - held - len(self.reserved)
+        return len(self.core.connections) - 1 - held - len(self.reserved) - len(self.core.refusals.due)
 
-    def opened(self, peer: Peer) -> str | None:
-        """It said who it is, and that is no neighbour: why it cannot stay, None where it can."""
+    def opened(self, peer: Peer) -> None:
+        """It said who it is: it has a place from now on, or was refused one."""
         self.half_open.pop(peer, None)
-        return self.reserved.pop(peer, None)
+        self.reserved.pop(peer, None)
 
     def left(self, peer: Peer) -> None:
         """Once for each connection."""
         self.half_open.pop(peer, None)
         self.reserved.pop(peer, None)
         self.waiting.pop(peer, None)
-        if peer not in self._counted:  # dialled by us
+        self.uncount(peer)
+
+    def uncount(self, peer: Peer) -> None:
+        """It counts no more for its address: it is refused, or gone."""
+        if peer not in self._counted:  # dialled by us, or refused before
             return
         host = host_of(peer.address)
         del self._counted[peer]

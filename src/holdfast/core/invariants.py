@@ -319,9 +319,10 @@ def budgets(facts: Facts) -> None:
         if turn is not None:
             total = sum(turn.heard.values())
             _must(turn.heard_bytes == total, "bytes heard in a turn", turn.heard_bytes, total)
-    hosts = Counter(peer.address.rpartition(":")[0] for peer in core.connections.values() if not peer.dialled)
+    counted = (peer for peer in core.connections.values() if not peer.dialled and peer not in core.refusals.due)
+    hosts = Counter(peer.address.rpartition(":")[0] for peer in counted)
     _must(core.guard.by_address == dict(hosts), "connections by address", core.guard.by_address, dict(hosts))
-    for peer in (*core.guard.half_open, *core.guard.waiting):
+    for peer in (*core.guard.half_open, *core.guard.waiting, *core.refusals.due):
         _alive(core, peer, "guard: a")
 
 

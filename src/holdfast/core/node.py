@@ -43,6 +43,7 @@ from holdfast.core.memory import Memory
 from holdfast.core.offering import offer
 from holdfast.core.peer import Peer
 from holdfast.core.pressure import Pressure
+from holdfast.core.refusals import Refusals
 from holdfast.core.report import Meter, message_fields
 from holdfast.core.requests import ReplyLink, RequestLink, serve
 from holdfast.core.resume import Resumption
@@ -100,7 +101,7 @@ class NodeCore:
         self.commands: list[events.Command] = []
         self.connections: dict[int, Peer] = {}
         self.deadlines = Deadlines(self.connections)
-        self.guard = Guard(self)
+        self.guard, self.refusals = Guard(self), Refusals(self)
         self.users = Users(self)
         self.logins = Logins(self)
         self.lines, self.warnings = Lines(self), Warnings(self)
@@ -152,7 +153,7 @@ class NodeCore:
         self.timed: list[tuple[Sized, Timed]] = [
             *((ALWAYS, part) for part in always),
             (self.forwarding.returned, self.forwarding), (self.resume.due, self.resume),
-            (self.guard.waiting, self.guard), (self.users.uses, self.users),
+            (self.guard.waiting, self.guard), (self.users.uses, self.users), (self.refusals.due, self.refusals),
             (self.containment.resting, self.containment),
         ]  # fmt: skip
         """What acts at its time, each with what it waits for: while that is empty it has no deadline (deadlines.py)."""
@@ -281,6 +282,7 @@ class NodeCore:
 
     def peer_gone(self, peer: Peer, reason: str) -> None:
         self.guard.left(peer)
+        self.refusals.left(peer)
         self.memory.left(peer)
         self.users.left(peer)
         if peer.neighbour is not None:
@@ -325,6 +327,8 @@ class NodeCore:
             elif isinstance(event, amqp.SessionBegun):
                 if peer.neighbour is not None:
                     peer.neighbour.session_begun(peer)
+            elif isinstance(event, amqp.ConnectionClosed):
+                peer.closed(event.error)
             elif isinstance(event, amqp.ProtocolFailed):
                 self.guard.log(peer, "WARNING", f"{event.error.condition}: {event.error.description}")
 

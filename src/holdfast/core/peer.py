@@ -8,6 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.amqp.connection import Connection
+from holdfast.amqp.performatives import Error
 from holdfast.core.aliases import Count
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from holdfast.core.users import Use
 
 NEVER: Final = inf
+REASON_CHARACTERS_MAX: Final = 300
+"""Of a peer's own words on why it closed."""
 
 EFFORT: Final = "effort"
 UNSTORED: Final = "unstored"
@@ -39,7 +42,7 @@ class Peer:
         "egress", "heard_bytes",
         "held_bytes", "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes", "request_bytes",
         "sends", "stalled", "takes_aliases", "touched", "unread_bytes", "unsent_bytes", "use",
-        "wake_at", "writable",
+        "wake_at", "why_closed", "writable",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +82,8 @@ class Peer:
         self.touched = touched
         self.wake_at = NEVER
         """Where it stands among the node's deadlines (deadlines.py)."""
+        self.why_closed = "closed"
+        """What is said of its end, where the close is the end."""
         self.takes_aliases = False
         self.aliases_given, self.aliases_taken = Count(), Count()
         self.egress: dict[Writer, None] = {}
@@ -95,6 +100,12 @@ class Peer:
         before = bool(self.pauses)
         self.pauses.discard(reason)
         return before and not self.pauses
+
+    def closed(self, error: Error | None) -> None:
+        """It closed, or answered our close; `error`: why, in its own words."""
+        if error is not None:
+            text = f"{error.condition}: {error.description}" if error.description else str(error.condition)
+            self.why_closed = f"closed by it: {text[:REASON_CHARACTERS_MAX]}"
 
     def touch(self) -> None:
         """There is something to write before the turn ends."""

@@ -173,4 +173,4 @@ def _flush_one(core: "NodeCore", peer: Peer) -> None:
     if peer.amqp.closed and peer.number in core.connections:
         del core.connections[peer.number]
         core.commands.append(events.CloseConnection(connection=peer.number))
-        core.peer_gone(peer, "closed")
+        core.peer_gone(peer, peer.why_closed)

@@ -8,9 +8,7 @@ link never is. The names are those of the configuration, so that their number is
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.amqp import conditions
-from holdfast.amqp.performatives import Error
-from holdfast.amqp.types import Symbol, Ulong
+from holdfast.amqp.types import Ulong
 from holdfast.core.config import Limits, UserConfig
 from holdfast.core.peer import Peer
 
@@ -33,7 +31,7 @@ class Use:
     """Of one user or neighbour. `kind`: user, neighbour or anonymous."""
 
     __slots__ = (
-        "_at", "_tokens", "_waking", "connections", "connections_max", "full", "kind", "links", "links_max",
+        "_at", "_own", "_tokens", "_waking", "connections", "connections_max", "full", "kind", "links", "links_max",
         "logins_failed", "name", "refused", "requests", "requests_delayed", "requests_per_s",
         "unsettled_bytes", "unsettled_bytes_max", "waiting",
     )  # fmt: skip
@@ -47,7 +45,7 @@ class Use:
         now: float,
         waking: "dict[Use, None]",
     ) -> None:
-        own = config or UserConfig(name=name, password="")
+        self._own = own = config or UserConfig(name=name, password="")
         self.kind = kind
         self.name = name
         self.connections_max = own.connections_max or limits.user_connections_max
@@ -71,6 +69,13 @@ class Use:
         self._waking = waking
         self._tokens = float(self.requests_per_s)
         self._at = now
+
+    def has_all(self, count: int, what: str) -> str:
+        """That it has `count` of `what`, connections or links, and gets no more; with the name of the bound."""
+        who = "clients without a name have" if self.kind == ANONYMOUS else f"{self.kind} {self.name!r} has"
+        whom = "they" if self.kind == ANONYMOUS else "it"
+        key = f"{what}_max of the [[user]]" if getattr(self._own, f"{what}_max") else f"user_{what}_max"
+        return f"{who} {count} {what}, the most {whom} may have ({key})"
 
     def may_ask(self, now: float) -> bool:
         """Counts one request, if its time has come."""
@@ -151,20 +156,29 @@ class Users:
     # ------------------------------------------------------------------------------------------------ connections
 
     def enter(self, peer: Peer) -> None:
-        """The connection is open, and whose it is is known. One too many is closed, with the reason."""
-        user = peer.amqp.authenticated_user
-        if peer.neighbour is not None:
-            use = self.neighbours.get(peer.neighbour.config.name, self.anonymous)
-        else:
-            use = self.by_name.get(user or "", self.anonymous)
-        peer.use = use
+        """The connection is open, and whose it is is known. One too many of a neighbour is closed, with the reason."""
+        reason = self.has_all(peer)
+        if reason is not None:
+            self.count_refused(peer)
+            self.core.refusals.refuse(peer, reason)
+            return
+        peer.use = use = self._of(peer)
         use.connections += 1
-        if use.connections > use.connections_max:
-            use.refused += 1
-            text = f"{use.kind} {use.name!r} has {use.connections_max} connections, the most it may have"
-            self.core.guard.log(peer, "WARNING", text)
-            peer.amqp.close(Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), text))
-            peer.touch()
+
+    def has_all(self, peer: Peer) -> str | None:
+        """Why the connection is one too many for whom it counts; None where it is not."""
+        use = self._of(peer)
+        return None if use.connections < use.connections_max else use.has_all(use.connections_max, "connections")
+
+    def count_refused(self, peer: Peer) -> None:
+        """The connection is one too many."""
+        self._of(peer).refused += 1
+
+    def _of(self, peer: Peer) -> Use:
+        """For whom an open connection counts."""
+        if peer.neighbour is not None:
+            return self.neighbours.get(peer.neighbour.config.name, self.anonymous)
+        return self.by_name.get(peer.amqp.authenticated_user or "", self.anonymous)
 
     def left(self, peer: Peer) -> None:
         """The connection is gone."""
@@ -191,7 +205,7 @@ class Users:
         if use.links <= use.links_max:
             return None
         use.refused += 1
-        return f"{use.kind} {use.name!r} has {use.links_max} links, the most it may have"
+        return use.has_all(use.links_max, "links")
 
     def wake(self) -> None:
         """Once a turn: consumers whose user has room again, a bounded number of each."""

@@ -98,12 +98,13 @@ def _points(args: argparse.Namespace) -> Points | None:
 def _run(settings: NodeSettings, points: Points | None) -> int:
     # Imported before memory is measured, so that only the store's own pages come after.
     from holdfast.core import NodeCore
+    from holdfast.core.refusals import REFUSALS_MAX
     from holdfast.storage.lmdb import LmdbStore
     from holdfast.telemetry.writer import line
 
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     limits = settings.core.limits
-    _raise_files_max(limits.connections_max + limits.reserved_connections_max + FILES_SPARE)
+    _raise_files_max(limits.connections_max + limits.reserved_connections_max + REFUSALS_MAX + FILES_SPARE)
     memory = ResidentMemory()
     telemetry = None if settings.telemetry_file is None else TelemetryFile(settings.telemetry_file)
     store = LmdbStore(

@@ -43,6 +43,7 @@ from holdfast.core.events import (
     WritingPaused,
     WritingResumed,
 )
+from holdfast.core.refusals import REFUSALS_MAX
 from holdfast.errors import LocalProtocolError, StorageFull
 from holdfast.names import HostPort, parse_host_port
 from holdfast.node.config import NodeSettings, parse_source
@@ -114,13 +115,12 @@ class NodeRuntime:
         }
         limits = settings.core.limits
         self._connections_max = limits.connections_max
-        neighbours = len(settings.core.neighbours)
-        self._accepted_max = limits.connections_max + limits.reserved_connections_max + 2 * neighbours
+        places = limits.connections_max + limits.reserved_connections_max
+        self._accepted_max = places + REFUSALS_MAX + 2 * len(settings.core.neighbours)
         """The core refuses those past `connections_max`, once it knows that they are no neighbours."""
         self._peers: dict[int, Peer] = {}
         self._last_connection = 0
-        self._refusing = False
-        self._few_files = False
+        self._refusing = self._few_files = False
         self._servers: list[asyncio.AbstractServer] = []
         self._dials: dict[str, asyncio.Task[None]] = {}
         """By neighbour; a fresh dial takes the place of one that is under way."""
@@ -552,7 +552,7 @@ class NodeRuntime:
             return False
         if not self._refusing:  # One line for each time the bound is reached, not for each connection.
             self._refusing = True
-            _log.warning("connections_max %d and its reserve reached; further ones are dropped", self._connections_max)
+            _log.warning("connections_max %d and its reserve reached: further ones are dropped", self._connections_max)
         return True
 
     # ---------------------------------------------------------------------------------------- start and end

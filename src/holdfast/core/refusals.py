@@ -1,0 +1,70 @@
+"""Connections past a bound: each is told which bound it is, and ends.
+
+Rules of this file: who is refused has no place any more, neither of the node nor of its user or address; it may stay
+for a moment to read the answer, REFUSAL_S at most, and at most REFUSALS_MAX may at once: for one more the one that was
+told first goes. Source: AMQP 1.0 §2.4.3, a close that the peer answers before the transport ends.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast.amqp import conditions
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.types import Symbol
+from holdfast.core.peer import Peer
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+REFUSALS_MAX: Final = 64
+REFUSAL_S: Final = 3.0
+
+
+class Refusals:
+    """Of one node; one of its `Timed` parts while there are any."""
+
+    def __init__(self, core: "NodeCore") -> None:
+        self.core = core
+        self.due: dict[Peer, float] = {}
+        """Those that were told and are still there, the first one first, and when each has to be gone."""
+
+    def of_client(self, peer: Peer) -> Error | None:
+        """What a client's open is answered with where it is one too many; None where it has a place."""
+        core = self.core
+        reason = core.guard.reserved.get(peer)
+        if reason is None:
+            reason = core.users.has_all(peer)
+            if reason is None:
+                return None
+        core.users.count_refused(peer)
+        return self._told(peer, reason)
+
+    def refuse(self, peer: Peer, reason: str) -> None:
+        """Closes an open connection with `reason`, one sentence that names the bound."""
+        peer.amqp.close(self._told(peer, reason))
+        peer.touch()
+        self.closing(peer)
+
+    def _told(self, peer: Peer, reason: str) -> Error:
+        self.core.guard.log(peer, "WARNING", f"refused: {reason}")
+        return Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), reason)
+
+    def closing(self, peer: Peer) -> None:
+        """We have closed it."""
+        if len(self.due) >= REFUSALS_MAX:
+            self.core.drop(next(iter(self.due)), f"{REFUSALS_MAX} refused connections have not closed, the most kept")
+        self.core.guard.uncount(peer)
+        self.due[peer] = self.core.now + REFUSAL_S
+
+    def left(self, peer: Peer) -> None:
+        """The connection is gone."""
+        self.due.pop(peer, None)
+
+    def next_deadline(self) -> float | None:
+        """When the first of them has to be gone."""
+        return next(iter(self.due.values()), None)
+
+    def tick(self, now: float) -> None:
+        for peer, at in list(self.due.items()):
+            if at > now:
+                break
+            self.core.drop(peer, f"it was refused, and has not closed in {REFUSAL_S:g} s")
