@@ -136,6 +136,16 @@ class OutputMeasured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DescriptorsMeasured:
+    """Of the process's file descriptors, `most` by its soft limit, `left` are free. `of_system`: the whole system has
+    none left."""
+
+    left: int
+    most: int
+    of_system: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPutOff:
     """So many bytes were read of the connection that `BytesReceived` will bring in a later turn."""
 
@@ -163,6 +173,7 @@ Event = (
     | ForwardingChanged
     | NetworkChanged
     | OutputMeasured
+    | DescriptorsMeasured
     | ReadPutOff
     | Stopping
 )

@@ -27,6 +27,7 @@ from holdfast.core.containment import ATTEMPTS_MAX, ENTRIES_MAX, Containment
 from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.deadlines import ALWAYS, Deadlines, Timed, wanted
 from holdfast.core.departed import Departures
+from holdfast.core.descriptors import Descriptors
 from holdfast.core.destination import Destination
 from holdfast.core.disk import Disk
 from holdfast.core.doors import open_door, welcome
@@ -144,7 +145,7 @@ class NodeCore:
         self.routing: Routes | None = None
         self.control_kinds: dict[str, Callable[[sessions.Neighbour, dict[Any, Any]], None]] = {}
         """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
-        self.disk = Disk(self)
+        self.disk, self.descriptors = Disk(self), Descriptors(self)
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
         self.asks, self.clocks = Asks(self), Clocks(self)
         self.routing = None if config.topology is None else Routes(self, config.topology)
@@ -266,6 +267,8 @@ class NodeCore:
                 self.guard.writing(peer, isinstance(event, events.WritingResumed))
         elif isinstance(event, events.ForwardingChanged):
             self.forwarding.change(event.table)
+        elif isinstance(event, events.DescriptorsMeasured):
+            self.descriptors.measured(event)
         else:
             sessions.driver_told(self, event)
 

@@ -244,6 +244,7 @@ def status(core: "NodeCore") -> dict[str, Any]:
             "dead_lettered": Ulong(core.forwarding.dead_lettered),
         },
         "disk": core.disk.status(),
+        "descriptors": core.descriptors.status(),
         "dead_letters": core.dead_letters.status(),
         "failures": {
             "peers_ended": Ulong(core.containment.peers_ended),

@@ -26,6 +26,7 @@ CONTESTED_S: Final = 600.0
 """How long after two stores used one name the warning stays."""
 
 TURNS: Final = "turns"
+DESCRIPTORS: Final = "descriptors"
 
 Condition = tuple[str, str]
 """A key that identifies the condition, and its line."""
@@ -55,8 +56,8 @@ class Warnings:
         self._since = {key: self._since.get(key, now) for key in found}
         self._logged_at = {key: at for key, at in self._logged_at.items() if key in found}
         for key, text in found.items():
-            if key.startswith(TURNS):
-                continue  # hop_links.py says it at once
+            if key.startswith((TURNS, DESCRIPTORS)):
+                continue  # hop_links.py and descriptors.py say it at once
             logged_at = self._logged_at.get(key)
             due = self._since[key] < now if logged_at is None else now >= logged_at + AGAIN_S
             if due:
@@ -73,6 +74,9 @@ class Warnings:
             yield "gone", f"the store's file is gone: {core.disk.gone}. {ADVICE}"
         elif core.room_bytes < ROOM_BYTES:
             yield "disk", f"the disk is full: new messages wait or are refused; {core.disk.bounded_by()}"
+        short = core.descriptors.condition()
+        if short is not None:
+            yield DESCRIPTORS, short
         yield from self._neighbours()
         waiting = (origin for origin in core.catalog.all_origins() if origin.waiting)
         for origin in islice(waiting, ORIGINS_MAX):

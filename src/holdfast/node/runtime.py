@@ -9,7 +9,6 @@ handed to either. Source: docs/ARCHITECTURE.md, "How a core is driven"; docs/adr
 import asyncio
 import logging
 import math
-import resource
 import time
 from collections import deque
 from collections.abc import Callable
@@ -47,6 +46,7 @@ from holdfast.core.refusals import REFUSALS_MAX
 from holdfast.errors import LocalProtocolError, StorageFull
 from holdfast.names import HostPort, parse_host_port
 from holdfast.node.config import NodeSettings, parse_source
+from holdfast.node.descriptors import Descriptors
 from holdfast.node.driven import Core, RecordLine, one_line
 from holdfast.node.failures import Failures
 from holdfast.node.memory import ResidentMemory
@@ -72,8 +72,6 @@ LIGHT_BYTES: Final = 16 * 1024
 SLOW_BYTES_PER_S: Final = 10 * 1024 * 1024
 """Of a peer whose last read was taken more slowly, the next is taken in pieces of LIGHT_BYTES: a read may bring
 256 kB, and of tiny messages that is a tenth of a second."""
-FILES_LEFT: Final = 16
-"""With so few descriptors left it is said."""
 TIMER_MIN_S: Final = 0.001
 """Resolution of the loop's timers."""
 
@@ -120,7 +118,8 @@ class NodeRuntime:
         """The core refuses those past `connections_max`, once it knows that they are no neighbours."""
         self._peers: dict[int, Peer] = {}
         self._last_connection = 0
-        self._refusing = self._few_files = False
+        self._refusing = False
+        self._descriptors = Descriptors(self._loop, self._feed)
         self._servers: list[asyncio.AbstractServer] = []
         self._dials: dict[str, asyncio.Task[None]] = {}
         """By neighbour; a fresh dial takes the place of one that is under way."""
@@ -162,6 +161,7 @@ class NodeRuntime:
             self._writer.start()
             if self._remotes:
                 self._network = NetworkWatch(self._network_changed)
+            self._descriptors.start()
             self._loop.call_soon(self._end_turn)
             self._begin_turn()
             self._thread_cpu_s = time.thread_time()
@@ -468,7 +468,7 @@ class NodeRuntime:
         if self._over or self._stopping or (peer.neighbour is None and self._full()):
             peer.transport.abort()
             return
-        self._look_at_files(peer)
+        self._descriptors.taken(peer.file_number)
         self._last_connection += 1
         peer.connection = self._last_connection
         self._peers[peer.connection] = peer
@@ -533,20 +533,6 @@ class NodeRuntime:
         if self._stopped:
             self._finish_when_flushed()
 
-    def _look_at_files(self, peer: Peer) -> None:
-        """Says once that descriptors run out: the system gives the lowest free number, and past its limit connections
-        are dropped or wait, of which nobody is told."""
-        number = peer.file_number
-        if number is None:
-            return
-        left = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - number
-        if left <= FILES_LEFT and not self._few_files:
-            self._few_files = True
-            text = "%d file descriptors are left: connections past them are dropped; raise ulimit -n"
-            _log.warning(text + ", or lower connections_max", left)
-        elif left > 2 * FILES_LEFT:
-            self._few_files = False
-
     def _full(self) -> bool:
         if len(self._peers) < self._accepted_max:
             return False
@@ -586,6 +572,7 @@ class NodeRuntime:
             self._ended.set_result(code)
 
     def _release(self) -> None:
+        self._descriptors.close()
         for server in self._servers:
             server.close()
         for task in list(self._dials.values()):
