@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.connection import Receiver
-from holdfast.amqp.performatives import Modified, Rejected
+from holdfast.amqp.performatives import Error, Modified, Rejected
+from holdfast.amqp.types import Symbol
 from holdfast.core import rejections
 from holdfast.core.catalog import DEAD_LETTERS
 from holdfast.core.config import Limits, UserConfig
 from holdfast.core.rejections import Rejections
+from holdfast.units import KIB
+from support.memory import check_accounts
 from support.rig import Client, Node, Rig
 
 LARGE = 100_000
@@ -23,7 +26,9 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rejections, "REJECTED_BYTES_MAX", SHARE)
 
 
-def held(rig: Rig, node: Node, queue: str, count: int, size: int = LARGE, client: Client | None = None) -> Receiver:
+def held(
+    rig: Rig, node: Node, queue: str, count: int, size: int = LARGE, client: Client | None = None, **terms: Any
+) -> Receiver:
     """A consumer that holds so many messages of a queue of theirs, and has no credit for more."""
     producer = rig.client(node)
     link = producer.sender(queue)
@@ -31,7 +36,7 @@ def held(rig: Rig, node: Node, queue: str, count: int, size: int = LARGE, client
     for number in range(count):
         producer.send(link, f"{queue} {number}".ljust(size))
         rig.settle()
-    receiver = (client or rig.client(node)).receiver(queue, credit=count)
+    receiver = (client or rig.client(node)).receiver(queue, credit=count, **terms)
     rig.run(1)
     return receiver
 
@@ -211,3 +216,60 @@ def test_a_drain_is_answered_and_what_is_given_back_is_offered_meanwhile() -> No
     rig.settle()
     assert client.bodies(other) == ["one", "two"] and other.credit == 0
     assert waiting(node).waiting
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_what_waits_is_counted_and_its_words_are_short(mode: int) -> None:
+    """A disposition may say 64 KiB; what is kept of it is what a dead letter says, and the answer says no more."""
+    rig = Rig()
+    node = rig.node("hub")
+    core = node.core
+    assert core is not None
+    client = rig.client(node)
+    held(rig, node, "a", 40, client=client, rcv_settle_mode=mode)
+    node.hold_commits = True
+    for item in client.deliveries:
+        error = Error(Symbol("x:" + "c" * 1_000), "d" * 50_000, {Symbol("x:info"): "i" * 1_000})
+        client.session.write_disposition(True, item.delivery_id, item.delivery_id, not mode, Rejected(error))
+    rig.settle()
+    rejecting = waiting(node)
+    assert len(rejecting.waiting) >= 20 and core.memory.rejecting.held == rejecting.held_bytes
+    for rejection in rejecting.waiting:
+        assert len(rejection.reason) <= 500 and rejection.counted_bytes < 3 * KIB
+        answer = rejection.answer
+        assert (answer is not None) == bool(mode)
+        assert answer is None or (len(str(answer[3])) < 700 and "x:info" not in str(answer[3]))
+    check_accounts(core)
+    core.validate()
+    node.hold_commits = False
+    rig.run(1)
+    assert dead(node, "a") == 40 and core.memory.rejecting.held == 0
+
+
+@pytest.mark.parametrize("who", ["ann", "bob"])
+def test_where_too_much_waits_its_user_gets_no_more_from_any_queue_until_less_does(who: str) -> None:
+    rig = Rig()
+    users = tuple(UserConfig(name=name, password=name) for name in ("ann", "bob"))
+    node = rig.node("hub", users=users)
+    core = node.core
+    assert core is not None
+    core.memory.rejecting.held_max = 60 * rejections.ROW_BYTES
+    greedy, client, producer = (
+        rig.client(node, mechanism="PLAIN", user=name, password=name) for name in ("ann", who, "bob")
+    )
+    filling, link = producer.sender("a"), producer.sender("b")
+    receiver, other = greedy.receiver("a", credit=100), client.receiver("b")
+    rig.settle()
+    for number in range(100):
+        producer.send(filling, f"a {number}".ljust(LARGE))
+        rig.settle()
+    node.hold_commits = True
+    reject(greedy, receiver)
+    rig.settle()
+    producer.send(link, "next")
+    rig.settle()
+    commits = commits_until(rig, node, lambda: client.bodies(other) == ["next"])
+    assert commits >= 3 if who == "ann" else commits <= 2
+    node.hold_commits = False
+    rig.run(1)
+    assert dead(node, "a") == 100 and not waiting(node).crowded and core.memory.rejecting.held == 0

@@ -57,6 +57,7 @@ def check_accounts(core: NodeCore) -> None:
     found["aside"] = sum(ASIDE_BYTES * len(cursor.exclusions.aside) for cursor in cursors)
     found["excluded"] = sum(EXCLUDED_BYTES * len(taker.excluded) for cursor in cursors for taker in cursor.takers)
     found["rejected"] = sum(REJECTED_BYTES * len(record.rejected) for record in core.resume.incoming.values())
+    found["rejecting"] = core.chores.rejections.held_bytes
     found["connections"] = sum(peer.held_bytes for peer in core.connections.values())
     accounts = {account.name: account.held for account in memory.accounts}
     answered_later = core.turn.then or core.in_flight is not None or core.chores.purges or core.asks.next_deadline()

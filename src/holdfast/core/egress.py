@@ -112,9 +112,10 @@ class ConsumerLink(Egress):
 
     @property
     def user_is_full(self) -> bool:
-        """Whether its user holds all the unsettled messages that it may; it waits until some are settled."""
+        """Whether its user holds all the unsettled messages that it may, or too much of what it rejected waits; then
+        this one waits until there is room."""
         use = self.use
-        if use is None or self.presettled or use.unsettled_bytes < use.unsettled_bytes_max:
+        if use is None or self.presettled or (use.unsettled_bytes < use.unsettled_bytes_max and not use.crowded):
             return False
         use.full[self] = None
         return True

@@ -354,6 +354,7 @@ def held_by_account(core: "NodeCore", links: list[Any]) -> dict[Account, int]:
             record.counted_bytes for record in (*core.resume.incoming.values(), *core.resume.outgoing.values())
         ),
         memory.rejected: sum(REJECTED_BYTES * len(record.rejected) for record in core.resume.incoming.values()),
+        memory.rejecting: core.chores.rejections.held_bytes,
         memory.ranges: sum(producer.counted_bytes for producer in core.catalog.producers.values())
         + sum(cursor.counted_bytes for cursor in cursors),
         memory.withheld.aside: sum(cursor.exclusions.counted_aside for cursor in cursors),

@@ -82,6 +82,8 @@ class Memory:
         """What is known of links that may be resumed (resume.py)."""
         self.rejected = Account("rejected", most // 16, total)
         """Rejected deliveries that the producers of such links may ask for."""
+        self.rejecting = Account("rejecting", most // 16, total)
+        """What consumers rejected and is on its way to the dead letters, with their reasons (rejections.py)."""
         self.ranges = Account("ranges", most // 4, total)
         """Numbers that producers have stored and subscriptions have finished, as ranges; they outlive connections."""
         self.withheld = Withheld(Account("aside", most // 16, total), Account("excluded", most // 16, total))
@@ -105,7 +107,7 @@ class Memory:
         """All but the total: their sum is the total's."""
         return (
             self.connections, self.unstored, self.parked, self.requests, self.queues, self.dynamic, self.cached,
-            self.read_ahead.account, self.resumable, self.rejected, self.ranges, *self.withheld,
+            self.read_ahead.account, self.resumable, self.rejected, self.rejecting, self.ranges, *self.withheld,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ asked

@@ -7,13 +7,15 @@ rejects a great deal holds up nobody else: connections share each batch by bytes
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from sys import getsizeof
 from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp.connection import Sender
-from holdfast.amqp.performatives import Rejected
+from holdfast.amqp.performatives import Error, Rejected
+from holdfast.amqp.types import Symbol
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.taker import Shown
-from holdfast.core.endings import end_rejected
+from holdfast.core.endings import REASON_CHARACTERS_MAX, end_rejected
 from holdfast.units import KIB, MIB
 
 if TYPE_CHECKING:
@@ -28,9 +30,16 @@ REJECTED_BYTES_MAX: Final = 4 * MIB
 BESIDE_BYTES: Final = 1_024
 """What each counts beside its own bytes, so that their number is bounded too."""
 
+CONDITION_CHARACTERS_MAX: Final = 100
+"""Of an error's condition in an answer that is made shorter."""
+
 SHARE_BYTES: Final = 64 * KIB
 """What a connection's consumers may end before the next one's turn. Who goes beyond, by one message, waits for as many
 turns as that was shares."""
+
+REJECTION_BYTES: Final = 512
+ROW_BYTES: Final = 128
+"""What a rejection that waits holds in memory beside its words, and each of its messages, about."""
 
 WAITING_MAX: Final = 65_536
 """Messages that one user's consumers of a cursor rejected, and that wait. With so many they get no more there, else
@@ -45,6 +54,8 @@ class Rejection:
     sequences: deque[int]
     reason: str
     answer: tuple[Sender, int, int, object] | None
+    counted_bytes: int = 0
+    """What is counted of it beside its messages."""
 
     @property
     def cursor(self) -> Cursor:
@@ -70,6 +81,9 @@ class Rejections:
         self.waiting: dict[Rejection, None] = {}
         self.counts: dict[tuple[Cursor, Use | None], int] = {}
         """How many messages wait, by cursor and by whose consumers rejected them."""
+        self.account = core.memory.rejecting
+        self.crowded: dict[Use, None] = {}
+        """Whose consumers get nothing until less waits: of theirs something did when `account` was full."""
         self._lanes: OrderedDict[Peer, Lane] = OrderedDict()
         """The one whose turn it is first."""
 
@@ -82,11 +96,18 @@ class Rejections:
     ) -> None:
         """Takes the entries out of their consumer's hands, and ends as many as may go with this batch."""
         said = state.error
-        reason = f"rejected: {said.condition} {said.description or ''}".strip() if said is not None else "rejected"
+        reason = "rejected"
+        if said is not None:
+            words = f"rejected: {said.condition} {said.description or ''}".strip()
+            if answer is not None and (said.info or len(words) > REASON_CHARACTERS_MAX):
+                answer = (*answer[:3], _shortened(said))
+            reason = words[:REASON_CHARACTERS_MAX]
         shown, key = link.cursor.shown, (link.cursor, link.use)
         rejection = Rejection(link, deque(), reason, answer)
         taken = {sequence: Shown(rejection, shown[sequence].size) for sequence in sequences if sequence in shown}
         rejection.sequences.extend(taken)
+        words_bytes = getsizeof(reason) * (1 if answer is None else 2)
+        rejection.counted_bytes = REJECTION_BYTES + words_bytes
         lane = self._lanes.get(link.peer) or Lane()
         shown.update(taken)  # from here on nothing is called that could fail
         self.waiting[rejection] = None
@@ -94,11 +115,25 @@ class Rejections:
         lane.links.setdefault(link, deque()).append(rejection)
         link.rejecting += len(taken)
         self.counts[key] = self.counts.get(key, 0) + len(taken)
+        self.account.add(rejection.counted_bytes + ROW_BYTES * len(taken))
+        if link.use is not None and self.account.held >= self.account.held_max:
+            link.use.crowded = True
+            self.crowded[link.use] = None
         if len(self.waiting) == 1:
             self.step()
 
     def step(self) -> None:
         """This batch's share."""
+        try:
+            self._step()
+        finally:
+            if self.crowded and self.account.held <= self.account.held_max - self.account.held_max // 8:
+                for use in self.crowded:
+                    use.crowded = False
+                    use.settled(0)
+                self.crowded.clear()
+
+    def _step(self) -> None:
         left_bytes = REJECTED_BYTES_MAX
         while self.waiting and left_bytes > 0 and self._has_room():
             peer, lane = next(iter(self._lanes.items()))
@@ -127,11 +162,13 @@ class Rejections:
         if self._is_moot(cursor):
             link.rejecting -= len(sequences)
             self.counts[key] -= len(sequences)
+            self.account.refund(ROW_BYTES * len(sequences))
             sequences.clear()
         while sequences:
             sequence = sequences.popleft()
             link.rejecting -= 1
             self.counts[key] -= 1
+            self.account.refund(ROW_BYTES)
             shown = cursor.shown.get(sequence)
             if shown is None or shown.taker is not rejection:
                 continue
@@ -160,6 +197,7 @@ class Rejections:
         if not self.counts[cursor, link.use]:
             del self.counts[cursor, link.use]
         del self.waiting[rejection]
+        self.account.refund(rejection.counted_bytes)
         if rejection.answer is not None:
             self.core.turn.answers.append(rejection.answer)
 
@@ -177,3 +215,15 @@ class Rejections:
         self.waiting.clear()
         self._lanes.clear()
         self.counts.clear()
+        self.account.hold(0)
+
+    @property
+    def held_bytes(self) -> int:
+        """What `account` counts."""
+        return sum(item.counted_bytes + ROW_BYTES * len(item.sequences) for item in self.waiting)
+
+
+def _shortened(said: Error) -> Rejected:
+    """What a receiver that settles second hears again, which waits until all is on disk: no more than is kept."""
+    condition = Symbol(said.condition[:CONDITION_CHARACTERS_MAX])
+    return Rejected(Error(condition, (said.description or "")[: REASON_CHARACTERS_MAX - CONDITION_CHARACTERS_MAX]))

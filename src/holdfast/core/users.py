@@ -31,8 +31,8 @@ class Use:
     """Of one user or neighbour. `kind`: user, neighbour or anonymous."""
 
     __slots__ = (
-        "_at", "_own", "_tokens", "_waking", "connections", "connections_max", "full", "kind", "links", "links_max",
-        "logins_failed", "name", "refused", "requests", "requests_delayed", "requests_per_s",
+        "_at", "_own", "_tokens", "_waking", "connections", "connections_max", "crowded", "full", "kind",
+        "links", "links_max", "logins_failed", "name", "refused", "requests", "requests_delayed", "requests_per_s",
         "unsettled_bytes", "unsettled_bytes_max", "waiting",
     )  # fmt: skip
 
@@ -56,6 +56,8 @@ class Use:
         self.links = 0
         self.unsettled_bytes = 0
         """Of messages that its consumers have and have not settled."""
+        self.crowded = False
+        """Whether too much of what its consumers rejected waits (rejections.py)."""
         self.requests = 0
         """To `$management`, since the node's start."""
         self.requests_delayed = 0
@@ -97,20 +99,25 @@ class Use:
         """Messages of `size` bytes went to one of its consumers."""
         self.unsettled_bytes += size
 
+    @property
+    def is_full(self) -> bool:
+        """Whether its consumers get nothing now."""
+        return self.crowded or self.unsettled_bytes >= self.unsettled_bytes_max
+
     def settled(self, size: int) -> None:
         """Messages of `size` bytes are settled, or were taken back."""
         self.unsettled_bytes -= size
-        if self.full and self.unsettled_bytes < self.unsettled_bytes_max:
+        if self.full and not self.is_full:
             self._waking[self] = None
 
     def wake(self) -> None:
         """Some of those that are full are offered messages again, while there is room; each that finds none is full
         anew, behind the others."""
         full = self.full
-        for link in list(islice(full, LINKS_WOKEN if self.unsettled_bytes < self.unsettled_bytes_max else 0)):
+        for link in list(islice(full, 0 if self.is_full else LINKS_WOKEN)):
             del full[link]
             link.cursor.queue.touch()
-        if not full or self.unsettled_bytes >= self.unsettled_bytes_max:
+        if not full or self.is_full:
             self._waking.pop(self, None)
 
     def status(self) -> dict[str, Any]:
