@@ -175,6 +175,41 @@ def test_a_rejection_is_short_whatever_of_the_peers_words_is_in_it() -> None:
     assert len(state.error.description or "") == 500
 
 
+class Unlisted(dict[bytes, Any]):
+    """Whose values nobody may walk through."""
+
+    def values(self) -> Any:
+        raise AssertionError("all of them were looked through")
+
+
+def test_an_attach_and_an_advance_look_at_the_links_of_their_own_cursor_alone() -> None:
+    """There may be ten thousand others, and each of these costs its sender little."""
+    rig, node = world()
+    node.checks = False
+    core = node.core
+    assert core is not None
+    client = rig.client(node)
+    status, told, _ = client.manage("OPEN", "subscription", "s", queue="work", mode="copy")
+    assert status == 201
+    lease = {"queue": "work", "queue_uuid": told["queue_uuid"], "lease_epoch": told["lease_epoch"]}
+    lost = rig.client(node)
+    lost.receiver("work", name="other", source={"timeout": HOLD_S})
+    rig.settle()
+    lost.close_transport()
+    rig.settle()
+    assert len(core.resume.outgoing) == 1
+    core.resume.outgoing = Unlisted(core.resume.outgoing)
+    assert client.manage("ADVANCE", "subscription", "s", sequence=1, **lease)[0] == 200
+    again = rig.client(node, container_id="again")
+    again.receiver("work", name="t", source={"durable": 2, "expiry_policy": Symbol("never"), "timeout": HOLD_S})
+    rig.settle()
+    assert not again.detached and not core.containment.peers_ended
+    assert len(core.resume.outgoing) == 2 and len(core.resume.by_cursor) == 2
+    again.close_transport()
+    rig.settle()
+    assert client.manage("DELETE", "queue", "work")[0] == 409  # its subscriptions; what was lost is given back
+
+
 def test_a_half_dead_connection_is_fenced() -> None:
     rig, node = world()
     producer = Producer(rig, node)

@@ -159,7 +159,7 @@ def _cursor(facts: Facts, cursor: Cursor) -> None:
     where = f"cursor {cursor.name!r} of queue {queue.name!r}"
     takers = {id(taker) for taker in cursor.takers}
     _must(len(takers) == len(cursor.takers), f"{where} has a taker twice")
-    kept = [record for record in core.resume.outgoing.values() if record.cursor is cursor and record.until is not None]
+    kept = [record for record in core.resume.by_cursor.get(cursor, ()) if record.until is not None]
     suspended = {id(record.taker) for record in kept} | {*map(id, core.chores.rejections.waiting)}
     known = queue.ephemeral if not queue.config.durable else facts.entries.get(queue.queue_id)
     for sequence, shown in cursor.shown.items():
@@ -367,6 +367,16 @@ def held_by_account(core: "NodeCore", links: list[Any]) -> dict[Account, int]:
     return found
 
 
+def resumable(facts: Facts) -> None:
+    """Each consumer's link that may be resumed stands with its cursor."""
+    resume = facts.core.resume
+    found: dict[Cursor, set[int]] = {}
+    for record in resume.outgoing.values():
+        found.setdefault(record.cursor, set()).add(id(record))
+    indexed = {cursor: {*map(id, records)} for cursor, records in resume.by_cursor.items()}
+    _must(found == indexed, "links that may be resumed, by cursor", len(found), len(indexed))
+
+
 def temporaries(facts: Facts) -> None:
     """Dynamic nodes: how many of each connection, and whose."""
     core = facts.core
@@ -496,5 +506,5 @@ def turn(facts: Facts) -> None:
 
 
 PARTS: Final[tuple[Callable[[Facts], None], ...]] = (
-    queues, links, neighbours, budgets, temporaries, users, timed, blobs, custody, turn,
+    queues, links, neighbours, budgets, resumable, temporaries, users, timed, blobs, custody, turn,
 )  # fmt: skip

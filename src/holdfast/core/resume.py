@@ -53,6 +53,8 @@ class Resumption:
         self.core = core
         self.incoming: dict[bytes, Incoming] = {}
         self.outgoing: dict[bytes, Outgoing] = {}
+        self.by_cursor: dict[Cursor, dict[Outgoing, None]] = {}
+        """The same of each cursor that has any: there may be thousands of others."""
         self.due: list[tuple[float, int, Suspendable]] = []
         self._given = 0
         for key, row in core.catalog.links.items():
@@ -140,14 +142,15 @@ class Resumption:
             self._forget(record)
             record = None
         if cursor.name:  # a subscription has one reader: what another left behind is this one's
-            for other in list(self.outgoing.values()):
-                if other.cursor is cursor and other is not record:
+            for other in list(self.by_cursor.get(cursor, ())):
+                if other is not record:
                     self._forget(other)
         if record is None and not hold_s:
             return False
         resumed = record is not None
         if record is None:
             record = self.outgoing[key] = Outgoing(key, hold_s, cursor=cursor)
+            self.by_cursor.setdefault(cursor, {})[record] = None
             self.count(record)
         record.hold_s, record.until = hold_s, None
         steps = []
@@ -236,6 +239,10 @@ class Resumption:
         elif isinstance(record, Outgoing):
             if self.outgoing.get(record.key) is record:
                 del self.outgoing[record.key]
+            mine = self.by_cursor.get(record.cursor, {})
+            mine.pop(record, None)
+            if not mine:
+                self.by_cursor.pop(record.cursor, None)
             if record.taker is not None and record.held:
                 record.cursor.detach(record.taker)
             record.taker = None
@@ -255,9 +262,10 @@ class Resumption:
 
     def release(self, queue: Queue, cursor: Cursor | None = None) -> None:
         """Somebody wants the queue, or one of its cursors, to himself: what lost consumers left behind goes back."""
-        for record in list(self.outgoing.values()):
-            if record.until is not None and (record.cursor is cursor or (not cursor and record.cursor.queue is queue)):
-                self._forget(record)
+        for item in queue.cursors if cursor is None else (cursor,):
+            for record in list(self.by_cursor.get(item, ())):
+                if record.until is not None:
+                    self._forget(record)
 
     def next_deadline(self) -> float | None:
         return self.due[0][0] if self.due else None
