@@ -1,5 +1,7 @@
 """Messages above `stream_bytes`: written as they come, sent as they are taken, whole once or not at all (ADR 0014)."""
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.amqp.message import Message
@@ -374,6 +376,29 @@ def test_a_dynamic_node_takes_one_and_its_end_gives_it_back(rig: Rig) -> None:
     receiver.detach()
     rig.run(1)
     assert is_clean(node)
+
+
+def test_what_a_dynamic_node_held_is_not_of_the_queue_that_gets_its_id_after_a_crash(rig: Rig) -> None:
+    node = start(rig)
+    client = rig.client(node)
+    receiver = client.session.attach_receiver("dynamic", Source(dynamic=True), Target())
+    rig.settle()
+    address = receiver.source.address
+    node.unwatched.add(address)
+    queue_id = node.queue(address).queue_id
+    other, link = sending(rig, node, address)
+    for _ in range(3):
+        other.send(link, body(LARGE))
+    rig.settle()
+    assert pieces(node)
+    node.crash()
+    node.config = replace(node.config, queues=(*node.config.queues, QueueConfig(name="new")))
+    node.start()
+    assert node.queue("new").queue_id == queue_id
+    other, link = sending(rig, node, "new")
+    other.send(link, body(LARGE, "b"))
+    rig.run(1)
+    assert len(node.store._blobs) == 1 and node.bodies("new") == [body(LARGE, "b")]
 
 
 # --------------------------------------------------------------------------------------------------- between nodes

@@ -15,7 +15,8 @@ from holdfast.broker.port import PIECE_BYTES
 from holdfast.broker.queue import COUNTERS
 from holdfast.broker.tags import TagRing
 from holdfast.errors import StorageError
-from holdfast.storage.check import FINDINGS_MAX, check
+from holdfast.storage.check import check
+from holdfast.storage.check_rows import FINDINGS_MAX
 from holdfast.storage.copying import open_quiet
 from holdfast.storage.entries import pack
 from holdfast.storage.lmdb import LmdbStore

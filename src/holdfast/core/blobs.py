@@ -55,14 +55,15 @@ class Blobs:
         self.loose: dict[Blob, None] = {}
         """Those without an entry: still open, sent, or going."""
         self._next = 1
-        durable = {queue.queue_id for queue in core.catalog.queues.values() if queue.config.durable}
+        ends = {queue.queue_id: queue.next_sequence for queue in core.catalog.queues.values() if queue.config.durable}
         for key, data in core.store.table(TABLE):
             record = records.unpack_blob(data)
             blob = Blob(records.split_blob_key(key))
             blob.open = False
             blob.length, blob.first, blob.end = record.length, record.first, record.end
             self.by_number[blob.number] = blob
-            self._settle(blob, {place: None for place in record.places if place[0] in durable})
+            # An earlier version named places in queues in memory, whose ids may be others' now.
+            self._settle(blob, {place: None for place in record.places if place[1] < ends.get(place[0], 0)})
             self._next = max(self._next, blob.number + 1)
 
     def new(self) -> Blob:
@@ -110,8 +111,11 @@ class Blobs:
                 held = self.by_place.get(place)
                 if held is not None:
                     changed.setdefault(held, dict(held.places)).pop(place, None)
+        by_id = self.core.catalog.by_id
         for blob, places in changed.items():
-            record = BlobRecord(blob.length, blob.first, blob.end, tuple(places))
+            # Of a queue in memory nothing is stored, and its id may be given again after a restart.
+            stored = [place for place in places if (named := by_id.get(place[0])) and named.config.durable]
+            record = BlobRecord(blob.length, blob.first, blob.end, tuple(stored))
             batch.puts[TABLE, records.blob_key(blob.number)] = records.pack_blob(record)
         turn.blobs = changed
         if self.loose:

@@ -6,25 +6,23 @@ value and its chunks) is held against each other.
 """
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final
-from uuid import UUID
 
 import lmdb
 
 from holdfast.broker import entry, records
-from holdfast.broker.queue import COUNTERS
 from holdfast.errors import StorageError
+from holdfast.storage.check_rows import Checked, Rows
 from holdfast.storage.copying import Watch, open_quiet
 from holdfast.storage.directory import DATA, hold, refusal
 from holdfast.storage.entries import CHUNK_BYTES
 from holdfast.storage.pages import SUB, Damage, Tree, Walk, read_root, tree_of
-from holdfast.storage.port import PIECE_BYTES, TABLES
+from holdfast.storage.port import PIECE_BYTES
 from holdfast.storage.schema import (
     BACKUP_KEY,
     DATABASES,
@@ -38,50 +36,11 @@ from holdfast.storage.schema import (
 
 __all__ = ["Checked", "check"]
 
-FINDINGS_MAX: Final = 1_000
-"""Findings that are kept; more are counted."""
 WATCH_EVERY: Final = 4_096
 """Pages or records between two words to who watches."""
 
 PLACE: Final = Struct(">IQ")
 PIECE: Final = Struct(">QI")
-_ID: Final = Struct(">I")
-_STEADY: Final = b"steady"
-
-
-@dataclass(slots=True)
-class Checked:
-    """What was found. `backup`: when it was made, where it is one; `leaving`: entries of queues that were deleted."""
-
-    schema: int = 0
-    store: UUID | None = None
-    backup: str | None = None
-    pages: int = 0
-    queues: int = 0
-    entries: int = 0
-    bytes: int = 0
-    leaving: int = 0
-    found: int = 0
-    findings: list[str] = field(default_factory=list)
-
-    def find(self, text: str) -> None:
-        self.found += 1
-        if len(self.findings) < FINDINGS_MAX:
-            self.findings.append(text)
-
-
-@dataclass(slots=True)
-class _Queue:
-    """A queue as its rows tell it, and as its entries do."""
-
-    name: str
-    durable: bool
-    next_sequence: int = 1
-    messages: int = 0
-    size: int = 0
-    found: int = 0
-    found_size: int = 0
-    last: int = 0
 
 
 def check(path: Path, watch: Watch | None = None) -> Checked:
@@ -168,19 +127,15 @@ class _Contents:
         self.env = env
         self.checked = checked
         self.watch = watch
-        self.queues: dict[int, _Queue] = {}
-        self.leaving: set[int] = set()
-        """Ids of queues that were deleted, whose entries a node takes off the disk bit by bit."""
-        self.blobs: dict[int, records.BlobRecord] = {}
-        self.places: dict[tuple[int, int], int] = {}
-        """By (queue id, sequence): the blob whose record says that this entry refers to it."""
+        self.rows = rows = Rows(checked)
+        self.queues, self.leaving, self.blobs, self.places = rows.queues, rows.leaving, rows.blobs, rows.places
 
     def check(self) -> None:
         with self.env.begin() as txn:
             if not self._has_databases(txn):
                 return
             entries, chunks, gaps, blobs, tables = databases(self.env, txn)
-            self._tables(txn, tables)
+            self.rows.read(txn, tables)
             self._entries(txn, entries, chunks, gaps)
             self._pieces(txn, blobs)
         checked = self.checked
@@ -206,150 +161,13 @@ class _Contents:
                 self.checked.find(f"data.mdb: {key!r} is not known to this version")
         return all(name in there for name in DATABASES)
 
-    # ------------------------------------------------------------------------------------------------ tables
-
-    def _tables(self, txn: "lmdb.Transaction[bytes]", tables: Any) -> None:
-        """The queues first: the other rows speak of them."""
-        rows: dict[str, list[tuple[bytes, bytes]]] = {name: [] for name in TABLES}
-        with txn.cursor(db=tables) as cursor:
-            for key, value in cursor:
-                name, nul, rest = key.partition(b"\0")
-                if not nul or (table := name.decode(errors="replace")) not in rows:
-                    self.checked.find(f"tables: key {key!r} belongs to no table")
-                else:
-                    rows[table].append((rest, value))
-        for table in TABLES:
-            for key, value in rows[table]:
-                self._row(table, key, value)
-
-    def _row(self, table: str, key: bytes, value: bytes) -> None:
-        try:
-            _ROWS[table](self, key, value)
-        except (StorageError, StructError, ValueError, KeyError, TypeError, AttributeError) as error:
-            self.checked.find(f"table {table}: row {key!r} cannot be read ({type(error).__name__}: {error})")
-
-    def _queue_row(self, key: bytes, value: bytes) -> None:
-        name = key.decode()
-        fields = records.unpack_map(value)
-        queue_id = int(fields["id"])
-        if not isinstance(fields["uuid"], UUID):
-            self.checked.find(f"queue {name!r}: it has no UUID")
-        if queue_id in self.queues:
-            self.checked.find(f"queue {name!r}: has the id {queue_id}, as queue {self.queues[queue_id].name!r} has")
-            return
-        self.queues[queue_id] = _Queue(name, bool(fields["durable"]))
-
-    def _subscription_row(self, key: bytes, value: bytes) -> None:
-        queue_id, name = records.split_cursor_key(key)
-        cursor = records.unpack_cursor(value)
-        if queue_id not in self.queues:
-            self.checked.find(f"subscription {name!r}: there is no queue with the id {queue_id}")
-        for first, last in cursor.finished:
-            if not cursor.floor <= first <= last:
-                self.checked.find(f"subscription {name!r}: it is at {cursor.floor}, finished {first} to {last}")
-                break
-
-    def _custody_row(self, key: bytes, value: bytes) -> None:
-        kind, rest = key[:1], key[1:]
-        if kind in (b"i", b"r"):
-            rest.decode()
-            _exactly(value, 8)
-        elif kind == b"m":
-            UUID(bytes=rest[:16])
-            rest[16:].decode()
-            _exactly(value, 8)
-        elif kind == b"o":
-            UUID(bytes=rest)
-        elif kind == b"u":
-            UUID(bytes=value)
-        elif kind == b"n":
-            rest.decode()
-            UUID(bytes=value)
-        elif kind == b"w":
-            rest.decode()
-            records.unpack_renewal(value)
-        elif kind == records.NAMED_ORIGIN:
-            rest[16:].decode()
-            self._origin_row(rest[:16], value)
-        elif kind == b"h":
-            records.unpack_hop(value)
-        elif kind == b"l":
-            records.unpack_link(value, len(value))
-        else:
-            raise ValueError(f"kind {kind!r}")
-
-    def _origin_row(self, key: bytes, value: bytes) -> None:
-        UUID(bytes=key)
-        origin = records.unpack_origin(value)
-        for first, _ in origin.finished:
-            if first <= origin.mark:
-                self.checked.find(f"origin {UUID(bytes=key)}: its mark is {origin.mark}, {first} is kept beyond it")
-                break
-
-    def _producer_row(self, key: bytes, value: bytes) -> None:
-        key.decode().index("\0")
-        records.unpack_producer(value)
-
-    def _node_row(self, key: bytes, value: bytes) -> None:
-        if key == _STEADY:
-            _exactly(value, 8)
-        elif key in (records.NAME, records.FIRST_NAME):
-            value.decode()
-        elif key == records.WAITED:
-            records.unpack_waited(value)
-        elif key[:1] == b"q":
-            queue_id = _ID.unpack(key[1:])[0]
-            counted = COUNTERS.unpack(value)
-            queue = self.queues.get(queue_id)
-            if queue is None:
-                self.checked.find(f"counters of queue id {queue_id}: there is no such queue")
-            elif queue.durable:
-                queue.next_sequence, queue.messages, queue.size, _ = counted
-        elif key[:1] == records.TOMBSTONES:
-            _exactly(value, 8)
-            queue_id = _ID.unpack(key[1:])[0]
-            if queue_id not in self.queues:
-                self.checked.find(f"tombstones of queue id {queue_id}: there is no such queue")
-        elif key[:2] == b"cq":
-            _ID.unpack(key[2:])
-            list(records.PAIRS.iter_unpack(value))
-        elif key[:1] == records.TIMED:
-            if _ID.unpack(key[1:])[0] not in self.queues:
-                self.checked.find(f"times to live of queue id {_ID.unpack(key[1:])[0]}: there is no such queue")
-            records.PAIRS.unpack(value)
-        elif key[:1] == records.LEAVING:
-            self.leaving.add(_ID.unpack(key[1:])[0])
-        else:
-            raise ValueError("no such row")
-
-    def _loss_row(self, key: bytes, value: bytes) -> None:
-        if key == records.LOSS_TOTALS:
-            records.unpack_loss_totals(value)
-        else:
-            number, loss = records.split_loss_key(key), records.unpack_loss(value)
-            if not loss.first <= loss.last:
-                self.checked.find(f"loss {number}: {loss.first} to {loss.last}")
-
-    def _blob_row(self, key: bytes, value: bytes) -> None:
-        blob = records.split_blob_key(key)
-        record = self.blobs[blob] = records.unpack_blob(value)
-        wanted = -(-record.length // PIECE_BYTES)
-        if record.first > record.end or record.end != wanted:
-            found = f"[{record.first}, {record.end})"
-            self.checked.find(
-                f"blob {blob}: {record.length} bytes in the pieces {found}, accepted is an end at {wanted}"
-            )
-        for place in record.places:
-            if record.first or self.places.setdefault(place, blob) != blob:
-                self.checked.find(f"blob {blob}: queue id {place[0]}, sequence {place[1]} cannot refer to it")
-
     # ------------------------------------------------------------------------------------------------ blobs
 
     def _pieces(self, txn: "lmdb.Transaction[bytes]", blobs: Any) -> None:
         """After the entries, which have struck their places off."""
         for (queue_id, sequence), blob in self.places.items():
             queue = self.queues.get(queue_id)
-            if (queue is None or queue.durable) and queue_id not in self.leaving:
+            if queue is not None and queue.durable:  # else an earlier version named what a queue in memory held
                 self.checked.find(f"blob {blob}: queue id {queue_id}, sequence {sequence} does not refer to it")
         found = dict.fromkeys(self.blobs, 0)
         for key, piece in self._watched(txn.cursor(db=blobs), txn.stat(blobs)["entries"]):
@@ -496,23 +314,6 @@ def _size(value: bytes) -> int | None:
         return None
     size = entry.size_of(value)
     return size if 0 <= item.size == size else None
-
-
-def _exactly(value: bytes, size: int) -> None:
-    if len(value) != size:
-        raise ValueError(f"{len(value)} bytes, accepted is {size}")
-
-
-_ROWS: Final[dict[str, Callable[[_Contents, bytes, bytes], None]]] = {
-    "queues": _Contents._queue_row,
-    "subscriptions": _Contents._subscription_row,
-    "custody": _Contents._custody_row,
-    "origins": _Contents._origin_row,
-    "producers": _Contents._producer_row,
-    "node": _Contents._node_row,
-    "blobs": _Contents._blob_row,
-    "losses": _Contents._loss_row,
-}
 
 
 class _Beside:

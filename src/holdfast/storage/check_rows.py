@@ -1,0 +1,269 @@
+"""The small tables of a store, row by row, as `holdfast store check` reads them: every kind of row that a node writes.
+
+Rules of this file: who has the node write a row of a new kind adds it here; `tests/sim/test_stores_checked.py` has
+nodes write all kinds, and nothing found.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from struct import Struct
+from struct import error as StructError
+from typing import Any, Final
+from uuid import UUID
+
+import lmdb
+
+from holdfast.broker import records
+from holdfast.broker.queue import COUNTERS
+from holdfast.errors import StorageError
+from holdfast.storage.port import PIECE_BYTES, TABLES
+
+__all__ = ["CUSTODY_ROWS", "NODE_ROWS", "NODE_WORDS", "Checked", "QueueRows", "Rows"]
+
+FINDINGS_MAX: Final = 1_000
+"""Findings that are kept; more are counted."""
+
+_ID: Final = Struct(">I")
+_STEADY: Final = b"steady"
+
+
+@dataclass(slots=True)
+class Checked:
+    """What was found. `backup`: when it was made, where it is one; `leaving`: entries of queues that were deleted."""
+
+    schema: int = 0
+    store: UUID | None = None
+    backup: str | None = None
+    pages: int = 0
+    queues: int = 0
+    entries: int = 0
+    bytes: int = 0
+    leaving: int = 0
+    found: int = 0
+    findings: list[str] = field(default_factory=list)
+
+    def find(self, text: str) -> None:
+        self.found += 1
+        if len(self.findings) < FINDINGS_MAX:
+            self.findings.append(text)
+
+
+@dataclass(slots=True)
+class QueueRows:
+    """A queue as its rows tell it, and as its entries do."""
+
+    name: str
+    durable: bool
+    next_sequence: int = 1
+    messages: int = 0
+    size: int = 0
+    found: int = 0
+    found_size: int = 0
+    last: int = 0
+
+
+class Rows:
+    """What the rows say. `places`: by (queue id, sequence) the blob whose record says that this entry refers to it;
+    `leaving`: ids of deleted queues, whose entries a node takes off the disk bit by bit."""
+
+    def __init__(self, checked: Checked) -> None:
+        self.checked = checked
+        self.queues: dict[int, QueueRows] = {}
+        self.leaving: set[int] = set()
+        self.blobs: dict[int, records.BlobRecord] = {}
+        self.places: dict[tuple[int, int], int] = {}
+
+    def read(self, txn: "lmdb.Transaction[bytes]", tables: Any) -> None:
+        """The queues first: the other rows speak of them."""
+        rows: dict[str, list[tuple[bytes, bytes]]] = {name: [] for name in TABLES}
+        with txn.cursor(db=tables) as cursor:
+            for key, value in cursor:
+                name, nul, rest = key.partition(b"\0")
+                if not nul or (table := name.decode(errors="replace")) not in rows:
+                    self.checked.find(f"tables: key {key!r} belongs to no table")
+                else:
+                    rows[table].append((rest, value))
+        for table in TABLES:
+            for key, value in rows[table]:
+                self._row(table, key, value)
+
+    def _row(self, table: str, key: bytes, value: bytes) -> None:
+        try:
+            _ROWS[table](self, key, value)
+        except (StorageError, StructError, ValueError, KeyError, TypeError, AttributeError) as error:
+            self.checked.find(f"table {table}: row {key!r} cannot be read ({type(error).__name__}: {error})")
+
+    def _queue_row(self, key: bytes, value: bytes) -> None:
+        name = key.decode()
+        fields = records.unpack_map(value)
+        queue_id = int(fields["id"])
+        if not isinstance(fields["uuid"], UUID):
+            self.checked.find(f"queue {name!r}: it has no UUID")
+        if queue_id in self.queues:
+            self.checked.find(f"queue {name!r}: has the id {queue_id}, as queue {self.queues[queue_id].name!r} has")
+            return
+        self.queues[queue_id] = QueueRows(name, bool(fields["durable"]))
+
+    def _subscription_row(self, key: bytes, value: bytes) -> None:
+        queue_id, name = records.split_cursor_key(key)
+        cursor = records.unpack_cursor(value)
+        if queue_id not in self.queues:
+            self.checked.find(f"subscription {name!r}: there is no queue with the id {queue_id}")
+        for first, last in cursor.finished:
+            if not cursor.floor <= first <= last:
+                self.checked.find(f"subscription {name!r}: it is at {cursor.floor}, finished {first} to {last}")
+                break
+
+    def _custody_row(self, key: bytes, value: bytes) -> None:
+        row = CUSTODY_ROWS.get(key[:1])
+        if row is None:
+            raise ValueError(f"kind {key[:1]!r}")
+        row(self, key[1:], value)
+
+    def _number_row(self, key: bytes, value: bytes) -> None:
+        key.decode()
+        _exactly(value, 8)
+
+    def _passing_row(self, key: bytes, value: bytes) -> None:
+        UUID(bytes=key[:16])
+        self._number_row(key[16:], value)
+
+    def _replaced_row(self, key: bytes, _: bytes) -> None:
+        UUID(bytes=key)
+
+    def _numbered_by_row(self, _: bytes, value: bytes) -> None:
+        UUID(bytes=value)
+
+    def _neighbour_row(self, key: bytes, value: bytes) -> None:
+        key.decode()
+        UUID(bytes=value)
+
+    def _renewal_row(self, key: bytes, value: bytes) -> None:
+        key.decode()
+        records.unpack_renewal(value)
+
+    def _named_origin_row(self, key: bytes, value: bytes) -> None:
+        key[16:].decode()
+        self._origin_row(key[:16], value)
+
+    def _hop_row(self, _: bytes, value: bytes) -> None:
+        records.unpack_hop(value)
+
+    def _link_row(self, _: bytes, value: bytes) -> None:
+        records.unpack_link(value, len(value))
+
+    def _origin_row(self, key: bytes, value: bytes) -> None:
+        UUID(bytes=key)
+        origin = records.unpack_origin(value)
+        for first, _ in origin.finished:
+            if first <= origin.mark:
+                self.checked.find(f"origin {UUID(bytes=key)}: its mark is {origin.mark}, {first} is kept beyond it")
+                break
+
+    def _producer_row(self, key: bytes, value: bytes) -> None:
+        key.decode().index("\0")
+        records.unpack_producer(value)
+
+    def _node_row(self, key: bytes, value: bytes) -> None:
+        if key in NODE_WORDS:
+            NODE_WORDS[key](value)
+            return
+        kind = key[:2] if key[:2] in NODE_ROWS else key[:1]
+        row = NODE_ROWS.get(kind)
+        if row is None:
+            raise ValueError("no such row")
+        row(self, _ID.unpack(key[len(kind) :])[0], value)
+
+    def _counters_row(self, queue_id: int, value: bytes) -> None:
+        counted = COUNTERS.unpack(value)
+        if self._has_queue(queue_id, "counters") and (queue := self.queues[queue_id]).durable:
+            queue.next_sequence, queue.messages, queue.size, _ = counted
+
+    def _tombstones_row(self, queue_id: int, value: bytes) -> None:
+        _exactly(value, 8)
+        self._has_queue(queue_id, "tombstones")
+
+    def _counts_row(self, _: int, value: bytes) -> None:
+        list(records.PAIRS.iter_unpack(value))
+
+    def _timed_row(self, queue_id: int, value: bytes) -> None:
+        records.PAIRS.unpack(value)
+        self._has_queue(queue_id, "times to live")
+
+    def _leaving_row(self, queue_id: int, _: bytes) -> None:
+        self.leaving.add(queue_id)
+
+    def _has_queue(self, queue_id: int, what: str) -> bool:
+        if queue_id not in self.queues:
+            self.checked.find(f"{what} of queue id {queue_id}: there is no such queue")
+        return queue_id in self.queues
+
+    def _loss_row(self, key: bytes, value: bytes) -> None:
+        if key == records.LOSS_TOTALS:
+            records.unpack_loss_totals(value)
+        else:
+            number, loss = records.split_loss_key(key), records.unpack_loss(value)
+            if not loss.first <= loss.last:
+                self.checked.find(f"loss {number}: {loss.first} to {loss.last}")
+
+    def _blob_row(self, key: bytes, value: bytes) -> None:
+        blob = records.split_blob_key(key)
+        record = self.blobs[blob] = records.unpack_blob(value)
+        wanted = -(-record.length // PIECE_BYTES)
+        if record.first > record.end or record.end != wanted:
+            found = f"[{record.first}, {record.end})"
+            self.checked.find(
+                f"blob {blob}: {record.length} bytes in the pieces {found}, accepted is an end at {wanted}"
+            )
+        for place in record.places:
+            if record.first or self.places.setdefault(place, blob) != blob:
+                self.checked.find(f"blob {blob}: queue id {place[0]}, sequence {place[1]} cannot refer to it")
+
+
+def _exactly(value: bytes, size: int) -> None:
+    if len(value) != size:
+        raise ValueError(f"{len(value)} bytes, accepted is {size}")
+
+
+_ROWS: Final[dict[str, Callable[[Rows, bytes, bytes], None]]] = {
+    "queues": Rows._queue_row,
+    "subscriptions": Rows._subscription_row,
+    "custody": Rows._custody_row,
+    "origins": Rows._origin_row,
+    "producers": Rows._producer_row,
+    "node": Rows._node_row,
+    "blobs": Rows._blob_row,
+    "losses": Rows._loss_row,
+}
+
+
+CUSTODY_ROWS: Final[dict[bytes, Callable[[Rows, bytes, bytes], None]]] = {
+    b"i": Rows._number_row,
+    b"r": Rows._number_row,
+    b"m": Rows._passing_row,
+    b"o": Rows._replaced_row,
+    records.NUMBERED_BY: Rows._numbered_by_row,
+    b"n": Rows._neighbour_row,
+    b"w": Rows._renewal_row,
+    records.NAMED_ORIGIN: Rows._named_origin_row,
+    b"h": Rows._hop_row,
+    b"l": Rows._link_row,
+}
+"""By the first byte of the key; each is given the rest of it."""
+
+NODE_ROWS: Final[dict[bytes, Callable[[Rows, int, bytes], None]]] = {
+    b"q": Rows._counters_row,
+    b"cq": Rows._counts_row,
+    records.TOMBSTONES: Rows._tombstones_row,
+    records.TIMED: Rows._timed_row,
+    records.LEAVING: Rows._leaving_row,
+}
+"""By what stands before a queue's id."""
+
+NODE_WORDS: Final[dict[bytes, Callable[[bytes], object]]] = {
+    _STEADY: lambda value: _exactly(value, 8),
+    records.NAME: bytes.decode,
+    records.FIRST_NAME: bytes.decode,
+    records.WAITED: records.unpack_waited,
+}
+"""By the whole key."""

@@ -1,0 +1,159 @@
+"""`holdfast store check` finds nothing in what nodes leave on their disks, whatever they were through (docs/store.md).
+
+Rules of this file: a store is looked at when the first row of a kind is written to it, as a kill then would leave it,
+and in the end. All kinds that the check knows are written here; one that it does not know is a finding.
+"""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.amqp.performatives import Source, Target
+from holdfast.broker.port import TABLES, Batch
+from holdfast.core import events
+from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.resume import UNSETTLED_STATE
+from holdfast.harness.histories import HISTORIES
+from holdfast.storage.check import check
+from holdfast.storage.check_rows import CUSTODY_ROWS, NODE_ROWS, NODE_WORDS
+from holdfast.storage.lmdb import LmdbStore
+from holdfast.storage.memory import MemoryStore
+from holdfast.units import MIB
+from support.hops import names, send, snapshot
+from support.rig import Rig
+
+pytestmark = pytest.mark.sim
+
+Kind = tuple[str, bytes]
+
+KINDS: frozenset[Kind] = frozenset(
+    {(table, b"") for table in TABLES if table not in ("custody", "node")}
+    | {("custody", kind) for kind in CUSTODY_ROWS}
+    | {("node", kind) for kind in (*NODE_ROWS, *NODE_WORDS)}
+)
+LARGE = 3 * MIB
+
+
+def kind_of(table: str, key: bytes) -> Kind:
+    if table == "node":
+        return table, key if key in NODE_WORDS else key[:-4]  # all others end with a queue's id
+    return table, key[:1] if table == "custody" else b""
+
+
+class Watch:
+    """Looks at every store in memory while it is there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, scratch: Path) -> None:
+        self.scratch = scratch
+        self.seen: set[Kind] = set()
+        self.looks = 0
+        self.stores: dict[MemoryStore, set[Kind]] = {}
+        apply = MemoryStore._apply
+
+        def watched(store: MemoryStore, batch: Batch) -> None:
+            apply(store, batch)
+            kinds = {kind_of(*place) for place in batch.puts}
+            known = self.stores.setdefault(store, set())
+            if not kinds <= known:
+                known |= kinds
+                self.look(store)
+
+        monkeypatch.setattr(MemoryStore, "_apply", watched)
+
+    def look(self, store: MemoryStore) -> None:
+        """The same rows, entries and pieces, on disk."""
+        whole = Batch()
+        whole.puts.update(store._tables)
+        for queue_id, queue in store._queues.items():
+            whole.appends += [(queue_id, sequence, queue.values[sequence]) for sequence in sorted(queue.values)]
+        for blob, pieces in store._blobs.items():
+            whole.pieces += [(blob, index, pieces[index]) for index in sorted(pieces)]
+        disk = LmdbStore(self.scratch, ahead_bytes=1 << 16)
+        disk.commit(whole)
+        disk.close()
+        assert check(self.scratch).findings == []
+        shutil.rmtree(self.scratch)
+        self.looks += 1
+
+    def end(self) -> None:
+        for store, known in self.stores.items():
+            if not store._closed:
+                self.look(store)
+            self.seen |= known
+        self.stores.clear()
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Watch]:
+    yield Watch(monkeypatch, tmp_path / "scratch")
+
+
+def large_and_resumable(rig: Rig) -> None:
+    """Blobs in queues, on the way, for a dynamic node and one in memory; links that may be resumed; a subscription; a
+    queue that is deleted with what it holds; a proper stop with what was shown how often."""
+    queues = (QueueConfig(name="work"), QueueConfig(name="memory", durable=False), QueueConfig(name="gone"))
+    limits = {"limits": Limits(stream_bytes=MIB)}
+    jfk, hub = rig.pair(queues=queues, jfk=limits, **limits)
+    rig.run(2)
+    receiver = rig.client(hub)
+    dynamic = receiver.session.attach_receiver("dynamic", Source(dynamic=True), Target())
+    rig.settle()
+    hub.unwatched |= {dynamic.source.address, "memory"}
+    client = rig.client(hub)
+    assert client.manage("OPEN", "subscription", "audit", queue="work", mode="copy")[0] in (200, 201)
+    for name in ("work", "memory", "gone", dynamic.source.address):
+        resumable = {"timeout": 30, "durable": UNSETTLED_STATE}
+        link = client.sender(name, name=f"to {name}", target=resumable, properties={"holdfast:tag-offset": 0})
+        link.use_tags(0)
+        rig.settle()
+        for body in ("small", "x" * LARGE):
+            client.send(link, body)
+            rig.run(1)
+        if name == "gone":
+            link.detach()
+            rig.settle()
+    send(rig, jfk, "1", "y" * LARGE, to="hub")
+    rig.run(5)
+    taker = rig.client(hub)
+    taker.receiver("work", credit=2)
+    rig.settle()
+    assert hub.core is not None
+    assert client.manage("DELETE", "queue", "gone")[0] in (200, 204)
+    rig.run(1)
+    hub.handle(events.Stopping())
+    rig.run(10)
+    hub.crash()
+    hub.start()
+    rig.run(5)
+
+
+def numbered_anew(rig: Rig) -> None:
+    """An older store put back, which its neighbour finds out."""
+    jfk, _ = rig.pair(queues=(QueueConfig(name="work", order="strict"),))
+    rig.run(2)
+    send(rig, jfk, *names(1, 3), to="hub")
+    rig.run(2)
+    kept = snapshot(jfk)
+    send(rig, jfk, *names(4, 9), to="hub")
+    rig.run(2)
+    jfk.crash()
+    jfk.store = kept
+    rig.refuse_dials = True
+    jfk.start()
+    send(rig, jfk, *names(10, 20), to="hub")
+    rig.refuse_dials = False
+    rig.run(40)
+    assert jfk.core is not None and jfk.core.renewed
+
+
+def test_of_every_kind_of_row_none_is_a_finding(watch: Watch) -> None:
+    for name, history in HISTORIES.items():
+        assert history.run(1).ok, name
+        watch.end()
+    for script in (large_and_resumable, numbered_anew):
+        script(Rig())
+        watch.end()
+    assert watch.seen == KINDS
+    assert watch.looks > 500
