@@ -274,18 +274,21 @@ class Connection:
         return await self._management.request(operation, type, name, arguments or {}, limit_s=limit_s)
 
     async def close(self) -> None:
-        """Waits for what is in doubt, settles what was decided, and tells the node; no link survives.
-
-        Raises what a sender failed with while messages of it were in doubt: nobody knows where they are.
+        """Waits for what is in doubt, settles what was decided, and tells the node; no link survives, nor if this is
+        cancelled. Raises what a sender failed with while messages of it were in doubt: nobody knows where they are.
         """
         failure = self._abandoned
-        for link in list(self._links):
-            if isinstance(link, Sender | Receiver):
-                try:
-                    await link.close()
-                except Exception as error:
-                    failure = failure or error
-        await self._end(polite=True)
+        polite = False
+        try:
+            for link in list(self._links):
+                if isinstance(link, Sender | Receiver):
+                    try:
+                        await link.close()
+                    except Exception as error:
+                        failure = failure or error
+            polite = True
+        finally:
+            await self._end(polite=polite)
         if failure is not None:
             raise failure
 
@@ -514,6 +517,16 @@ class Connection:
         if self._closing:
             return
         self._closing = True
+        try:
+            await self._leave(polite=polite)
+        finally:  # also where it is cancelled: no link, and no spool of one, outlives its connection
+            if self._wire is not None:
+                self._wire.abort("closed")
+                self.wire_lost(self._wire, "closed")
+            self._running.cancel()
+            self._fail(self.failure or ConnectionEnded(f"{self.url}: closed"))
+
+    async def _leave(self, *, polite: bool) -> None:
         wire = self._wire
         if wire is not None:
             wire.engine.close()
@@ -527,6 +540,3 @@ class Connection:
             wire.abort("closed")
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
-        if self._wire is not None:
-            self.wire_lost(self._wire, "closed")
-        self._fail(self.failure or ConnectionEnded(f"{self.url}: closed"))

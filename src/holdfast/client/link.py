@@ -150,17 +150,19 @@ class ClientLink:
         return kind(text, condition)
 
     async def _detach(self, links: list[EngineLink], *, closed: bool = True) -> None:
-        """Detaches politely: waits for the node's answer, a limited time, then is gone for good."""
-        if self.failure is None:
+        """Detaches politely: waits for the node's answer, a limited time, then is gone for good, as when cancelled."""
+        if self.failure is not None:
+            return
+        try:
             live = [link for link in links if not link.detached]
             if live:
                 self._gone = self._loop.create_future()
                 for link in live:
                     link.detach(closed=closed)
                 self._connection.schedule()
-                try:
-                    async with asyncio.timeout(CLOSE_LIMIT_S):
-                        await self._gone
-                except TimeoutError:
-                    pass
+                async with asyncio.timeout(CLOSE_LIMIT_S):
+                    await self._gone
+        except TimeoutError:
+            pass
+        finally:
             self.fail(ConnectionEnded(f"{self._what}: closed"))

@@ -189,15 +189,17 @@ class Sender(ClientLink):
     async def close(self, *, drain: bool = True) -> None:
         """Drains, unless told not to or a spool keeps what is left, then detaches.
 
-        Raises StorageError where the spool could not be synced and closed.
+        The spool is free for another sender then. Raises StorageError where it could not be synced and closed.
         """
         try:
             if drain and self._spool is None:
                 await self.drain()
         finally:
             await self._detach([] if self._link is None else [self._link])
-        if self._syncing is not None and self._syncing.failure is not None:
-            raise self._syncing.failure
+        if self._syncing is not None:
+            await self._syncing.ended()
+            if self._syncing.failure is not None:
+                raise self._syncing.failure
 
     # ------------------------------------------------------------------------- what the connection calls
 

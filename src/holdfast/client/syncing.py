@@ -1,6 +1,7 @@
 """When a spool is synced to its disk: at once, or some time after it grew.
 
-Rules of this file: one sync at a time, in a thread; those who ask meanwhile share the next.
+Rules of this file: one sync at a time, in a thread; those who ask meanwhile share the next. What follows from the end
+of one (the disk refused; the spool's holder is over meanwhile) depends on nobody who waits: they may be cancelled.
 """
 
 import asyncio
@@ -31,38 +32,50 @@ class Syncing:
         self._spool = spool
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._background: asyncio.Task[None] | None = None
+        self._under_way: asyncio.Future[None] | None = None
 
     def later(self) -> None:
         """The spool has grown."""
         if self.interval_s and self._timer is None:
-            self._timer = self._loop.call_later(self.interval_s, self._start)
+            self._timer = self._loop.call_later(self.interval_s, self._over)
 
     def stop(self) -> None:
         """The holder is over: the spool is closed, by the sync that is under way if there is one."""
         if self._timer is not None:
             self._timer.cancel()
-        if not self._spool.syncing:
+        if self._under_way is None:
             self._close()
 
     async def done(self) -> None:
         """The spool is on the disk; callers at the same time share one call. Raises StorageError."""
+        while self._under_way is not None:
+            await asyncio.shield(self._under_way)
+        if self._spool.dirty and not self._holder.is_over():
+            await asyncio.shield(self._begin())
+
+    async def ended(self) -> None:
+        """No sync is under way: the spool of a holder that is over is closed. What failed is in `failure`, and known to
+        the holder."""
+        if self._under_way is not None:
+            await asyncio.wait([self._under_way])
+
+    def _begin(self) -> asyncio.Future[None]:
         spool = self._spool
-        while spool.syncing and self._task is not None:
-            await asyncio.shield(self._task)
-        if not spool.dirty or self._holder.is_over():
-            return
-        spool.syncing = True
-        self._task = self._loop.create_task(asyncio.to_thread(spool.sync))
-        try:
-            await asyncio.shield(self._task)
-        except StorageError as error:
+        # Not a task: those are cancelled when a loop ends, which then waits for its threads.
+        future = self._loop.run_in_executor(None, spool.sync)
+        spool.syncing = True  # at once, wherever the thread is
+        self._under_way = future
+        future.add_done_callback(self._synced)
+        return future
+
+    def _synced(self, future: asyncio.Future[None]) -> None:
+        self._under_way = None
+        self._spool.syncing = False
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, StorageError):
             self._holder.fail(error)
-            self._close()  # by nobody else where the holder was over already
-            raise
         if self._holder.is_over():
-            self._close()
+            self._close()  # by nobody else where it was over already
 
     def _close(self) -> None:
         try:
@@ -70,12 +83,14 @@ class Syncing:
         except StorageError as error:
             self.failure = self.failure or error
 
-    def _start(self) -> None:
+    def _over(self) -> None:
         self._timer = None
-        self._background = self._loop.create_task(self._quietly())
+        if self._under_way is not None:
+            self._under_way.add_done_callback(lambda _: self._at_once())
+        else:
+            self._at_once()
 
-    async def _quietly(self) -> None:
-        try:
-            await self.done()
-        except StorageError:
-            pass  # the holder has failed with it: whoever uses it is told
+    def _at_once(self) -> None:
+        """What the disk refuses is told to whoever uses the holder, which has failed with it."""
+        if self._under_way is None and self._spool.dirty and not self._holder.is_over():
+            self._begin()
