@@ -345,6 +345,57 @@ def test_a_torn_end_costs_only_what_is_behind_it(
     last.close()
 
 
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "ftruncate"])
+def test_a_damaged_spool_on_a_full_disk_is_one_clear_error_and_keeps_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """What could not be put aside whole is not there twice once there is room."""
+    path = tmp_path / "spool"
+    first = open_spool(path)
+    first.append(b"1")
+    crash(first)
+    with path.open("ab") as file:
+        file.write(b"damaged")
+    content = path.read_bytes()
+    aside = tmp_path / "spool.damaged"
+    aside.write_bytes(b"of an earlier time, ")
+    real_open, real_write = os.open, os.write
+
+    def no_open(name: Any, flags: int, *rest: Any) -> int:
+        if str(name).endswith(".damaged"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real_open(name, flags, *rest)
+
+    def half(descriptor: int, data: Any) -> int:
+        if len(data) <= 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real_write(descriptor, data[:4])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, {"open": no_open, "write": half}.get(call, run_out(errno.ENOSPC)))
+        with pytest.raises(StorageError, match=r"/spool: .*No space left on device") as told:
+            open_spool(path)
+    assert "\n" not in str(told.value) and path.read_bytes() == content
+    assert call == "ftruncate" or aside.read_bytes() == b"of an earlier time, "
+    again = open_spool(path)
+    assert again.load(9) == [(1, b"1")] and again.damaged_bytes == 7
+    assert aside.read_bytes().startswith(b"of an earlier time, damaged")
+    again.close()
+
+
+def test_a_new_file_that_does_not_fit_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = open_spool(tmp_path / "spool")
+    for local in range(1, 101):
+        held.append(bytes(100))
+        held.done(local, 100)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", run_out(errno.ENOSPC))
+        with pytest.raises(StorageError, match="No space left on device"):
+            held.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["spool"]
+    open_spool(tmp_path / "spool").close()
+
+
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=40, deadline=None)
 def test_any_run_agrees_with_a_list(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:

@@ -6,6 +6,7 @@ Rules of this file: OSError goes to the caller, who knows what the file is.
 import fcntl
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -33,8 +34,26 @@ def replace_file(path: Path, pieces: Iterable[bytes]) -> tuple[int, int]:
         os.replace(fresh_path, path)
     except BaseException:
         os.close(fresh)
+        with suppress(OSError):  # on a full disk it would only take room
+            os.unlink(fresh_path)
         raise
     return fresh, written
+
+
+def append_file(path: Path, pieces: Iterable[bytes]) -> None:
+    """Adds `pieces` to the file at `path`, synced; all of them, or none where the disk refuses."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    before = os.fstat(descriptor).st_size
+    try:
+        for piece in pieces:
+            write_all(descriptor, piece)
+        os.fsync(descriptor)
+    except BaseException:
+        with suppress(OSError):
+            os.ftruncate(descriptor, before)
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def sync_directories(path: Path, count: int | None = None) -> None:

@@ -21,7 +21,7 @@ from typing import Final
 from zlib import crc32
 
 from holdfast.broker.ranges import RangeSet
-from holdfast.client.disk import replace_file, sync_directories
+from holdfast.client.disk import append_file, replace_file, sync_directories
 from holdfast.client.errors import ClientFull
 from holdfast.client.numbering import Numbering
 from holdfast.errors import ConfigError, StorageError
@@ -319,17 +319,26 @@ class SpoolFile:
 
     def _set_aside(self, offset: int, size: int) -> None:
         """Keeps what cannot be read, for a person to look at, then cuts it off."""
-        self.damaged_bytes = size - offset
         aside = self.path.with_name(self.path.name + ".damaged")
-        with aside.open("ab") as out:
-            while offset < size and (piece := self._read(offset, READ_BYTES)):
-                out.write(piece)
-                offset += len(piece)
-            out.flush()
-            os.fsync(out.fileno())
+        text = f"spool {self.path}: its last {size - offset} bytes cannot be read"
+
+        def pieces() -> Iterator[bytes]:
+            at = offset
+            while at < size and (piece := self._read(at, READ_BYTES)):
+                yield piece
+                at += len(piece)
+
+        try:
+            append_file(aside, pieces())
+        except OSError as error:
+            raise StorageError(f"{text}, and {aside.name} cannot take them: {error.strerror}") from None
         self._sync_directories()
-        os.ftruncate(self._fd, size - self.damaged_bytes)
+        try:
+            os.ftruncate(self._fd, offset)
+        except OSError as error:
+            raise StorageError(f"{text}, nor be cut off: {error.strerror}") from None
         self._datasync()  # before something is written there: what was cut off must not come back behind it
+        self.damaged_bytes = size - offset
 
     def _compact(self) -> None:
         """Writes base and undone messages to a new file that takes the old one's place, in their order."""
