@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.client import Message
-from holdfast.client.typed_json import typed_body
+from holdfast.amqp.types import Symbol
+from holdfast.client import Message, Properties
 from holdfast.errors import HoldfastError
 from holdfast.pipeline import rows
 from holdfast.pipeline.bus import Entry
@@ -21,7 +21,7 @@ U = UUID("5d2b9c5e-6a40-4b5c-8c9e-0123456789ab")
 
 
 def one_batch(*entries: Entry) -> "pyarrow.RecordBatch":
-    return record_batch("q", list(entries), [typed_body(entry.message) for entry in entries])
+    return record_batch("q", entries)
 
 
 @pytest.mark.parametrize(
@@ -102,3 +102,39 @@ def test_batches_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> 
     assert [batch.num_rows for batch in batches("q", entries, 100)] == [4]
     assert [batch.num_rows for batch in batches("q", entries[:1] * 2 + entries[:1], 100)] == [3]
     assert [batch.num_rows for batch in batches("q", entries[3:] + entries, 100)] == [1, 4]
+
+
+LONG = "x" * 40
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(properties=Properties(message_id=LONG)),
+        Message(properties=Properties(correlation_id=LONG[:20].encode())),
+        Message(properties=Properties(subject=LONG)),
+        Message(properties=Properties(content_type=Symbol(LONG))),
+        Message(application_properties={"a": LONG}),
+        Message(application_properties={LONG: 1}),
+        Message(message_annotations={Symbol("x-opt-a"): [LONG]}),
+        Message(message_annotations={Symbol(LONG): None}),
+    ],
+)
+def test_whatever_goes_into_the_columns_bounds_a_batch(monkeypatch: pytest.MonkeyPatch, message: Message) -> None:
+    monkeypatch.setattr(rows, "BATCH_BYTES_MAX", 75)
+    entries = [Entry(number, None, message) for number in range(1, 6)]
+    assert [batch.num_rows for batch in batches("q", entries, 100)] == [2, 2, 1]
+
+
+def test_one_message_that_no_column_holds_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow as pa
+
+    real = pa.array
+
+    def array(values: list[object], kind: "pyarrow.DataType") -> object:
+        return pa.chunked_array([real(values, kind)]) if "big" in values else real(values, kind)
+
+    monkeypatch.setattr(pa, "array", array)
+    entries = [Entry(7, None, Message(message_annotations={Symbol("a"): "big"}))]
+    with pytest.raises(HoldfastError, match="'q', sequence 7: column 'annotations' of its row has more than 2 GiB"):
+        list(batches("q", entries, 10))

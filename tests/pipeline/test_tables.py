@@ -12,7 +12,6 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from holdfast.client import Message
-from holdfast.client.typed_json import typed_body
 from holdfast.errors import ConfigError
 from holdfast.pipeline.bus import Entry
 from holdfast.pipeline.flights import flights_report
@@ -62,7 +61,7 @@ def test_a_table_of_an_earlier_version_is_read_with_the_columns_of_this_one(
 
     (tmp_path / "_spark_metadata").mkdir()
     made = [
-        record_batch("q", [Entry(number, None, message)], [typed_body(message)])
+        record_batch("q", [Entry(number, None, message)])
         for number, message in enumerate((Message(data=[b"old"]), Message(value=[1])), 1)
     ]
     for number, batch in enumerate((made[0].drop_columns(["body_kind", "body_value"]), made[1])):

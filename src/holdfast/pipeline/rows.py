@@ -30,7 +30,7 @@ bytes of a value; of any other body `body_value` is its JSON (docs/spark.md, "Bo
 """
 
 BATCH_BYTES_MAX: Final = 64 * MIB
-"""Bodies of an Arrow batch, but for its last message: an array of Arrow's holds no more than 2 GiB."""
+"""What an Arrow batch holds, but for its last message: an array of Arrow's holds no more than 2 GiB."""
 
 _MILLISECONDS_MAX: Final = 9_000_000_000_000_000
 """What still fits as microseconds into 64 bits; times beyond are null."""
@@ -83,69 +83,132 @@ def text_of(value: Any) -> str | None:
 def batches(address: str, entries: Iterable[Entry], rows_max: int) -> Iterator["RecordBatch"]:
     """`entries` in order as Arrow batches of `rows_max` rows, or of fewer where BATCH_BYTES_MAX is reached; none for
     no entries."""
-    gathered: list[Entry] = []
-    bodies: list[TypedBody] = []
-    size = 0
+    gathered = _Gathered(address)
     for entry in entries:
-        gathered.append(entry)
-        body = _body_of(address, entry)
-        bodies.append(body)
-        size += len(body.content) + len(body.value or "")
-        if len(gathered) >= rows_max or size >= BATCH_BYTES_MAX:
-            yield record_batch(address, gathered, bodies)
-            gathered, bodies, size = [], [], 0
-    if gathered:
-        yield record_batch(address, gathered, bodies)
+        gathered.add(entry)
+        if len(gathered.sequences) >= rows_max or gathered.size >= BATCH_BYTES_MAX:
+            yield gathered.batch()
+            gathered = _Gathered(address)
+    if gathered.sequences:
+        yield gathered.batch()
 
 
-def record_batch(address: str, entries: list[Entry], bodies: list[TypedBody]) -> "RecordBatch":
-    """One batch of `entries` and their `bodies`, in their order."""
-    import pyarrow as pa
-
-    schema = arrow_schema()
-    message_ids: list[str | None] = []
-    subjects: list[str | None] = []
-    content_types: list[str | None] = []
-    correlation_ids: list[str | None] = []
-    created: list[int | None] = []
-    properties: list[dict[Any, Any] | None] = []
-    annotations: list[dict[Any, Any] | None] = []
+def record_batch(address: str, entries: Iterable[Entry]) -> "RecordBatch":
+    """One batch of all `entries`, in their order."""
+    gathered = _Gathered(address)
     for entry in entries:
+        gathered.add(entry)
+    return gathered.batch()
+
+
+class _Texts:
+    """A column of maps, as flat keys and values: four times faster than from pairs."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.values: list[str | None] = []
+        self.offsets = [0]
+
+    def add(self, mapping: dict[Any, Any] | None) -> int:
+        """The characters that it took."""
+        size = 0
+        if mapping:
+            keys = [key if type(key) is str else str(text_of(key)) for key in mapping]
+            values = [value if type(value) is str else text_of(value) for value in mapping.values()]
+            self.keys += keys
+            self.values += values
+            size = sum(map(len, keys)) + sum([len(value) for value in values if value is not None])
+        self.offsets.append(len(self.keys))
+        return size
+
+
+class _Gathered:
+    """Rows on their way into one batch. `size`: of all that goes into its columns and has no fixed width, in bytes of
+    bodies and characters of text, which take up to four bytes each."""
+
+    def __init__(self, address: str) -> None:
+        self.size = 0
+        self.sequences: list[int] = []
+        self._address = address
+        self._message_ids: list[str | None] = []
+        self._subjects: list[str | None] = []
+        self._content_types: list[str | None] = []
+        self._correlation_ids: list[str | None] = []
+        self._created: list[int | None] = []
+        self._enqueued: list[int | None] = []
+        self._properties = _Texts()
+        self._annotations = _Texts()
+        self._bodies: list[TypedBody] = []
+
+    def add(self, entry: Entry) -> None:
         message = entry.message
+        body = _body_of(self._address, entry)
         header = message.properties
         if header is None:
-            message_ids.append(None)
-            subjects.append(None)
-            content_types.append(None)
-            correlation_ids.append(None)
-            created.append(None)
+            self._message_ids.append(None)
+            self._subjects.append(None)
+            self._content_types.append(None)
+            self._correlation_ids.append(None)
+            self._created.append(None)
         else:
-            message_ids.append(_identifier(header.message_id))
-            subjects.append(header.subject)
-            content_types.append(header.content_type)
-            correlation_ids.append(_identifier(header.correlation_id))
-            created.append(_microseconds(header.creation_time))
-        properties.append(message.application_properties)
-        annotations.append(message.message_annotations)
-    moment = schema.field("created").type
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.repeat(pa.scalar(address, pa.string()), len(entries)),
-            pa.array([entry.sequence for entry in entries], pa.int64()),
-            pa.array(message_ids, pa.string()),
-            pa.array(subjects, pa.string()),
-            pa.array(content_types, pa.string()),
-            pa.array(correlation_ids, pa.string()),
-            pa.array(created, moment),
-            pa.array([_microseconds(entry.enqueued_ms) for entry in entries], moment),
-            _texts(properties),
-            _texts(annotations),
-            pa.array([body.content for body in bodies], pa.binary()),
-            pa.array([body.kind for body in bodies], pa.string()),
-            pa.array([body.value for body in bodies], pa.string()),
-        ],
-        schema=schema,
-    )
+            message_id, correlation_id = _identifier(header.message_id), _identifier(header.correlation_id)
+            subject, content_type = header.subject, header.content_type
+            self._message_ids.append(message_id)
+            self._subjects.append(subject)
+            self._content_types.append(content_type)
+            self._correlation_ids.append(correlation_id)
+            self._created.append(_microseconds(header.creation_time))
+            self.size += (
+                len(message_id or "") + len(correlation_id or "") + len(subject or "") + len(content_type or "")
+            )
+        self._enqueued.append(_microseconds(entry.enqueued_ms))
+        self._bodies.append(body)
+        self.sequences.append(entry.sequence)
+        self.size += len(body.content) + len(body.value or "")
+        self.size += self._properties.add(message.application_properties)
+        self.size += self._annotations.add(message.message_annotations)
+
+    def batch(self) -> "RecordBatch":
+        """HoldfastError where one message alone has more than a column holds."""
+        import pyarrow as pa
+
+        schema = arrow_schema()
+        moment = schema.field("created").type
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.repeat(pa.scalar(self._address, pa.string()), len(self.sequences)),
+                pa.array(self.sequences, pa.int64()),
+                self._array("message_id", self._message_ids, pa.string()),
+                self._array("subject", self._subjects, pa.string()),
+                self._array("content_type", self._content_types, pa.string()),
+                self._array("correlation_id", self._correlation_ids, pa.string()),
+                pa.array(self._created, moment),
+                pa.array(self._enqueued, moment),
+                self._maps("application_properties", self._properties),
+                self._maps("annotations", self._annotations),
+                self._array("body", [body.content for body in self._bodies], pa.binary()),
+                pa.array([body.kind for body in self._bodies], pa.string()),
+                self._array("body_value", [body.value for body in self._bodies], pa.string()),
+            ],
+            schema=schema,
+        )
+
+    def _array(self, name: str, values: list[Any], kind: Any) -> Any:
+        import pyarrow as pa
+
+        array = pa.array(values, kind)
+        if isinstance(array, pa.ChunkedArray):  # as pyarrow makes it of more than fits one array
+            raise HoldfastError(
+                f"queue {self._address!r}, sequence {self.sequences[-1]}: column {name!r} of its row has more than "
+                f"2 GiB, accepted is what an Arrow array holds"
+            )
+        return array
+
+    def _maps(self, name: str, texts: _Texts) -> Any:
+        import pyarrow as pa
+
+        keys, values = self._array(name, texts.keys, pa.string()), self._array(name, texts.values, pa.string())
+        return pa.MapArray.from_arrays(pa.array(texts.offsets, pa.int32()), keys, values)
 
 
 def _body_of(address: str, entry: Entry) -> TypedBody:
@@ -155,24 +218,6 @@ def _body_of(address: str, entry: Entry) -> TypedBody:
         raise HoldfastError(
             f"queue {address!r}, sequence {entry.sequence}: its body cannot be told as a row: {error}"
         ) from None
-
-
-def _texts(maps: list[dict[Any, Any] | None]) -> Any:
-    """Maps as one Arrow array, from flat keys and values: four times faster than from pairs."""
-    import pyarrow as pa
-
-    keys: list[str] = []
-    values: list[str | None] = []
-    offsets = [0]
-    for mapping in maps:
-        if mapping:
-            for key, value in mapping.items():
-                keys.append(key if type(key) is str else str(text_of(key)))
-                values.append(value if type(value) is str else text_of(value))
-        offsets.append(len(keys))
-    return pa.MapArray.from_arrays(
-        pa.array(offsets, pa.int32()), pa.array(keys, pa.string()), pa.array(values, pa.string())
-    )
 
 
 def _identifier(value: Any) -> str | None:
