@@ -118,7 +118,7 @@ async def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
         address = (await node.ready())["amqp"]
         code, output, error = await run("--listen", address, "--data", tmp_path / "e")
     assert (code, output) == (1, "")
-    assert error == f"holdfast node: listen {address}: address in use, accepted is a free port (0 picks one)\n"
+    assert error == f"holdfast node: listen {address}: the port is in use already; choose another, or 0 for any\n"
 
 
 async def test_an_open_address_without_users_is_refused(tmp_path: Path) -> None:

@@ -549,7 +549,7 @@ async def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
     async with Running(FakeCore(), settings(tmp_path)) as running:
         given = settings(tmp_path)
         taken = type(given)(core=given.core, listen=(HostPort("127.0.0.1", running.port),), data=tmp_path / "other")
-        with pytest.raises(HoldfastError, match=f"127.0.0.1:{running.port}: address in use"):
+        with pytest.raises(HoldfastError, match=f"127.0.0.1:{running.port}: the port is in use already"):
             await Running(FakeCore(), taken).task
 
 

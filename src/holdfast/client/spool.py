@@ -368,7 +368,7 @@ class SpoolFile:
         try:
             fresh, written = replace_file(self.path, pieces)
         except OSError as error:
-            raise StorageError(f"spool {self.path}: {error.strerror}") from None
+            raise StorageError(f"spool {self.path}: cannot be written anew: {error.strerror}") from None
         os.close(self._fd)
         self._fd, self._end = fresh, written
         self._sync_directories(1)
@@ -378,7 +378,7 @@ class SpoolFile:
             os.fdatasync(self._fd)
         except OSError as error:
             self._sync_failed = True
-            raise StorageError(f"spool {self.path}: {error.strerror}") from None
+            raise StorageError(f"spool {self.path}: a sync failed: {error.strerror}; look at its disk") from None
 
     def _sync_directories(self, count: int | None = None) -> None:
         """The file's name, and those of the directories above it, or of `count` of them."""
@@ -386,13 +386,14 @@ class SpoolFile:
             sync_directories(self.path, count)
         except OSError as error:
             self._sync_failed = True
-            raise StorageError(f"spool {self.path}: {error.strerror}") from None
+            text = f"spool {self.path}: a sync of its directories failed: {error.strerror}; look at its disk"
+            raise StorageError(text) from None
 
     def _read(self, offset: int, length: int) -> bytes:
         try:
             return os.pread(self._fd, length, offset)
         except OSError as error:
-            raise StorageError(f"spool {self.path}: {error.strerror}") from None
+            raise StorageError(f"spool {self.path}: cannot be read: {error.strerror}") from None
 
     def _write(self, data: bytes, *, message: bool = False) -> None:
         try:

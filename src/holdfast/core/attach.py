@@ -151,11 +151,13 @@ def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
         text = "transactions are not offered here: accepted is a target with an address"
         raise Refusal(conditions.NOT_IMPLEMENTED, text)
     if not isinstance(target, Target):
-        raise Refusal(conditions.NOT_IMPLEMENTED, "accepted is a target with an address")
+        raise Refusal(conditions.NOT_IMPLEMENTED, "target: found none, accepted is one with an address")
     address = plain_address(target.address)
     if address is None and not target.dynamic:
         if PRODUCER in properties:
-            raise Refusal(conditions.INVALID_FIELD, f"{PRODUCER}: accepted is a target with an address")
+            raise Refusal(
+                conditions.INVALID_FIELD, f"{PRODUCER}: found without an address, accepted is a target with one"
+            )
         link.context = relay = RelayLink(core, peer, link)
         link.accept(target=target)
         relay.refill()
@@ -177,7 +179,10 @@ def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
 
 def _of_neighbour(peer: Peer) -> "Neighbour":
     if peer.neighbour is None:
-        raise Refusal(conditions.UNAUTHORIZED_ACCESS, "accepted from a configured neighbour alone")
+        raise Refusal(
+            conditions.UNAUTHORIZED_ACCESS,
+            "this address is for neighbours: found a connection that is no [[neighbour]]'s",
+        )
     return peer.neighbour
 
 
@@ -219,7 +224,7 @@ def _produce(
         producer_link.refill()
         return
     if target.dynamic:
-        raise Refusal(conditions.INVALID_FIELD, f"{PRODUCER}: accepted is a target with an address")
+        raise Refusal(conditions.INVALID_FIELD, f"{PRODUCER}: found without an address, accepted is a target with one")
     far = destination or unknown
     address = queue.name if far is None else f"{to}@{far}"
     if not isinstance(name, str) or not name or len(name.encode()) > NAME_BYTES_MAX or "\0" in name:
@@ -269,7 +274,7 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
         subscriptions.look_up(core, peer, link)
         return
     if not isinstance(source, Source):
-        raise Refusal(conditions.NOT_IMPLEMENTED, "accepted is a source with an address")
+        raise Refusal(conditions.NOT_IMPLEMENTED, "source: found none, accepted is one with an address")
     wanted = plain_address(source.address)
     if wanted == MANAGEMENT:
         target = attach.target if attach is not None else None
@@ -278,9 +283,11 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
         link.accept()
         return
     if wanted == CONTROL_ADDRESS:
-        raise Refusal(conditions.NOT_ALLOWED, f"{CONTROL_ADDRESS} is a target")
+        raise Refusal(conditions.NOT_ALLOWED, f"{CONTROL_ADDRESS}: found as a source, accepted is as a target")
     if isinstance(wanted, str) and not source.dynamic and address_of(core, wanted).node is not None:
-        raise Refusal(conditions.NOT_FOUND, f"{wanted}: accepted is a queue of {core.config.name!r}")
+        raise Refusal(
+            conditions.NOT_FOUND, f"{wanted}: found a queue of another node, accepted is one of {core.config.name!r}"
+        )
     if source.distribution_mode not in (None, MOVE, COPY):
         text = f"distribution-mode {source.distribution_mode!r}: accepted is {MOVE} or {COPY}"
         raise Refusal(conditions.NOT_IMPLEMENTED, text)
@@ -309,7 +316,10 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
         if found is None:
             found = queue.add_cursor(name, "copy", queue.next_sequence)
         if found.mode != "copy":
-            raise Refusal(conditions.NOT_ALLOWED, f"subscription {name!r} is read by sequence")
+            raise Refusal(
+                conditions.NOT_ALLOWED,
+                f"subscription {name!r} on queue {queue.name!r} is read by sequence, not by links",
+            )
         for taker in list(found.takers):
             if isinstance(taker, ConsumerLink):
                 core.steal(taker, f"subscription {name!r} is read on a newer link")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 OURS: Final = "holdfast."
 PROTOCOL: Final = "holdfast.amqp."
 
+DEFECT: Final = "please report this as a defect of Holdfast"
 RETRY_S: Final = (1.0, 60.0)
 """How long a part of the node rests after its own failure, longer each time up to the second."""
 
@@ -100,7 +101,8 @@ class Containment:
         rest_s = min(longest, first * 2.0 ** min(times, 10))
         self.resting[part] = now + rest_s
         place = _place(_frames(error))
-        self.core.log("ERROR", f"{_name(part)}: {_told(error)} at {place}; tried again in {rest_s:g} s", about=place)
+        text = f"{_name(part)}: {_told(error)} at {place}; tried again in {rest_s:g} s"
+        self.core.log("ERROR", f"{text}; {DEFECT}", about=place)
 
     def run(self, part: object, work: Callable[..., None], *given: Any, gathers: bool = True) -> None:
         """Work on behalf of no single peer, unless it rests. `gathers`: whether it may add anything to the turn."""
@@ -130,7 +132,9 @@ class Containment:
         self.failed(error, known)
         if known is None:
             place = _place(_frames(error))
-            core.log("ERROR", f"{event.peer}: {_told(error)} at {place}; the connection is ended", about=place)
+            core.log(
+                "ERROR", f"{event.peer}: {_told(error)} at {place}; the connection is ended; {DEFECT}", about=place
+            )
             self.peers_ended += 1
             core.commands.append(events.CloseConnection(connection=event.connection, abort=True))
         if event.neighbour is not None:
@@ -142,7 +146,7 @@ class Containment:
         """Ends the connection, with a close frame where `sound` (the engine can still write one); forgets the peer."""
         core = self.core
         self.peers_ended += 1
-        core.log("ERROR", f"{peer.name}: {_told(error)} at {place}; the connection is ended", about=place)
+        core.log("ERROR", f"{peer.name}: {_told(error)} at {place}; the connection is ended; {DEFECT}", about=place)
         if core.connections.get(peer.number) is not peer:  # it was just ending
             self._forget(peer)
             return

@@ -117,8 +117,9 @@ class DeadLetters:
         self.core.losses.dropped(count, size)
         if self.core.now >= self._warn_at:
             self._warn_at = self.core.now + WARN_S
-            text = f"{DEAD_LETTERS}: at the bounds of [dead_letters] {self._unsaid} of the oldest were dropped"
-            self.core.log("WARNING", text)
+            text = f"{DEAD_LETTERS}: at its bounds {self._unsaid} of the oldest were dropped"
+            advice = "consume them in time, or raise messages_max, bytes_max or keep_s of [dead_letters]"
+            self.core.log("WARNING", f"{text}; {advice}")
             self._unsaid = 0
 
     # ------------------------------------------------------------------------------------------------ time

@@ -126,7 +126,8 @@ class Destination:
         core = self.core
         uuid, number = arrival.identity
         if uuid not in self.catalog.origins and len(self.catalog.origins) >= core.config.limits.origins_max:
-            core.log("ERROR", f"origin {uuid}: {core.config.limits.origins_max} origins are known, no more are taken")
+            text = f"origin {uuid}: {core.config.limits.origins_max} origins are known, the most that may be"
+            core.log("ERROR", f"{text}: its messages go back; raise origins_max")
             return False
         origin = self.catalog.origin(uuid)
         if arrival.receipt > origin.mark:

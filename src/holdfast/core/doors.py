@@ -160,9 +160,10 @@ def _meet(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:
         neighbour = peer.neighbour
         assert neighbour is not None
         if name != neighbour.name:
-            core.drop(peer, f"expected neighbour {neighbour.name!r}, found {name!r}")
+            text = f"found node {name!r} at its remote, not {neighbour.name!r}: correct name or remote of [[neighbour]]"
+            core.drop(peer, text)
         elif sessions.CAPABILITY not in offered:
-            core.drop(peer, "the neighbour does not offer custody")
+            core.drop(peer, "what answers at its remote is no Holdfast node: it does not offer custody")
         else:
             neighbour.opened(peer, properties)
     elif _speaks_as(core, peer, event.open) is not None:

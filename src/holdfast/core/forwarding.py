@@ -182,7 +182,8 @@ class Forwarding:
                 return None
         if too_long and not ended:
             reason = f"the trace is full: {entry.TRACE_MAX} nodes passed it on, the last was {receiver.neighbour!r}"
-            core.log("ERROR", f"origin {origin} number {number} for {destination!r}: {reason}")
+            text = f"number {number} of origin {origin} for {destination!r} becomes a dead letter: {reason}"
+            core.log("ERROR", f"{text}; compare the routes of these nodes, which lead in a circle")
             dead_letter(core, value, reason, destination)
             value, size = self._end_of(arrival)
         sequence = queue.append(value, size)
@@ -250,8 +251,8 @@ class Forwarding:
             held.due = now + RETURN_S[1]
             if now - held.sent_again_at > RETURN_S[1]:
                 held.attempts = 0
-            text = f"messages for {destination!r} come back by {neighbour!r}: held until a table changes"
-            self.core.log("WARNING", text)
+            text = f"messages for {destination!r} come back by {neighbour!r}, whose route leads over this node"
+            self.core.log("WARNING", f"{text}: held until a route changes; compare the routes of both in their status")
         held.sequences[sequence] = None
         held.by[neighbour] = None
 
@@ -394,6 +395,7 @@ class Forwarding:
         core.catalog.drop_replaced(store)
         core.destination.closing.pop(store, None)
         if old is not None:
-            core.log("WARNING", f"neighbour {neighbour.name} has a new store {store}, was {old}")
+            text = f"neighbour {neighbour.name} has a new store {store}, was {old}: it was made anew or put back"
+            core.log("WARNING", f"{text}, or two nodes use its name", about=neighbour.name)
             core.catalog.put_replaced(old)
             core.destination.closing[old] = core.now + GRACE_S

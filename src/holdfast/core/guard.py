@@ -53,7 +53,8 @@ class Guard:
             self._reserve(peer, f"this node has {limits.connections_max} connections of clients, {most}")
         if len(self.half_open) >= limits.handshakes_max:
             oldest = next(iter(self.half_open))
-            self.core.drop(oldest, f"{len(self.half_open)} connections have not opened, the most there may be")
+            count = len(self.half_open)
+            self.core.drop(oldest, f"{count} connections have not opened, the most there may be (handshakes_max)")
         self.half_open[peer] = None
 
     def _reserve(self, peer: Peer, reason: str) -> None:
@@ -149,7 +150,7 @@ class Guard:
         limit = self.core.config.limits.output_bytes_max
         if peer.unread_bytes <= limit:
             return False
-        self.core.drop(peer, f"it does not read: more than {limit} bytes of answers wait")
+        self.core.drop(peer, f"it does not read: more than {limit} bytes of answers wait (output_bytes_max)")
         return True
 
     # ------------------------------------------------------------------------------------------------ what is logged

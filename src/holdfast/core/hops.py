@@ -569,13 +569,14 @@ class CustodyReceiver(Intake):
             arrival.large = large
             number = arrival.number
             if number > self.taken + 1:
-                text = f"hop number {number}, accepted is at most {self.taken + 1}"
+                text = f"hop number: found {number}, accepted is at most {self.taken + 1}"
                 raise RemoteProtocolError(conditions.ILLEGAL_STATE, text)
         except RemoteProtocolError as error:
             self.failed = True
             self.link.detach(closed=True, error=Error(Symbol(error.condition), error.description))
             self.peer.touch()
-            self.core.log("WARNING", f"neighbour {self.neighbour}: {error.description}", about=self.neighbour)
+            text = f"a message of it for {self.destination!r} is refused and its link ended: {error.description}"
+            self.core.log("WARNING", f"neighbour {self.neighbour}: {text}", about=self.neighbour)
             return True
         if number <= self.taken:
             self.core.turn.arrived(self, delivery.delivery_id)

@@ -101,7 +101,8 @@ def tell_renamed(core: "NodeCore", neighbour: str, store: UUID) -> None:
     others = [name for name, known in core.catalog.neighbour_stores.items() if known == store]
     if others:
         names = " and ".join(others)
-        core.log("WARNING", f"neighbour {neighbour} has the store {store}, which was known as {names} before")
+        text = f"neighbour {neighbour} has the store {store}, known as {names} before: the node was renamed"
+        core.log("WARNING", f"{text}, or two nodes run on copies of one store", about=neighbour)
 
 
 def refuses(core: "NodeCore", neighbour: str, peer: "Peer", store: object) -> bool:
@@ -284,7 +285,8 @@ def check(core: "NodeCore", destination: str, number: int) -> bool:
     if number < core.identities_at_start.get(destination, 1) or number <= core.forwarding.sent.get(destination, 0):
         return True
     if core.renewed or core.catalog.renewals:  # of what it gave since then nobody else can know: the neighbour is wrong
-        core.log("WARNING", f"{destination}: number {number} of ours is shown to us, which was not sent: passed over")
+        text = f"node {destination!r} speaks of number {number} of this node, which has not sent it: passed over"
+        core.log("WARNING", f"{text}; look whether another node runs on a copy of this one's store")
         return False
     renew(core, destination, number)
     return False

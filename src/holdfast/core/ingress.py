@@ -159,8 +159,8 @@ class Intake(Ingress):
     def overflow(self, delivery: Delivery) -> None:
         """There is no place for it to wait."""
         if delivery.settled:
-            text = f"{self.peer.name}: a settled message for a full queue is lost: too many bytes wait already"
-            self.core.log("WARNING", text)
+            text = "a settled message is lost: its queue is full, and parked_bytes_max is used up by others that wait"
+            self.core.guard.log(self.peer, "WARNING", f"link {self.link.name}: {text}; its sender should not settle it")
         self.settle_one(delivery.delivery_id, delivery.settled, Released())
 
     def take_parked(self) -> None:

@@ -265,7 +265,8 @@ class Memory:
             if self.total.held <= self.total.held_max or held <= share:
                 break
             self.dropped += 1
-            core.drop(peer, f"it holds {held} bytes of the node's memory, more than any other, and memory is used up")
+            text = f"it holds {held} bytes of the node's memory, more than any other, and memory is used up"
+            core.drop(peer, f"{text} (memory_bytes_max)")
 
     def status(self) -> dict[str, Any]:
         """As `status` tells it."""

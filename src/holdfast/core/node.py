@@ -333,12 +333,13 @@ class NodeCore:
             elif isinstance(event, amqp.ConnectionClosed):
                 peer.closed(event.error)
             elif isinstance(event, amqp.ProtocolFailed):
-                self.guard.log(peer, "WARNING", f"{event.error.condition}: {event.error.description}")
+                text = f"connection closed: {event.error.condition}: {event.error.description}"
+                self.guard.log(peer, "WARNING", text)
 
     def _detached(self, peer: Peer, event: amqp.LinkDetached) -> None:
         link = event.link.context
         if event.error is not None and peer.neighbour is not None:
-            text = f"link {event.link.name}: {event.error.condition}: {event.error.description}"
+            text = f"it ended the link {event.link.name}: {event.error.condition}: {event.error.description}"
             self.guard.log(peer, "WARNING", text)
         if link is None:
             return

@@ -319,7 +319,8 @@ class Routes:
         for name in self.supers.overdue(now):
             if states.lose(name, self.name):
                 seconds = self.supers.called_lost(name)
-                self.core.log("WARNING", f"routing: node {name} is lost: no heartbeat for {seconds:g} s")
+                text = f"routing: node {name} is lost: no heartbeat for {seconds:g} s, so no route leads over it"
+                self.core.log("WARNING", f"{text}; look whether it runs, and at its links")
         if states.changed:
             self._compute()
             self._expect(now)
@@ -521,7 +522,8 @@ class Routes:
     def _close(self) -> None:
         seconds = supers.MISSED * self.config.heartbeat_s
         self.closed_until = self.core.now + seconds
-        self.core.log("WARNING", f"routing: no super node can be told of a change: no messages for {seconds:g} s")
+        text = f"routing: no super node can be told of a change: this node takes no messages for {seconds:g} s"
+        self.core.log("WARNING", f"{text}; look at the links towards the super nodes, and whether these run")
         self._refill_all()
 
     def _open(self) -> None:
@@ -550,7 +552,8 @@ class Routes:
         now = self.core.now
         if now >= self._logged_at.get(neighbour, -LOG_S) + LOG_S:
             self._logged_at[neighbour] = now
-            self.core.log("WARNING", f"neighbour {neighbour}: routing: {text}; dropped", about=neighbour)
+            told = f"neighbour {neighbour}: what it says of routes is not understood and dropped: {text}"
+            self.core.log("WARNING", f"{told}; look at its version", about=neighbour)
 
     @property
     def synchronised(self) -> bool:

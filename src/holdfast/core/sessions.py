@@ -163,8 +163,10 @@ class Neighbour:
         self.damping.release(self.core.now)
         at = self.damping.reuse_at()
         if at is not None:
-            text = f"neighbour {self.name}: its session flaps; routing goes without it for {at - self.core.now:.1f} s"
-            self.core.log("WARNING", text)
+            text = (
+                f"neighbour {self.name}: its session broke too often: no route uses it for {at - self.core.now:.1f} s"
+            )
+            self.core.log("WARNING", f"{text}; look at the line between the two nodes, and at its log", about=self.name)
             return
         self.offered = True
         if self.core.routing is not None:

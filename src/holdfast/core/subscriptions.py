@@ -55,7 +55,7 @@ def look_up(core: "NodeCore", peer: Peer, link: Sender) -> None:
     ]
     found.sort(key=lambda cursor: cursor.queue.name)
     if not found:
-        raise Refusal(conditions.NOT_FOUND, f"no subscription {name!r} of a link")
+        raise Refusal(conditions.NOT_FOUND, f"no subscription {name!r} that a link made")
     for cursor in found:
         if cursor.takers:
             text = f"subscription {name!r} on queue {cursor.queue.name!r} has a reader"

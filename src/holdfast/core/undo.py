@@ -38,7 +38,8 @@ def refuse(core: "NodeCore", room_bytes: int) -> None:
     core.starved.clear()
     core.disk.look()
     if core.disk.gone is None:
-        core.log("ERROR", "the disk is full: new messages wait or are refused until there is room")
+        text = "the disk is full: new messages wait or are refused until there is room"
+        core.log("ERROR", f"{text}; {core.disk.bounded_by()}")
     _take_back(core, (failed, core.turn), core.disk.refusal, ())
 
 

@@ -115,7 +115,8 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
     )
     settings = settings.on_disk(store.bytes_most())
     if not store.table_in_memory:
-        _log.warning("store %s: its table of readers is a file: a frozen file system will stop the node", settings.data)
+        text = "store %s: its table of readers is a file, as this system has no place for it in memory (/dev/shm)"
+        _log.warning(text + ": a file system that hangs will stop the node", settings.data)
     name = settings.core.name
 
     def record_line(kind: str, fields: dict[str, Any], wall_ms: int, uptime_s: float) -> bytes:

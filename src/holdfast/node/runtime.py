@@ -245,7 +245,7 @@ class NodeRuntime:
 
     def _defect(self, where: str) -> None:
         """A broken invariant, in an exception's handler: the node ends before it can store the damage."""
-        _log.exception("defect at %s; ending", where)
+        _log.exception("defect at %s; ending before damage is stored; please report this", where)
         self._finish(1)
 
     def _end_turn(self) -> None:
@@ -403,7 +403,7 @@ class NodeRuntime:
         except LocalProtocolError as error:  # A record that breaks its schema is a defect, but costs no message.
             if kind not in self._bad_kinds:
                 self._bad_kinds.add(kind)
-                _log.error("%s; records of this kind are dropped where they are so", error)
+                _log.error("telemetry: %s; such records are left out, all else is served; please report this", error)
 
     def _close(self, peer: Peer, abort: bool) -> None:
         if abort:
@@ -455,7 +455,8 @@ class NodeRuntime:
             self._feed(CommitRefused(number=number, room_bytes=self._store.room_bytes()))
         else:
             _log.critical(
-                "store %s: commit failed (%s); ending, nothing more is written",
+                "store %s: commit failed (%s): the node ends, and nothing that was accepted is lost; look at the disk "
+                "and `holdfast store check`, then start it again",
                 self._settings.data,
                 describe(error),
             )
@@ -538,7 +539,8 @@ class NodeRuntime:
             return False
         if not self._refusing:  # One line for each time the bound is reached, not for each connection.
             self._refusing = True
-            _log.warning("connections_max %d and its reserve reached: further ones are dropped", self._connections_max)
+            text = "connections_max %d and its reserve reached: further ones are dropped without an answer"
+            _log.warning(f"{text}; raise it, or end some clients", self._connections_max)
         return True
 
     # ---------------------------------------------------------------------------------------- start and end
@@ -559,7 +561,8 @@ class NodeRuntime:
             if self._writer.waited_s is not None:  # the core waits for the disk, not for peers
                 self._finish(0)
                 return
-            _log.warning("not every peer closed in %g s; ending without them", STOP_TIME_OUT_S)
+            text = "stopping: %d connections have not closed in %g s; ending without them, nothing stored is lost"
+            _log.warning(text, len(self._peers), STOP_TIME_OUT_S)
             self._finish(0)
 
     def _finish_when_flushed(self) -> None:

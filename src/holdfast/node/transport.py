@@ -253,7 +253,9 @@ def listen(where: HostPort, *, loopback_only: bool) -> list[socket.socket]:
             for listener in listeners:
                 listener.close()
             if error.errno == errno.EADDRINUSE:
-                raise HoldfastError(f"listen {where}: address in use, accepted is a free port (0 picks one)") from None
+                raise HoldfastError(
+                    f"listen {where}: the port is in use already; choose another, or 0 for any"
+                ) from None
             raise ConfigError(
                 f"node listen: found {where} ({describe(error)}), accepted is an address of this machine"
             ) from None
