@@ -115,3 +115,25 @@ def test_the_digest_is_right_again_after_a_recount(seed: int) -> None:
     assert "b" in states.unstamped
     states.recount()
     assert states.digest == right
+
+
+@pytest.mark.parametrize("version", [-1, VERSION_END, VERSION_END + 5])
+def test_a_record_that_no_neighbour_can_take_goes_with_the_next_recount_and_its_next_word_is_taken(
+    version: int,
+) -> None:
+    """A fault in memory: what cannot be told would be told, and refused, after each comparison."""
+    states = table()
+    row = write_row(Known(Record("b", 5, (("a", COST),)), stamp=("s", 1)))[0]
+    states.hear("b", [row])
+    right = states.digest
+    for name in ("b", "ghost"):
+        states.known[name] = Known(Record(name, version, ()), stamp=("ghost", 1))
+    states.recount()
+    assert set(states.known) == {"a"} and states.changed
+    states.hear("b", [row])
+    assert states.digest == right and states.known["b"].record.version == 5
+    own = states.known["a"].record
+    states.known["a"] = Known(replace(own, version=version))
+    states.recount()
+    states.say(dict(own.links), version=2_000)
+    assert states.own is not None and 0 < states.own.record.version < VERSION_HIGH

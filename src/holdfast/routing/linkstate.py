@@ -451,19 +451,28 @@ class LinkStates:
     def drop(self, name: str) -> Mark | None:
         """Forgets a node that is gone; None where it is not known. Its last word is not taken again while it stands in
         `dropped`, which is the caller's to clear."""
-        known = self.known.pop(name, None)
+        known = self.known.get(name)
         if known is None:
             return None
+        self._remove(known)
+        self.dropped[name] = known.mark[:2]
+        return known.mark
+
+    def _remove(self, known: Known) -> None:
+        name = known.record.name
+        del self.known[name]
         self.digest ^= known.digest
         self._forget_marks(name)
         self.unstamped.pop(name, None)
-        self.dropped[name] = known.mark[:2]
         self.changed = True
         self.words += 1
-        return known.mark
 
     def recount(self) -> None:
-        """Makes anew what is kept beside the records: a fault in memory does no lasting harm there."""
+        """Makes anew what is kept beside the records, and removes a record whose version cannot be told: neighbours
+        refuse it each time, and who has the right one tells it. A fault in memory does no lasting harm there."""
+        for known in [known for known in self.known.values() if not 0 <= known.record.version < VERSION_END]:
+            if known.record.name != self.name:  # our own begins anew with our next word
+                self._remove(known)
         before, self.digest = self.digest, 0
         for name, known in self.known.items():
             self.digest ^= known.digest
