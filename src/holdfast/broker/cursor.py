@@ -80,7 +80,7 @@ class Cursor:
         self.mark_stored = 0
         self.shown_below = 0
         """Entries below were possibly shown before the node was last started."""
-        self.takers: list[Taker] = []
+        self.takers: dict[Taker, None] = {}
         self.exclusions = Exclusions(queue.withheld)
         self.blocked = False
         """Whether the last pump ended because no more may be set aside."""
@@ -91,14 +91,14 @@ class Cursor:
     # ------------------------------------------------------------------------------------------------ takers
 
     def attach(self, taker: Taker) -> None:
-        self.takers.append(taker)
+        self.takers[taker] = None
         self.exclusions.joined(taker)
         self.queue.touch()
 
     def release(self, taker: Taker) -> None:
         """Takes the taker away; what it held stays in its hands."""
         if taker in self.takers:
-            self.takers.remove(taker)
+            del self.takers[taker]
             if not self.takers:
                 self.forget_read_ahead()
             back = self.exclusions.left(taker)
@@ -108,7 +108,7 @@ class Cursor:
                 self.queue.touch()
 
     def detach(self, taker: Taker, *, failed: bool = True) -> None:
-        """Takes the taker away; what it held goes back to its old place, marked as delivered once more."""
+        """Takes the taker away; what it held goes back to its old place. All that is shown is looked through."""
         self.release(taker)
         self.give_back([sequence for sequence, shown in self.shown.items() if shown.taker is taker], failed=failed)
 
@@ -200,8 +200,8 @@ class Cursor:
             if taker not in self.takers:  # it could not have this one, and was sent away
                 takers.remove(taker)
             elif len(self.takers) > 1:  # the next one's turn, now and in the next pump
-                self.takers.remove(taker)
-                self.takers.append(taker)
+                del self.takers[taker]
+                self.takers[taker] = None
                 takers.remove(taker)
                 takers.append(taker)
         return given, room_bytes
@@ -450,7 +450,7 @@ class Cursor:
             gone = set(sequences).difference(left).intersection((*self.returned, *self.exclusions.aside))
             values = [(sequence, self.queue.value(sequence)) for sequence in gone]
             sizes = [(sequence, entry.size_of(value)) for sequence, value in values if value is not None]
-            self.shown.update((sequence, Shown(self.takers[0], size)) for sequence, size in sizes)
+            self.shown.update((sequence, Shown(next(iter(self.takers)), size)) for sequence, size in sizes)
             if gone:
                 self.returned = [sequence for sequence in self.returned if sequence not in gone]
                 heapify(self.returned)

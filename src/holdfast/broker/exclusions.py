@@ -8,7 +8,7 @@ nothing from what else is kept; who ends takers when too much is undeliverable i
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush
 from sys import maxsize
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -126,7 +126,7 @@ class Exclusions:
         self._count()
         return back
 
-    def recount(self, takers: list["Taker"]) -> None:
+    def recount(self, takers: Collection["Taker"]) -> None:
         """These are all takers: a failure may lie between the coming or going of one and its count."""
         self._limits.clear()
         self._limits_heap.clear()
@@ -140,7 +140,13 @@ class Exclusions:
         self._count()
 
     def choose(
-        self, takers: list["Taker"], every: list["Taker"], sequence: int, value: bytes, size: int, aside: dict[int, int]
+        self,
+        takers: list["Taker"],
+        every: Iterable["Taker"],
+        sequence: int,
+        value: bytes,
+        size: int,
+        aside: dict[int, int],
     ) -> "Taker | None":
         """Who of `takers`, of which the first wants something, is to have the entry; `size`: as the queue counts it;
         `every`: with those that want nothing. None where none of them can; then it is in `aside`."""
@@ -161,7 +167,7 @@ class Exclusions:
         aside[sequence] = delivery_bytes
         return None
 
-    def another_takes(self, takers: list["Taker"], sequence: int, size: int) -> bool:
+    def another_takes(self, takers: Iterable["Taker"], sequence: int, size: int) -> bool:
         """Whether one of all `takers`, with or without credit, can have the entry, a delivery of `size` bytes."""
         if size > self.largest:
             return False

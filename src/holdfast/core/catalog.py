@@ -319,6 +319,11 @@ class Catalog:
         """Whether the queue is there: it was not deleted, nor made anew under its name."""
         return self.queues.get(queue.name) is queue
 
+    def has_cursor(self, cursor: Cursor) -> bool:
+        """Whether the cursor and its queue are there: neither was deleted."""
+        queue = cursor.queue
+        return self.has(queue) and (cursor is queue.shared or queue.named.get(cursor.name) is cursor)
+
     def has_left(self, queue_id: int) -> None:
         """Nothing of that deleted queue is on disk any more once this turn's batch is."""
         del self.leaving[queue_id]

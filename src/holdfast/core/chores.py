@@ -14,6 +14,7 @@ from holdfast.broker.queue import RECLAIM_COUNT, Queue
 from holdfast.core import identity
 from holdfast.core.endings import end_in_transit
 from holdfast.core.rejections import Rejections
+from holdfast.core.returns import Returns
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -45,6 +46,7 @@ class Chores:
         self.core = core
         self.purges: dict[Queue, Purge] = {}
         self.rejections = Rejections(core)
+        self.returns = Returns(core)
 
     @property
     def pending(self) -> bool:
@@ -53,6 +55,7 @@ class Chores:
         return bool(
             self.purges
             or self.rejections.waiting
+            or self.returns.pending
             or self.core.departures.under_way
             or catalog.leaving
             or catalog.renewals
@@ -62,7 +65,13 @@ class Chores:
     def busy(self) -> bool:
         """Whether the next turn has something to do here, or where what waits moves on (destination.py)."""
         core = self.core
-        own = self.purges or self.rejections.waiting or core.catalog.leaving or identity.is_busy(core)
+        own = (
+            self.purges
+            or self.rejections.waiting
+            or self.returns.waiting
+            or core.catalog.leaving
+            or identity.is_busy(core)
+        )
         return bool(own) or core.departures.busy or core.destination.busy
 
     @property
@@ -91,6 +100,7 @@ class Chores:
     def step(self) -> None:
         """This turn's share of all of it."""
         self.rejections.step()
+        self.returns.step()
         for queue, purge in list(self.purges.items()):
             gone, purge.place = purge_some(queue, purge.place, purge.end)
             purge.gone += len(gone)

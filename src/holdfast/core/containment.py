@@ -191,6 +191,7 @@ class Containment:
         """Counts anew what peers share, from who holds it: the failure may lie between a change and its count."""
         core = self.core
         core.resume.recover()
+        core.chores.returns.waiting.clear()  # whoever is gone holds nothing
         waiting_takers = {id(record.taker) for record in core.resume.outgoing.values() if record.until is not None}
         for queue in core.catalog.queues.values():
             for cursor in queue.cursors:

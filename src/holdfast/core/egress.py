@@ -283,11 +283,28 @@ class ConsumerLink(Egress):
             self.core.steal(self, text, RESOURCE_LIMIT_EXCEEDED)
 
     def gone(self, unsettled: list[Any]) -> None:
+        mine = self.in_hands(unsettled)
         self.let_go()
         self.end_large()
         self.finish_presettled()
-        self.cursor.detach(self)
+        self.cursor.release(self)
+        self.core.chores.returns.give_back(self, self.cursor, mine, failed=True)
         self.core.temporaries.left(self, self.cursor.queue)
+
+    def in_hands(self, unsettled: list[Any], *others: int, held: int = 0) -> list[int]:
+        """What it holds, `held` and `self.held` entries: of its deliveries without an outcome, of those that its end
+        told, and of `others`. Where that is less, as after a failure, all that is shown is looked through."""
+        shown = self.cursor.shown
+        known = {
+            *unsettled,
+            *self.link.unsettled.values(),
+            *others,
+            *([] if self.large is None else [self.large.context]),
+        }
+        mine = [sequence for sequence in known if sequence in shown and shown[sequence].taker is self]
+        if len(mine) < self.held + held:
+            mine = [sequence for sequence, item in shown.items() if item.taker is self]
+        return mine
 
     def let_go(self) -> None:
         """The link holds nothing any more."""

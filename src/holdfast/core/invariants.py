@@ -161,6 +161,7 @@ def _cursor(facts: Facts, cursor: Cursor) -> None:
     _must(len(takers) == len(cursor.takers), f"{where} has a taker twice")
     kept = [record for record in core.resume.by_cursor.get(cursor, ()) if record.until is not None]
     suspended = {id(record.taker) for record in kept} | {*map(id, core.chores.rejections.waiting)}
+    suspended |= {id(item.taker) for item in core.chores.returns.waiting}
     known = queue.ephemeral if not queue.config.durable else facts.entries.get(queue.queue_id)
     for sequence, shown in cursor.shown.items():
         _must(id(shown.taker) in takers or id(shown.taker) in suspended, f"{where}: {sequence} is held by who is gone")

@@ -568,7 +568,8 @@ class NodeCore:
         self.resume.stop()
         for queue in self.catalog.queues.values():
             for taker in list(queue.shared.takers):
-                queue.shared.detach(taker)
+                queue.shared.release(taker)
+            queue.shared.give_back(list(queue.shared.shown), failed=True)
         self.catalog.before_stop()
         self.record("node", {"event": "stopped", "store": str(self.store_uuid), "resident_bytes": self.resident_bytes})
 

@@ -203,10 +203,7 @@ class Rejections:
 
     def _is_moot(self, cursor: Cursor) -> bool:
         """Whether the queue or the subscription was deleted, with all that was in it."""
-        queue = cursor.queue
-        if not self.core.catalog.has(queue):
-            return True
-        return cursor is not queue.shared and queue.named.get(cursor.name) is not cursor
+        return not self.core.catalog.has_cursor(cursor)
 
     def stop(self) -> None:
         """The node stops: what waits is back in its place, and is given out again later."""

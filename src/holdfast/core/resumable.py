@@ -287,6 +287,9 @@ class ResumableConsumer(ConsumerLink):
             if record.taker is self:
                 self.core.resume.ended(record, closed=True)
             return
+        mine = self.in_hands(
+            unsettled, *self.waiting.values(), *(sequence for _, sequence in self.steps), held=len(self.waiting)
+        )
         self.end_large()
         self.finish_presettled()
         self.let_go()
@@ -296,9 +299,8 @@ class ResumableConsumer(ConsumerLink):
         record.held |= self.waiting | sent
         record.next_tag = self.link.next_tag
         kept = set(record.held.values())
-        shown = self.cursor.shown
-        unsent = [sequence for sequence, item in shown.items() if item.taker is self and sequence not in kept]
-        self.cursor.give_back(unsent, failed=False)
+        unsent = [sequence for sequence in mine if sequence not in kept]
+        self.core.chores.returns.give_back(self, self.cursor, unsent, failed=False)
         self.core.resume.ended(record, closed=False)
 
 

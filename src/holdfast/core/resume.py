@@ -244,7 +244,8 @@ class Resumption:
             if not mine:
                 self.by_cursor.pop(record.cursor, None)
             if record.taker is not None and record.held:
-                record.cursor.detach(record.taker)
+                returns = self.core.chores.returns
+                returns.give_back(record.taker, record.cursor, [*record.held.values()], failed=True)
             record.taker = None
 
     def recover(self) -> None:
@@ -292,6 +293,7 @@ class Resumption:
         for record in list(self.outgoing.values()):
             if record.until is not None:
                 self._forget(record)
+        self.core.chores.returns.stop()
 
     # ------------------------------------------------------------------------------------------------ the store
 

@@ -1,0 +1,135 @@
+"""What a link that ended held goes back to its places, a bounded number in each turn (core/returns.py)."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.performatives import Accepted
+from holdfast.core import events, returns
+from holdfast.core.config import QueueConfig
+from support.one_node import fill, world
+from support.rig import Client, Node, Rig
+
+
+class Unlisted(dict[int, Any]):
+    """Whose items nobody may walk through."""
+
+    def items(self) -> Any:
+        raise AssertionError("all that is shown was looked through")
+
+
+def all_bodies(rig: Rig, node: Node, count: int) -> list[str]:
+    """What a fresh consumer is given, in the order in which it comes."""
+    client = rig.client(node)
+    client.receiver("work", credit=count)
+    rig.settle()
+    found = client.bodies()
+    client.accept(Accepted())
+    rig.settle()
+    return found
+
+
+@pytest.mark.parametrize("end", ["detach", "close", "lost", "resumable", "resumable close"])
+def test_the_end_of_a_link_looks_at_what_it_held_alone(end: str) -> None:
+    """However much other links of the queue hold: a connection may have thousands of links on one."""
+    rig, node, client = world()
+    node.checks = False
+    fill(rig, client, 100)
+    other = rig.client(node)
+    other.receiver("work", credit=40)
+    rig.settle()
+    mine = rig.client(node)
+    terms = {"source": {"timeout": 20}} if end.startswith("resumable") else {}
+    links = [mine.receiver("work", credit=5, **terms) for _ in range(5)]
+    rig.settle()
+    assert len(mine.deliveries) == 25
+    shared = node.queue("work").shared
+    shared.shown = Unlisted(shared.shown)
+    for link in links:
+        if end not in ("lost", "resumable"):
+            link.detach(closed=end != "detach")
+    if end in ("lost", "resumable"):
+        mine.close_transport()
+    rig.run(30)
+    assert not node.core.containment.peers_ended and not node.core.containment.parts_failed  # type: ignore[union-attr]
+    shared.shown = dict(shared.shown)
+    assert all_bodies(rig, node, 60) == [str(number) for number in range(41, 101)]
+    other.close_transport()
+    rig.settle()
+    assert all_bodies(rig, node, 40) == [str(number) for number in range(1, 41)]
+
+
+@pytest.mark.parametrize("resumable", [False, True])
+@pytest.mark.parametrize("durable", [False, True])
+def test_much_goes_back_over_several_turns_in_order(
+    monkeypatch: pytest.MonkeyPatch, resumable: bool, durable: bool
+) -> None:
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 10)
+    rig, node, client = world(QueueConfig(name="work", durable=durable))
+    node.unwatched.add("work")
+    fill(rig, client, 100)
+    lost = rig.client(node)
+    for _ in range(2):
+        lost.receiver("work", credit=50, source={"timeout": 1} if resumable else {})
+    rig.settle()
+    assert len(lost.deliveries) == 100
+    core = node.core
+    assert core is not None
+    most = 0
+    give_back = type(node.queue("work").shared).give_back
+
+    def counted(cursor: Any, sequences: list[int], *, failed: bool) -> None:
+        nonlocal most
+        most = max(most, len(sequences))
+        give_back(cursor, sequences, failed=failed)
+
+    monkeypatch.setattr(type(node.queue("work").shared), "give_back", counted)
+    turns = node.turns
+    lost.close_transport()
+    rig.run(2)
+    assert most == 10 and node.turns - turns >= 10 and not core.chores.returns.waiting
+    again = rig.client(node)
+    again.receiver("work", credit=200)
+    rig.settle()
+    assert sorted(again.bodies(), key=int) == [str(number) for number in range(1, 101)]
+    assert all(message.header is not None and message.header.delivery_count == 1 for message in again.messages())
+    assert node.queue("work").shared.shown.keys() == set(range(1, 101))
+
+
+def left_waiting(monkeypatch: pytest.MonkeyPatch) -> tuple[Rig, Node, Client]:
+    """A node on which much is still to go back."""
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 0)
+    rig, node, client = world()
+    fill(rig, client, 30)
+    lost = rig.client(node)
+    lost.receiver("work", credit=30)
+    rig.settle()
+    assert lost.end is not None
+    node.due = False
+    lost.close_transport()
+    assert node.core is not None and len(node.core.chores.returns.waiting) == 1
+    return rig, node, client
+
+
+def test_a_node_that_stops_meanwhile_offers_it_again_as_delivered_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, node, _ = left_waiting(monkeypatch)
+    node.handle(events.Stopping())
+    assert node.core is not None and not node.core.chores.returns.waiting
+    node.core.validate()
+    node.crash()
+    node.start()
+    again = rig.client(node)
+    again.receiver("work")
+    rig.settle()
+    assert again.bodies() == [str(number) for number in range(1, 31)]
+    assert all(message.header is not None and not message.header.first_acquirer for message in again.messages())
+
+
+def test_what_is_to_go_back_to_a_queue_that_was_deleted_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, node, _ = left_waiting(monkeypatch)
+    core = node.core
+    assert core is not None
+    core.catalog.delete(node.queue("work"))
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 10)
+    core.chores.returns.step()
+    assert not core.chores.returns.waiting
