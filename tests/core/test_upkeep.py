@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.amqp.types import Ulong
 from holdfast.core.config import NeighbourConfig
+from holdfast.core.departed import Departures
 from holdfast.harness.wrong_tables import spoil
 from holdfast.routing.linkstate import VERSION_END, Known, Record
 from holdfast.routing.paths import shortest_paths
@@ -83,6 +84,29 @@ def test_a_node_that_is_gone_is_forgotten_after_forget_s() -> None:
     assert agree(*nodes)
     assert all(any("node x is forgotten" in line for line in node.logs) for node in nodes)
     assert not core_routes(nodes[0]).knows("x")
+
+
+def test_when_many_are_forgotten_at_once_what_is_queued_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look goes through all transmission queues and all links for them."""
+    rig = Rig()
+    (a,) = network(rig, "a-b", supers=("a",), routing={"refresh_s": 1.0, "forget_s": 3.0})[:1]
+    rig.run(3)
+    routes = core_routes(a)
+    names = [f"x{number}" for number in range(100)]
+    for name in names:
+        routes.states._put(Known(Record(name, 1, ())))
+    looks = 0
+    look = Departures.look
+
+    def counted(departures: Departures) -> None:
+        nonlocal looks
+        looks += 1
+        look(departures)
+
+    monkeypatch.setattr(Departures, "look", counted)
+    rig.run(10)
+    assert not set(names) & set(routes.states.known)
+    assert 1 <= looks <= 4
 
 
 def test_the_file_s_nodes_are_never_forgotten() -> None:

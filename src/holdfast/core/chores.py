@@ -56,7 +56,7 @@ class Chores:
             self.purges
             or self.rejections.waiting
             or self.returns.pending
-            or self.core.departures.under_way
+            or self.core.departures.pending
             or catalog.leaving
             or catalog.renewals
         )

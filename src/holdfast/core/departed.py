@@ -59,13 +59,19 @@ class Departures:
         self.orphans: dict[str, None] = {}
         """Unknown nodes that messages are queued for, and that were logged."""
         self.under_way: dict[Queue, Departure] = {}
+        self._look_due = False
 
     # ------------------------------------------------------------------------------------------------ new mail
 
+    def look_soon(self) -> None:
+        """To be called when nodes may have left: `look` follows once in this turn, however many they are."""
+        self._look_due = True
+
     def look(self) -> None:
-        """To be called when nodes may have left: links for those of which nothing is known any more end, so that new
-        mail for them is treated as `unknown_destination` says."""
+        """Links for nodes of which nothing is known any more end, so that new mail for them is treated as
+        `unknown_destination` says."""
         core = self.core
+        self._look_due = False
         knows = core.forwarding.knows
         unknown = {name: queue for name, queue in core.catalog.transmissions() if not knows(name)}
         self._cancel_of_known()
@@ -90,9 +96,14 @@ class Departures:
     # ------------------------------------------------------------------------------------------------ what is queued
 
     @property
+    def pending(self) -> bool:
+        """Whether `step` is to be called in this turn."""
+        return self._look_due or bool(self.under_way)
+
+    @property
     def busy(self) -> bool:
         """Whether the next turn has something to do here; without room for dead letters it waits for some."""
-        return not all(departure.starved for departure in self.under_way.values())
+        return self._look_due or not all(departure.starved for departure in self.under_way.values())
 
     @property
     def asked(self) -> int:
@@ -118,6 +129,8 @@ class Departures:
     def step(self) -> None:
         """This turn's share."""
         core = self.core
+        if self._look_due:
+            self.look()
         self._cancel_of_known()
         for queue, departure in list(self.under_way.items()):
             if departure.place < departure.end:

@@ -122,7 +122,7 @@ class Forwarding:
             self._try_soon(destination)
         for neighbour in core.neighbours.values():
             neighbour.tell_version()
-        core.departures.look()
+        core.departures.look_soon()
 
     def steer(self, destination: str) -> None:
         """Has the transmission queue for `destination` pumped by its next hop's sender alone."""

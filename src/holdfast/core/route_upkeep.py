@@ -177,7 +177,7 @@ class Upkeep:
         self.gone_since.pop(name, None)
         self._pass_on({"kind": "forget", "node": name, "version": Ulong(mark.version)}, but)
         self.core.log("INFO", f"routing: node {name} is forgotten: {reason}")
-        self.core.departures.look()
+        self.core.departures.look_soon()
         self.routes.wake()
 
 
