@@ -23,7 +23,8 @@ REASON_CHARACTERS_MAX: Final = 500
 DEATH_BYTES_MAX: Final = 4_096
 """What a dead letter says of its end, beside annotations at their bound."""
 NOTE_BYTES: Final = 256
-"""What each annotation that a consumer adds to a message counts beside the message: it costs time, however short."""
+"""What each annotation that a consumer adds to a message counts beside the message, and each subscription that has it:
+they cost time, however short."""
 
 
 def end_rejected(core: "NodeCore", cursor: Cursor, sequence: int, reason: str) -> tuple[int, bool]:
@@ -116,7 +117,7 @@ def annotate_entries(core: "NodeCore", peer: "Peer", queue: Queue, sequences: li
         if value is None:
             continue
         merged = annotate.merge(value, added, bytes_max)
-        core.pressure.rewrote(peer, len(merged) + NOTE_BYTES * len(added))
+        core.pressure.rewrote(peer, len(merged) + NOTE_BYTES * (len(added) + len(queue.named)))
         grown = entry.size_of(merged) - entry.size_of(value)
         if merged is value:
             why = too_much
