@@ -15,6 +15,7 @@ from holdfast.core import annotate
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.egress import ConsumerLink
 from holdfast.units import MIB
+from support.memory import check_accounts
 from support.one_node import fill, world
 from support.rig import Client, Rig
 
@@ -209,6 +210,41 @@ def test_what_many_links_exclude_is_bounded_and_the_connection_that_excludes_the
     link = last.receiver("work")
     rig.settle()
     assert len(taken(last, link)) == count
+
+
+# ------------------------------------------------------------------------------------------------ given back
+
+
+def test_what_was_given_back_is_counted_and_where_it_is_too_much_nothing_new_is_offered_before_some_is_done() -> None:
+    """A consumer may take all of a deep queue, and release it: what is known of each entry stays in memory."""
+    rig, node, client = world()
+    core = node.core
+    assert core is not None
+    account = core.memory.withheld.given_back
+    account.held_max = 100 * exclusions.GIVEN_BACK_BYTES
+    fill(rig, client, 500)
+    fill(rig, client, 50, "other")
+    greedy = rig.client(node)
+    for _ in range(3):
+        greedy.receiver("work", credit=100)
+        rig.settle()
+    assert len(greedy.accept(Released())) == 300
+    rig.settle()
+    greedy.close_transport()
+    rig.settle()
+    assert account.held == 300 * exclusions.GIVEN_BACK_BYTES
+    link = client.receiver("work", credit=500)
+    other = client.receiver("other", credit=50)
+    rig.settle()
+    assert client.bodies(link) == [str(number) for number in range(1, 301)]
+    assert len(client.bodies(other)) == 50, "a queue of which little came back"
+    client.accept(link=link)
+    rig.run(1)
+    assert client.bodies(link) == [str(number) for number in range(301, 501)]
+    client.accept(link=link)
+    rig.run(1)
+    assert account.held == 0 and node.queue("work").messages == 0
+    check_accounts(core)
 
 
 # ------------------------------------------------------------------------------------------------ larger than it takes

@@ -159,7 +159,7 @@ def test_the_accounts_are_what_the_holders_hold_whatever_peers_do(rig: Rig) -> N
     rig.run(1)
     check_accounts(core)
     left = {account.name: account.held for account in core.memory.accounts if account.held}
-    assert set(left) <= {"queues", "cached", "resumable", "rejected"}, left
+    assert set(left) <= {"queues", "cached", "resumable", "rejected", "given_back"}, left
     rig.run(400)
     assert core.memory.resumable.held == core.memory.rejected.held == 0 and core.memory.connections.held == 0
 

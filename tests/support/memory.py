@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.amqp.sender import Pending
-from holdfast.broker.exclusions import ASIDE_BYTES, EXCLUDED_BYTES
+from holdfast.broker.exclusions import ASIDE_BYTES, EXCLUDED_BYTES, GIVEN_BACK_BYTES
 from holdfast.broker.queue import ENTRY_BYTES
 from holdfast.core.memory import PARKED_BYTES, REQUEST_BYTES
 from holdfast.core.node import NodeCore
@@ -56,6 +56,7 @@ def check_accounts(core: NodeCore) -> None:
     cursors = [cursor for queue in queues for cursor in queue.cursors]
     found["aside"] = sum(ASIDE_BYTES * len(cursor.exclusions.aside) for cursor in cursors)
     found["excluded"] = sum(EXCLUDED_BYTES * len(taker.excluded) for cursor in cursors for taker in cursor.takers)
+    found["given_back"] = sum(GIVEN_BACK_BYTES * len(cursor.counts) for cursor in cursors)
     found["rejected"] = sum(REJECTED_BYTES * len(record.rejected) for record in core.resume.incoming.values())
     found["rejecting"] = core.chores.rejections.held_bytes
     found["connections"] = sum(peer.held_bytes for peer in core.connections.values())

@@ -36,6 +36,9 @@ new is offered until some are done. With them a cursor's record fits a row of th
 FINISHED_MIN: Final = 64
 """The ranges where the node's memory for them is used up."""
 
+GIVEN_BACK_MIN: Final = 64
+"""With so many that were given back nothing new is offered where the node's memory for them is used up."""
+
 PUMP_BYTES: Final = 4 * 1024 * 1024
 """What a pump hands out at most, and one entry more: whether a socket takes it is known only when the turn ends."""
 
@@ -365,10 +368,14 @@ class Cursor:
     @property
     def halted(self) -> bool:
         """Nothing that was never shown is offered until some of what lies below is done."""
+        given_back = len(self.counts) - len(self.exclusions.aside)
+        queue = self.queue
+        if given_back >= GIVEN_BACK_MIN and not (queue.withheld.given_back.room or queue.in_transit):
+            return True
         if not self.tracked:
             return False
         ranges = len(self.finished)
-        most = FINISHED_MAX if self.queue.ranges.room else FINISHED_MIN
+        most = FINISHED_MAX if queue.ranges.room else FINISHED_MIN
         outstanding = len(self.shown) + len(self.returned) + len(self.exclusions.aside)
         return ranges >= most or ranges + outstanding >= OUTSTANDING_MAX
 
@@ -528,14 +535,6 @@ class Cursor:
         """Whether too much is in takers' hands for tracking to begin."""
         return not self.tracked and len(self.below_position()) >= OUTSTANDING_MAX
 
-    def rewind(self) -> None:
-        """Begins anew at the floor; nothing may be in a taker's hands."""
-        assert not self.shown
-        self.position = self.floor
-        self.returned.clear()
-        self.exclusions.take_back()
-        self.forget_read_ahead()
-
     def forget_read_ahead(self) -> None:
         """What was read ahead is let go; it is read again when it is wanted."""
         self.queue.read_ahead.forget(self)
@@ -545,6 +544,7 @@ class Cursor:
         self.forget_read_ahead()
         self.queue.ranges.refund(self.counted_bytes)
         self.counted_bytes = 0
+        self.counts.clear()
         self.exclusions.forget()
 
     def pass_over(self, sequences: list[int]) -> None:

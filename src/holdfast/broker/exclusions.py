@@ -38,11 +38,16 @@ EXCLUDED_BYTES: Final = 160
 """The same of an entry that a taker called undeliverable."""
 
 
+GIVEN_BACK_BYTES: Final = 192
+"""What is known of an entry that was given back and is not done with, its place among those that wait included."""
+
+
 class Withheld(NamedTuple):
-    """What is counted: of entries set aside, and of what takers called undeliverable."""
+    """What is counted: of entries set aside, of what takers called undeliverable, of what they gave back."""
 
     aside: Account
     excluded: Account
+    given_back: Account
 
 
 class Exclusions:
@@ -50,7 +55,7 @@ class Exclusions:
 
     __slots__ = (
         "_accounts", "_by_size", "_limits", "_limits_heap", "_looked", "_mixed", "_refused", "_smallest", "aside",
-        "counted_aside", "counted_excluded", "largest", "live",
+        "counted_aside", "counted_excluded", "counted_given_back", "largest", "live",
     )  # fmt: skip
 
     def __init__(self, accounts: Withheld) -> None:
@@ -62,7 +67,7 @@ class Exclusions:
         did; `excluded` may hold others too."""
         self.largest = 0
         """The largest delivery that one of the takers takes."""
-        self.counted_aside = self.counted_excluded = 0
+        self.counted_aside = self.counted_excluded = self.counted_given_back = 0
         """What the accounts count for this."""
         self._accounts = accounts
         self._limits: dict[int, int] = {}
@@ -291,13 +296,6 @@ class Exclusions:
         self._looked.add(taker)
         return True
 
-    def take_back(self) -> list[int]:
-        """All that was set aside."""
-        back = list(self.aside)
-        self.aside.clear()
-        self._count()
-        return back
-
     # ------------------------------------------------------------------------------------------------ counted
 
     def _count(self) -> None:
@@ -315,8 +313,16 @@ class Exclusions:
             self._accounts.excluded.hold(self._accounts.excluded.held + excluded - self.counted_excluded)
             self.counted_excluded = excluded
 
+    def count_given_back(self, count: int) -> None:
+        """So many entries were given back and are not done with: told once a turn, after changes."""
+        size, account = count * GIVEN_BACK_BYTES, self._accounts.given_back
+        if size != self.counted_given_back:
+            account.hold(account.held + size - self.counted_given_back)
+            self.counted_given_back = size
+
     def forget(self) -> None:
         """The cursor is gone: nothing is counted for it any more."""
         self._accounts.aside.refund(self.counted_aside)
         self._accounts.excluded.refund(self.counted_excluded)
-        self.counted_aside = self.counted_excluded = 0
+        self._accounts.given_back.refund(self.counted_given_back)
+        self.counted_aside = self.counted_excluded = self.counted_given_back = 0

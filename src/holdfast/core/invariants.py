@@ -359,6 +359,7 @@ def held_by_account(core: "NodeCore", links: list[Any]) -> dict[Account, int]:
         memory.ranges: sum(producer.counted_bytes for producer in core.catalog.producers.values())
         + sum(cursor.counted_bytes for cursor in cursors),
         memory.withheld.aside: sum(cursor.exclusions.counted_aside for cursor in cursors),
+        memory.withheld.given_back: sum(cursor.exclusions.counted_given_back for cursor in cursors),
         memory.withheld.excluded: sum(cursor.exclusions.counted_excluded for cursor in cursors),
     }
     for account in (memory.queues, memory.dynamic):

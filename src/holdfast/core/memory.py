@@ -86,8 +86,10 @@ class Memory:
         """What consumers rejected and is on its way to the dead letters, with their reasons (rejections.py)."""
         self.ranges = Account("ranges", most // 4, total)
         """Numbers that producers have stored and subscriptions have finished, as ranges; they outlive connections."""
-        self.withheld = Withheld(Account("aside", most // 16, total), Account("excluded", most // 16, total))
-        """Entries that no consumer with credit can have, and what consumers called undeliverable on their links."""
+        aside, excluded, given_back = (Account(name, most // 16, total) for name in ("aside", "excluded", "given_back"))
+        self.withheld = Withheld(aside, excluded, given_back)
+        """Entries that no consumer with credit can have, what consumers called undeliverable on their links, and what
+        came back from them and is not done with."""
         self.changed: dict[Peer, None] = {}
         """Connections to be measured anew."""
         self.passed_bytes = 0

@@ -96,6 +96,10 @@ def _offer_of(core: "NodeCore", queue: "Queue") -> None:
         for cursor in queue.named.values():
             if cursor.takers and cursor.has_ahead and cursor.pump(PUMP_LIMIT) >= PUMP_LIMIT:
                 queue.touch()
+            if cursor.counts or cursor.exclusions.counted_given_back:
+                cursor.exclusions.count_given_back(len(cursor.counts))
+    if (shared.counts or shared.exclusions.counted_given_back) and core.catalog.has(queue):
+        shared.exclusions.count_given_back(len(shared.counts))
     readers = core.readers.get(queue)
     if readers:
         for reader in list(readers):
