@@ -19,6 +19,7 @@ NAMES = [
     "cut-in-the-ring",
     "dead-letter-back",
     "departed-node",
+    "expired-in-custody",
     "full-neighbours",
     "killed-as-someone-new",
     "late-after-tombstone",

@@ -1,6 +1,7 @@
 """A history that cannot fail shows nothing: with the very rule broken that it is about, each one fails by a promise."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from holdfast.core import (
     chores,
     destination,
     endings,
+    expiry,
     forwarding,
     hops,
     identity,
@@ -172,6 +174,16 @@ def mints_alone(original: Original) -> Original:
     return lambda self, rows=None: original(self)
 
 
+def named_after_nobody(original: Original) -> Original:
+    """The end of a message does not say whose it is."""
+
+    def stone_of(core: Any, item: entry.Entry) -> bytes:
+        assert item.identity is not None
+        return original(core, replace(item, identity=item.identity._replace(number=2**40 + item.identity.number)))
+
+    return stone_of
+
+
 def returns(value: object) -> Callable[[Original], object]:
     return lambda original: lambda *args, **kwargs: value
 
@@ -184,6 +196,8 @@ BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
     ("low-water", forwarding.Forwarding, "receipt_for", empty_queue_is_done),
     ("bounded-restarts", custody.Origin, "load", waiting_anew),
     ("late-after-tombstone", custody.Origin, "decide", ended_is_a_copy),
+    ("expired-in-custody", expiry, "stone_of", named_after_nobody),
+    ("expired-in-custody", destination.Destination, "expire", returns(False)),
     ("strict-full", hops.CustodySender, "_block", returns(None)),
     ("full-neighbours", forwarding.Forwarding, "_may_share", returns(False)),
     ("stale-return", forwarding.Forwarding, "holds", returns(False)),
@@ -212,7 +226,9 @@ BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "owner", "attribute", "broken"), BROKEN, ids=[item[0] for item in BROKEN])
+@pytest.mark.parametrize(
+    ("name", "owner", "attribute", "broken"), BROKEN, ids=[f"{item[0]}-{item[2]}" for item in BROKEN]
+)
 def test_it_fails(
     name: str,
     owner: object,

@@ -185,9 +185,9 @@ class Origin:
         """Whether the waiting `number` may go on past the gaps below it."""
         waiting = self.waiting[number]
         waited = waiting.order == "bounded" and self.waited_s(number) >= waiting.order_wait_s
-        return waited and self._has_row_for(number)
+        return waited and self.has_row_for(number)
 
-    def _has_row_for(self, number: int) -> bool:
+    def has_row_for(self, number: int) -> bool:
         """Whether `number`, once finished, leaves the record within its row."""
         return len(self.finished) < FINISHED_MAX or number - 1 in self.finished or number + 1 in self.finished
 

@@ -116,8 +116,6 @@ class Queue:
     """Ranges of sequences, the highest first, whose entries nobody needs any more: they leave some each turn."""
     ephemeral: dict[int, bytes] = field(default_factory=dict)
     """The entries themselves where the queue is not durable."""
-    keeps_expired: bool = field(init=False)
-    """What has expired is ended elsewhere: on its way, in its place; while it waits for an earlier one, with that."""
     expiring: dict[int, int] = field(default_factory=dict)
     """By block of sequences with a time to live: the second in which it is looked at (`wheel.Wheel`)."""
     expiring_max: int = PRUNE_COUNT
@@ -128,7 +126,6 @@ class Queue:
 
     def __post_init__(self) -> None:
         self.shared = Cursor(self)
-        self.keeps_expired = self.name.startswith(("@", "$waiting"))
 
     # ------------------------------------------------------------------------------------------------ bounds
 
@@ -191,7 +188,7 @@ class Queue:
             self.work.referred.append((self, sequence, entry.blob_of(value).blob))
         if durable and self.shared.takers and not large and self.cached.charge(len(value)):
             self.cache[sequence] = value  # a cursor's run sends what is cached
-        if value[12:20] != entry.NEVER and not self.keeps_expired:
+        if value[12:20] != entry.NEVER:
             self._expires(sequence, int.from_bytes(value[12:20], "big"))
         self.next_sequence = sequence + 1  # from here on nothing is called that could fail
         self.messages += 1
@@ -411,6 +408,8 @@ class Queue:
         """Entries that may still be there: all from the first on, and those of the second below it."""
         if self.named or self.shared.tracked:
             return self.reclaim_from, []
+        if self.name == "$waiting":  # no cursor goes through it
+            return next((sequence for sequence, _ in self.read(0, count_max=1, bytes_max=1)), self.visible), []
         return self.shared.position, self.shared.below_position()
 
     def drop_expired_all(self, found: list[tuple[int, bytes]]) -> None:

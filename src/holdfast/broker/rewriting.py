@@ -24,7 +24,9 @@ def replace(
             cursor.forget_read_ahead()
     shown = [cursor.shown for cursor in cursors if sequence in cursor.shown]
     held = [item[sequence]._replace(size=size) for item in shown]
+    stones = bool(value[1] & entry.TOMBSTONE) - bool(before[1] & entry.TOMBSTONE)
     queue.bytes_held += grown  # from here on nothing is called that could fail
+    queue.tombstones = max(0, queue.tombstones + stones)
     for item, anew in zip(shown, held, strict=True):
         item[sequence] = anew
     if rewritten is not None:

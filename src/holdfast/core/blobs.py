@@ -8,7 +8,7 @@ one place where that is seen.
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.broker import records
+from holdfast.broker import entry, records
 from holdfast.broker.records import BlobRecord
 from holdfast.core.turn import Turn
 
@@ -107,7 +107,12 @@ class Blobs:
                 blob = self.by_number[number]
                 changed.setdefault(blob, dict(blob.places))[queue.queue_id, sequence] = None
         if self.by_place:
-            for place in (*batch.retires, *turn.left):
+            ended = [
+                (queue.queue_id, sequence)
+                for (queue, sequence), value in turn.rewritten.items()
+                if not value[1] & entry.BLOB
+            ]
+            for place in (*batch.retires, *turn.left, *ended):
                 held = self.by_place.get(place)
                 if held is not None:
                     changed.setdefault(held, dict(held.places)).pop(place, None)

@@ -30,7 +30,9 @@ OWN_QUEUES: Final = (DEAD_LETTERS, WAITING)
 
 STEADY_KEY: Final = b"steady"
 TIMED_FIELD: Final = "timed"
-"""Of a queue's record: it was written by a version that stores where its entries with a time to live are."""
+"""Of a queue's record: it was written by a version that stores where its entries with a time to live are; with
+TIMED_IN_CUSTODY, by one that does so for transmission queues and `$waiting` too."""
+TIMED_IN_CUSTODY: Final = 2
 COUNTS_MAX: Final = 10_000
 """Delivery counts kept over a proper stop."""
 
@@ -142,12 +144,12 @@ class Catalog:
                 queue.shared.mark = max(queue.shared.mark, max(queue.shared.counts) + 1)
                 self.work.counted[queue] = None
                 self.work.batch.deletes.append(("node", b"c" + records.counters_key(queue.queue_id)))
-            timed = small.get(records.timed_key(queue.queue_id))
+            timed, looked_after = small.get(records.timed_key(queue.queue_id)), int(fields.get(TIMED_FIELD, 0))
             if timed is not None:
                 queue.timed = records.PAIRS.unpack(timed)
-            elif TIMED_FIELD not in fields and queue.config.durable and not queue.keeps_expired:
+            elif looked_after < (TIMED_IN_CUSTODY if name.startswith(("@", WAITING)) else 1) and queue.config.durable:
                 queue.set_timed((0, queue.next_sequence))  # an earlier version kept no such row
-            if settings.get(name, stored) != stored or TIMED_FIELD not in fields or self.former is not None:
+            if settings.get(name, stored) != stored or looked_after < TIMED_IN_CUSTODY or self.former is not None:
                 self._store(queue)
         for key in small:
             if key[:1] == records.LEAVING:
@@ -258,7 +260,7 @@ class Catalog:
 
     def _store(self, queue: Queue) -> None:
         fields = {key: getattr(queue.config, key) for key in CONFIG_FIELDS}
-        record = records.pack_map({"id": queue.queue_id, "uuid": queue.uuid, TIMED_FIELD: True, **fields})
+        record = records.pack_map({"id": queue.queue_id, "uuid": queue.uuid, TIMED_FIELD: TIMED_IN_CUSTODY, **fields})
         self.work.batch.puts["queues", queue.name.encode()] = record
         self.work.counted[queue] = None
 

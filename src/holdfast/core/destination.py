@@ -313,6 +313,23 @@ class Destination:
         share.count -= 1
         return True
 
+    def expire(self, sequence: int, value: bytes) -> bool:
+        """A message in `$waiting` whose time to live is over is done with, and its number waited for by nobody; False
+        where its origin's record has no place for one more range now."""
+        uuid, number = entry.identity_of(value)
+        origin = self.catalog.origin_at(uuid, sequence)
+        waiting = origin.waiting.get(number)
+        if waiting is None or waiting.held_at != sequence or not origin.has_row_for(number):
+            return False
+        self.core.turn.keep_origin(origin)
+        self.core.turn.waiting_changes(origin, number)
+        origin.leave(number)
+        self.core.move_out(self.catalog.own(WAITING), sequence, value)
+        origin.finish(number)
+        self._changed(origin)
+        self.release(origin)
+        return True
+
     def _has_place(self, needed: "_Blocked") -> bool:
         queue = self.catalog.queues.get(needed.queue)
         if queue is not None and queue.config.when_full == "block" and not queue.fits(needed.size):

@@ -2,16 +2,22 @@
 
 Rules of this file: a turn looks at a bounded number of entries, and at none while its batch is deep already. What a
 taker holds is left to it. A queue that a subscription takes by sequence keeps what has expired until that has advanced:
-the same range is the same messages, again and again. What is on its way to another node ends in its place (hops.py).
+the same range is the same messages, again and again. What is on its way to another node becomes a tombstone in its
+place, what waits for an earlier number is done with: no destination waits for the number of either.
 """
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from holdfast.broker import entry
+from holdfast.broker import entry, rewriting
 from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX
 from holdfast.broker.queue import Queue
+from holdfast.broker.taker import Shown
 from holdfast.broker.wheel import BLOCK_BITS, BLOCK_COUNT, STEP_S_MAX, due_s
+from holdfast.core.catalog import WAITING
+from holdfast.core.endings import stone_of
+from holdfast.core.hops import CustodySender
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -24,6 +30,9 @@ COST_BYTES: Final = 4_096
 
 PAUSE_S: Final = 0.02
 """Between two turns that found nothing to drop, where there is more to look at."""
+
+AGAIN_S: Final = 2
+"""How many seconds later what could not leave is looked at again: its queue was stopped, or the disk had no room."""
 
 TIMER_S: Final = 0.001
 """A deadline lies this much behind its second, because the steady clock counts whole milliseconds."""
@@ -99,8 +108,8 @@ class Expiry:
     def _look(self, scan: Scan, leaving: set[tuple[int, int]], gone: list[tuple[Queue, list[int]]]) -> int:
         """Goes on with a scan, a visit to the store; what that cost."""
         queue = scan.queue
-        if queue.taken_by is not None:
-            later = self.core.clock.steady_ms // 1000 + STEP_S_MAX
+        if queue.taken_by is not None or queue.stopped:
+            later = self.core.clock.steady_ms // 1000 + (AGAIN_S if queue.stopped else STEP_S_MAX)
             end = min(scan.end, scan.first + STEP_COST * BLOCK_COUNT)
             for sequence in range(scan.first, end, BLOCK_COUNT):
                 self.core.work.wheel.note(queue, sequence, later)
@@ -109,7 +118,9 @@ class Expiry:
         found, ended = _entries(queue, scan)
         size = sum([len(value) for _, value in found])
         expired = [item for item in found if self._is_over(queue, *item, leaving)]
-        if expired:
+        if expired and (queue.in_transit or queue.name == WAITING):
+            self._end_in_custody(queue, expired)
+        elif expired:
             queue.drop_expired_all(expired)
             gone.append((queue, [sequence for sequence, _ in expired]))
         if not ended and found[-1][0] + 1 < scan.end:
@@ -123,7 +134,7 @@ class Expiry:
 
     def _is_over(self, queue: Queue, sequence: int, value: bytes, leaving: set[tuple[int, int]]) -> bool:
         """Whether the entry is to leave now; one that is to leave later is noted."""
-        if value[12:20] == entry.NEVER:
+        if value[12:20] == entry.NEVER or (queue.in_transit and not value[1] & entry.CUSTODY):
             return False
         clock = self.core.clock
         if not queue.expired(value):
@@ -132,11 +143,30 @@ class Expiry:
             ttl_ms = expires_ms - clock.steady_ms + waited_ms
             self.core.work.wheel.note(queue, sequence, due_s(expires_ms, ttl_ms))
             return False
-        cursors = queue.cursors
-        if (queue.queue_id, sequence) in leaving or any(sequence in cursor.shown for cursor in cursors):
+        shown = [cursor.shown[sequence] for cursor in queue.cursors if sequence in cursor.shown]
+        if (queue.queue_id, sequence) in leaving or not all(map(_may_end, shown)):
             self.core.work.wheel.note(queue, sequence, clock.steady_ms // 1000 + STEP_S_MAX)  # it may come back
             return False
         return True
+
+    def _end_in_custody(self, queue: Queue, found: list[tuple[int, bytes]]) -> None:
+        """Messages whose numbers somebody may wait for: a tombstone takes the place of one that is on its way."""
+        core = self.core
+        done: list[int] = []
+        for sequence, value in found:
+            if queue.in_transit:
+                stone = stone_of(core, entry.unpack(value))
+                ended = core.has_room(len(stone), forwarding=True)
+                if ended:
+                    rewriting.replace(queue, sequence, value, stone, core.turn.rewritten)
+            else:
+                ended = core.destination.expire(sequence, value)
+            if ended:
+                done.append(sequence)
+            else:
+                core.work.wheel.note(queue, sequence, core.clock.steady_ms // 1000 + AGAIN_S)
+        if done:
+            core.turn.decided.append(partial(_decided, queue, done))
 
     def _ended(self, queue: Queue) -> None:
         """Where nothing with a time to live is left, a restart need not look."""
@@ -155,6 +185,22 @@ def _entries(queue: Queue, scan: Scan) -> tuple[list[tuple[int, bytes]], bool]:
     while found and found[-1][0] >= scan.end:
         found.pop()
     return found, ended
+
+
+def _may_end(shown: Shown) -> bool:
+    """Whether what somebody holds may end all the same: on its way, once the session is lost in which it was sent. What
+    the neighbour has of it is told in the next; what it has not goes again, as a tombstone now."""
+    return isinstance(shown.taker, CustodySender) and not shown.taker.open
+
+
+def _decided(queue: Queue, sequences: list[int], stored: bool) -> None:
+    """The turn in which they ended is on disk, or was undone and they are as they were."""
+    if stored:
+        queue.expired_total += len(sequences)
+        return
+    first, end = queue.timed or (sequences[0], sequences[-1] + 1)
+    queue.set_timed((min(first, sequences[0]), max(end, sequences[-1] + 1)))
+    queue.look_again(sequences)
 
 
 def _show(gone: list[tuple[Queue, list[int]]]) -> None:

@@ -179,7 +179,7 @@ class CustodySender(TakesTurns):
         self.queue.touch()
 
     def lost(self) -> None:
-        """The link is gone; what is in doubt stays with us until the next answer."""
+        """The link is gone; what is in doubt stays with us until the next answer, and may end there (expiry.py)."""
         if self.large is not None:
             self.large.close()
             self.large = None
@@ -187,6 +187,7 @@ class CustodySender(TakesTurns):
             self.given.forget()
             self.given = None
         self.open = False
+        self.queue.look_again(list(self.queue.shared.shown))
         self.neighbour.unanswered.pop(self, None)
         self.yields_at = None
         self.link = None

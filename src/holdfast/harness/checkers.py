@@ -164,14 +164,15 @@ class Ledger:
             if self._remark is not None:
                 self._remark(name, "append", f"{key.decode()} to {disk.names[queue_id]}")
         copies, received = self.copies, self.history.received
-        for place in batch.retires:
+        ended = {(queue_id, sequence) for queue_id, sequence, value in batch.appends if value[1] & entry.TOMBSTONE}
+        for place in (*batch.retires, *ended):  # a tombstone may take the place of its message
             gone = places.pop(place, None)
             if gone is None:
                 continue
             queue_id = place[0]
             disk.counts[queue_id] -= 1
             left = copies[gone] = copies[gone] - 1
-            if disk.names[queue_id][0] == TRANSMISSION:
+            if disk.names[queue_id][0] == TRANSMISSION and place not in ended:
                 self.hops += 1
             if left <= 0:
                 del copies[gone]

@@ -51,6 +51,42 @@ async def _shown(stage: Stage, node: str, keys: list[bytes], late: list[bytes]) 
 
 # ------------------------------------------------------------------------------------------------ gaps
 
+EXPIRED_S = 8.0
+"""A time to live, and what it may take beside it until what has expired has left."""
+
+
+async def expired_in_custody(stage: Stage) -> None:
+    """5 sleeps at b. What comes after it expires while it waits at d, and on its way at c, in doubt there or not."""
+    await stage.together()
+    five = await asleep(stage, stage.some(1, 3))
+    stage.reroute("a", d="c")
+    producer = await stage.producer("a", "work@d")
+    waits = await producer.send(stage.some(1, 8), ttl_s=4.0) + (lasts := await producer.send(stage.some(1, 3)))
+    await stage.arises("6 waits at d", lambda: stage.keys("d", "$waiting") == waits and not stage.keys("c", "@d"))
+    stage.part("c", "d")
+    in_doubt = stage.chance()
+    if not in_doubt:
+        await stage.until("c has given up d", lambda: not stage.core("c").neighbours["d"].established)
+    first = await producer.send(stage.some(1, 3))
+    ends = await producer.send(stage.some(1, 8), ttl_s=4.0)
+    last = await producer.send(stage.some(1, 3))
+    stage.excuse([*waits, *ends], "their time to live is short")
+    await stage.arises("7 lies at c", lambda: stage.keys("c", "@d") == first + ends + last)
+    for node in stage.random.sample("cd", stage.some(0, 2)):
+        stage.crash(node, power=stage.chance())
+        await stage.moment(2.0)
+        stage.start(node)
+    given_up_s = 30.0 if in_doubt else 0.0
+    await stage.until("what expired has left d", lambda: stage.keys("d", "$waiting") == lasts, EXPIRED_S)
+    await stage.until("and c", lambda: stage.keys("c", "@d") == first + last, EXPIRED_S + given_up_s)
+    stage.equal("the queue, which waits for 5", stage.keys("d", "work"), [])
+    stage.join("c", "d")
+    awake(stage)
+    wanted = five + lasts + first + last
+    await stage.until("all that lasts is at d", lambda: stage.holds_all("d", "work", wanted))
+    stage.equal("what is told as lost", stage.losses("d"), [])
+    await _shown(stage, "d", wanted, [])
+
 
 async def low_water(stage: Stage) -> None:
     await stage.together()
@@ -290,6 +326,8 @@ HISTORIES = (
             sites(*DIAMOND, order="bounded"), bounded_restarts),
     History("late-after-tombstone", "5 has ended as the destination knows, and its live copy comes after all: as late.",
             sites(*DIAMOND), late_after_tombstone),
+    History("expired-in-custody", "Times to live end on the way and while an earlier message is missing: nobody waits.",
+            sites(*DIAMOND), expired_in_custody),
     History("strict-full", "The missing message is behind the same full link as those that wait for it.",
             sites("a-b", "a-c", "c-b", "b-d", "c-d", limits=Limits(ranges_max=2)), strict_full),
     History("full-neighbours", "Two nodes without room, each with what must pass the other: both flow on.",
