@@ -23,6 +23,7 @@ from holdfast.schema import COUNT, FLAG, NUMBER, TEXT, Keys, Kind, is_number, is
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
+    from holdfast.core.requests import Asked
 
 MANAGEMENT: Final = "$management"
 SUBSCRIPTIONS_A_PAGE: Final = 200
@@ -42,10 +43,15 @@ class Answer(NamedTuple):
 
 
 class Later:
-    """An operation whose end comes in a later turn: it calls `answer` then, once."""
+    """An operation whose end comes in a later turn: it calls `answer` then, again where that failed."""
 
     def __init__(self) -> None:
-        self.answer: Callable[[Answer], None] = lambda answer: None
+        self.asked: Asked | None = None
+        """Whose it is: a failure on the way to its answer is that connection's."""
+
+    def answer(self, answer: Answer) -> None:
+        if self.asked is not None:
+            self.asked.answer(answer)
 
 
 CREATES: Final = frozenset(("CREATE", "OPEN"))
@@ -179,8 +185,7 @@ def queue_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) -> "Ans
     if queue.named:
         raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
     purged = queue.messages
-    core.catalog.delete(queue)
-    core.forget_queue(queue)
+    core.delete_queue(queue)
     return Answer(200, "OK", {"purged": Ulong(purged)}, stored=True)
 
 

@@ -7,6 +7,7 @@ taken is dropped: what waits is bounded by the credit of the link that brings it
 """
 
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
@@ -40,16 +41,17 @@ class ReplyLink(Egress):
     def reply(self, payload: bytes) -> None:
         if self.link.detached:
             return
-        self.waiting.append(payload)
-        self.peer.reply_bytes += len(payload)
         self.core.memory.requests.add(len(payload))
+        self.peer.reply_bytes += len(payload)
+        self.waiting.append(payload)
         self.credited()
 
     def credited(self) -> None:
         link, peer = self.link, self.peer
         while self.waiting and not link.detached and peer.writable and link.sendable:
-            payload = self.waiting.popleft()
+            payload = self.waiting[0]
             self._count_off(len(payload))
+            del self.waiting[0]
             if too_large(link, (payload,)):
                 error = Error(Symbol(conditions.MESSAGE_SIZE_EXCEEDED), "the answer is larger than this link takes")
                 link.detach(closed=True, error=error)
@@ -62,8 +64,8 @@ class ReplyLink(Egress):
         self._go_on()
 
     def _count_off(self, size: int) -> None:
-        self.peer.reply_bytes -= size
         self.core.memory.requests.refund(size)
+        self.peer.reply_bytes -= size
 
     def _go_on(self) -> None:
         if self.peer.reply_bytes < self.core.config.limits.output_bytes_max:
@@ -85,6 +87,8 @@ class RequestLink(Ingress):
         """`grants`: the link brings requests alone, and its credit bounds them; else what is too many is rejected."""
         super().__init__(core, peer, link)
         self.waiting: deque[Delivery] = deque()
+        self.serving: Asked | None = None
+        """What is being answered now."""
         self.grants = grants
 
     def delivered(self, delivery: Delivery) -> None:
@@ -104,8 +108,8 @@ class RequestLink(Ingress):
             if not delivery.settled:
                 self.settle([delivery.delivery_id], rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
             return
+        self.count(size)
         self.waiting.append(delivery)
-        self._count(size)
         if self not in self.core.users.waiting and self not in self.peer.stalled:
             self.core.requests[self] = None
 
@@ -117,29 +121,33 @@ class RequestLink(Ingress):
     def aborted(self) -> None:
         self._renew()
 
-    def _count(self, size: int) -> None:
-        self.peer.request_bytes += size
+    def count(self, size: int) -> None:
         requests = self.core.memory.requests
         requests.hold(requests.held + size)
+        self.peer.request_bytes += size
 
     def gone(self) -> None:
-        self._count(-sum([REQUEST_BYTES + len(delivery.payload) for delivery in self.waiting]))
+        self.count(-sum([REQUEST_BYTES + len(delivery.payload) for delivery in self.waiting]))
         self.waiting.clear()
+        if self.serving is not None:
+            self.serving.counts(0)
         self.core.requests.pop(self, None)
         self.core.users.forget(self)
         self.peer.stalled.pop(self, None)
 
     def serve_one(self) -> int:
         """Carries out the oldest request; what it cost."""
-        delivery = self.waiting.popleft()
+        delivery = self.waiting[0]  # it waits, and counts, until it is answered or taken for later
         size = REQUEST_BYTES + len(delivery.payload)
         outcome: object = ACCEPTED
         cost = 1
         try:
-            cost = self._request(Message.decode(delivery.payload), size) + size // 4096
+            cost = self._request(delivery, Message.decode(delivery.payload), size) + size // 4096
         except RemoteProtocolError as error:
             outcome = rejection(error.condition, error.description)
-            self._count(-size)
+            if self.waiting and self.waiting[0] is delivery:
+                self.count(-size)
+                del self.waiting[0]
         if not delivery.settled:
             self.settle([delivery.delivery_id], outcome)
         self._renew()
@@ -150,7 +158,7 @@ class RequestLink(Ingress):
         if self.grants and len(self.waiting) <= limit // 2:
             self.top_up(limit - len(self.waiting))
 
-    def _request(self, message: Message, size: int) -> int:
+    def _request(self, delivery: Delivery, message: Message, size: int) -> int:
         """Carries it out and answers it, perhaps in a later turn: `size` is counted until then. What it cost."""
         properties = message.properties or Properties()
         told = {str(key): value for key, value in (message.application_properties or {}).items()}
@@ -169,15 +177,30 @@ class RequestLink(Ingress):
             answer = function(core, name, arguments)
         except Refused as refused:
             answer = refused.answer
+        asked = Asked(self, properties, size)
+        if self.waiting and self.waiting[0] is delivery:
+            self.serving = asked
+            del self.waiting[0]
+        else:  # the link is gone, and what waited is counted no more
+            asked.size = 0
         if isinstance(answer, Later):
-            answer.answer = lambda ended: self._answer(properties, ended, size)
+            answer.asked = asked
         else:
-            self._answer(properties, answer, size)
+            asked.answer(answer)
+        self.serving = None
         return cost
 
-    def _answer(self, properties: Properties, answer: Answer, size: int) -> None:
-        core = self.core
-        self._count(-size)
+
+@dataclass(slots=True)
+class Asked:
+    """A request that was carried out, and is to be answered; `size`: the bytes that it counts until then."""
+
+    link: RequestLink
+    properties: Properties
+    size: int
+
+    def answer(self, answer: Answer) -> None:
+        core, properties = self.link.core, self.properties
         reply = Message(
             properties=Properties(
                 to=properties.reply_to,
@@ -188,19 +211,23 @@ class RequestLink(Ingress):
             application_properties={"statusCode": Int(answer.status), "statusDescription": answer.description},
             value=answer.body,
         ).encode()
-        link = core.reply_links.get((self.peer, str(properties.reply_to)))
-        if link is None:
-            return
-        if answer.stored:
-            self._count(len(reply))
-
-            def stored() -> None:
-                self._count(-len(reply))
+        link = core.reply_links.get((self.link.peer, str(properties.reply_to)))
+        if link is None or not answer.stored:
+            self.counts(0)
+            if link is not None:
                 link.reply(reply)
+            return
 
-            core.turn.then.append(stored)
-        else:
+        def stored() -> None:
+            self.counts(0)
             link.reply(reply)
+
+        self.counts(len(reply))
+        core.turn.then.append(stored)
+
+    def counts(self, size: int) -> None:
+        self.link.count(size - self.size)
+        self.size = size
 
 
 def serve(core: "NodeCore") -> None:
