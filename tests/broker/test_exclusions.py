@@ -57,7 +57,8 @@ def test_any_order_of_steps(seed: int) -> None:
             takers.append(taker(random))
             exclusions.joined(takers[-1])
         elif step == 1 and len(takers) > 2:
-            back = exclusions.left(takers.pop(random.randrange(len(takers))))
+            back = exclusions.left(takers.pop(random.randrange(len(takers))), heap := [])
+            assert sorted(back) == sorted(heap)
             assert all(sequence not in exclusions.aside for sequence in back)
             outside.update(back)
             for sequence, size in exclusions.aside.items():
@@ -85,11 +86,12 @@ def test_any_order_of_steps(seed: int) -> None:
             outside.difference_update(gone)
             exclusions.done(done)
         agree(exclusions, takers, counted, gone)
-    exclusions.recount(list(takers))
+    exclusions.recount(list(takers), back := [])
+    outside.update(back)
     agree(exclusions, takers, counted, gone)
     exclusions.done(list(exclusions.aside))
     for one in takers:
-        exclusions.left(one)
+        exclusions.left(one, [])
     assert counted.aside.held == counted.excluded.held == 0 and exclusions.live == {} and exclusions.largest == 0
 
 
@@ -100,7 +102,7 @@ def test_limits_that_come_and_go_leave_nothing() -> None:
         one = Idle(1)
         one.bytes_max = limit
         exclusions.joined(one)
-        exclusions.left(one)
+        exclusions.left(one, [])
     assert len(exclusions._limits_heap) <= 32 and exclusions.largest == UNLIMITED
 
 
@@ -123,7 +125,7 @@ def offered(exclusions: Exclusions, *takers: Idle, limit: int = 100) -> list[int
 def test_who_left_and_comes_back_is_offered_it_anew() -> None:
     """A custody link's sender is one taker over all its connections."""
     exclusions, one = aside(1, 2)
-    assert exclusions.left(one) == []
+    assert exclusions.left(one, []) == []
     exclusions.joined(one)
     assert offered(exclusions, one) == [1, 2]
 

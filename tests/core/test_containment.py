@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted, Released
-from holdfast.core import ingress
+from holdfast.amqp.performatives import Accepted, Rejected, Released
+from holdfast.broker.exclusions import Exclusions
+from holdfast.core import endings, ingress
 from holdfast.core.egress import ConsumerLink
 from holdfast.core.ingress import ProducerLink
 from holdfast.errors import BrokenInvariant, StorageError
@@ -65,7 +66,7 @@ def test_a_failure_at_some_call_sites_costs_one_connection(stage: str) -> None:
     """Another sample each day; `test_a_failure_at_any_call_site_costs_one_connection` takes all."""
     seed = datetime.now(UTC).toordinal()
     print(f"seed {seed}")
-    injector, _ = failing.run(stage)
+    injector = failing.measure(stage)
     check(stage, failing.sample(injector.sites, Random(seed), 20))
 
 
@@ -73,10 +74,37 @@ def test_a_failure_at_some_call_sites_costs_one_connection(stage: str) -> None:
 @pytest.mark.parametrize("stage", failing.STAGES)
 def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
     """The first call from each site, and as many calls again at random: by then other state is there."""
-    injector, _ = failing.run(stage)
+    injector = failing.measure(stage)
     random = Random(stage)
     further = [random.randint(1, injector.calls) for _ in injector.sites]
-    check(stage, sorted({*injector.sites.values(), *further}))
+    check(stage, sorted({*(numbers[0] for numbers in injector.sites.values()), *further}))
+
+
+@pytest.mark.parametrize(
+    ("stage", "caller", "called"),
+    [
+        ("local", "Cursor.give_back", "Cursor.failures"),
+        ("rejected", "Rejections.add", "Rejections.step"),
+        ("rejected", "_move_to_dead_letters", "dead_letter"),
+        ("cut", "begin", "Destination.snapshot_marks"),
+        ("large", "begin", "Blobs.before_commit"),
+        ("subscribed", "ConsumerLink.__init__", "Sender.message_bytes_max"),
+        ("managed", "Chores.purge", "__create_fn__.<locals>.__init__"),
+        ("managed", "Chores.step", "Chores._over"),
+        ("managed", "Chores.step", "Chores.offer_again"),
+        ("managed", "Chores._over", "queue_purge.<locals>.<lambda>"),
+        ("managed", "Catalog.delete", "Queue.forget_entries"),
+        ("anonymous", "Cursor.release", "Exclusions.left"),
+        ("anonymous", "Temporaries._sweep_one", "Temporaries._end"),
+        ("anonymous", "ConsumerLink.gone", "Temporaries.left"),
+    ],
+)
+def test_a_failure_between_two_steps_that_belong_together(stage: str, caller: str, called: str) -> None:
+    injector = failing.measure(stage)
+    names = {site: (site[0].co_qualname, site[2].co_qualname) for site in injector.sites}
+    calls = [call for site, numbers in injector.sites.items() if names[site] == (caller, called) for call in numbers]
+    assert calls, f"{stage}: {caller} calls no {called}"
+    check(stage, calls if len(calls) <= 12 else calls[:: len(calls) // 12])
 
 
 # ------------------------------------------------------------------------------------------------- what is seen of it
@@ -273,6 +301,87 @@ def test_a_part_of_the_node_that_fails_rests_and_is_tried_again(rig: Rig, node: 
     assert node.bodies("work") == ["a"] and not client.over
     rig.run(40)
     assert not core.containment.resting and core.containment.parts_failed == len(told)
+
+
+def test_what_is_to_be_done_after_a_commit_is_tried_until_it_is_done(rig: Rig, node: Node) -> None:
+    """Nobody asks for it again: what a queue hides until its entries are off the disk would be hidden for ever."""
+    core = core_of(node)
+    left = [Defect("of a step"), Defect("of a step")]
+    done: list[float] = []
+
+    def step() -> None:
+        if left:
+            raise left.pop()
+        done.append(rig.now)
+
+    core.turn.then.append(step)
+    began = rig.now
+    rig.client(node).manage("STATUS", "node")
+    assert not done and len(left) == 1
+    rig.run(10)
+    assert len(done) == 1 and done[0] - began >= 3  # after 1 s, and 2
+    assert len([line for line in node.logs if "of a step" in line and "tried again" in line]) == 2
+    assert not core.containment.resting and not core.containment.peers_ended
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_what_was_rejected_is_tried_twice_and_then_offered_anew(
+    rig: Rig, node: Node, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    sender, taker, other = (rig.client(node) for _ in range(3))
+    link = sender.sender("work")
+    rig.settle()
+    sender.send(link, "a")
+    taker.receiver("work")
+    rig.settle()
+    left = [Defect("of a dead letter")] * failures
+    dead_letter = endings.dead_letter
+
+    def fail(*given: Any) -> int:
+        if left:
+            raise left.pop()
+        return dead_letter(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(endings, "dead_letter", fail)
+        taker.accept(Rejected())
+        rig.run(2)
+    assert taker.over and not left and not sender.over
+    other.receiver("work")
+    rig.run(1)
+    if failures == 1:
+        assert node.bodies("$dead-letters") == ["a"] and not other.bodies() and not node.queue("work").messages
+    else:
+        assert "$dead-letters" not in core_of(node).catalog.queues and other.bodies() == ["a"]
+
+
+def test_what_is_set_aside_is_offered_anew_though_its_takers_end_failed(
+    rig: Rig, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only one consumer takes so much, and is the one whose end fails."""
+    sender, large, small = (rig.client(node) for _ in range(3))
+    link = sender.sender("work")
+    large.receiver("work", credit=0)
+    small.receiver("work", max_message_size=200)
+    rig.settle()
+    sender.send(link, "a" * 300)
+    rig.settle()
+    shared = node.queue("work").shared
+    assert list(shared.exclusions.aside) == [1]
+    left = [Defect("of exclusions")]
+    offer_anew = Exclusions._offer_anew
+
+    def fail(self: Exclusions, returned: list[int]) -> list[int]:
+        if left:
+            raise left.pop()
+        return offer_anew(self, returned)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Exclusions, "_offer_anew", fail)
+        large.close_transport()
+        rig.run(1)
+    assert not left and core_of(node).containment.peers_ended == 1 and not shared.exclusions.aside
+    assert [str(item.error.condition) for item in small.detached if item.error] == ["amqp:link:message-size-exceeded"]
 
 
 def test_what_asks_for_the_next_deadline_is_contained_too(rig: Rig, node: Node) -> None:

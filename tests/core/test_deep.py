@@ -112,8 +112,7 @@ def test_a_deep_transmission_queue_is_purged_with_an_end_told_for_each(tmp_path:
 
 def delete(node: LoneNode, name: str) -> None:
     queue = node.queue(name)
-    node.core.catalog.delete(queue)
-    node.core.forget_queue(queue)
+    node.core.delete_queue(queue)
 
 
 def test_a_deep_queue_is_deleted_at_once_and_leaves_the_disk_over_restarts(tmp_path: Path) -> None:

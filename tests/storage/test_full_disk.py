@@ -168,8 +168,7 @@ def test_a_deep_queue_is_deleted_on_a_full_disk_over_a_restart(disk: Path) -> No
     deep = node.queue("q").messages
     assert deep > 10_000
     queue = node.queue("q")
-    node.core.catalog.delete(queue)
-    node.core.forget_queue(queue)
+    node.core.delete_queue(queue)
     for _ in range(3):
         node.turn()
     node.crash()

@@ -102,11 +102,10 @@ class Cursor:
         """Takes the taker away; what it held stays in its hands."""
         if taker in self.takers:
             del self.takers[taker]
+            back = self.exclusions.left(taker, self.returned)
             if not self.takers:
                 self.forget_read_ahead()
-            back = self.exclusions.left(taker)
             if back:
-                self._keep(*back)
                 self.queue.look_again(back)
                 self.queue.touch()
 
@@ -189,8 +188,8 @@ class Cursor:
                 looks += len(self.takers)
             if found is None:
                 if len(self.exclusions.aside) + len(aside) > self.exclusions.aside_max:
-                    del aside[sequence]
                     self._keep(sequence)
+                    del aside[sequence]
                     self.blocked = True
                     break
                 continue
@@ -215,9 +214,10 @@ class Cursor:
 
     def set_aside(self, sequence: int, size: int) -> None:
         """An entry in a taker's hands, as a delivery of `size` bytes, waits for a taker that takes so much."""
-        if self.shown.pop(sequence, None) is not None:
-            self.exclusions.set_aside({sequence: size})
+        if sequence in self.shown:
             self.queue.look_again([sequence])
+            self.exclusions.set_aside({sequence: size})
+            del self.shown[sequence]
 
     def _is_plain(self, taker: Taker) -> bool:
         """Whether what lies ahead can only be what was never shown, all of it for `taker`."""
@@ -476,14 +476,14 @@ class Cursor:
 
     def give_back(self, sequences: list[int], *, failed: bool) -> None:
         """What a taker could not finish; `failed` raises its delivery count. Old places are kept."""
-        for sequence in sequences:
-            if self.shown.pop(sequence, None) is None:
-                continue
-            self.counts[sequence] = (self.failures(sequence) or 0) + failed
-            heappush(self.returned, sequence)
         if sequences:
             self.queue.look_again(sequences)
             self.queue.touch()
+        for sequence in sequences:
+            if sequence in self.shown:
+                self.counts[sequence] = (self.failures(sequence) or 0) + failed
+                del self.shown[sequence]  # from here on nothing is called that could fail
+                heappush(self.returned, sequence)
 
     def advance(self, sequence: int) -> None:
         """All below `sequence` is done: monotone, idempotent (CUSTODY, "Readers")."""

@@ -98,8 +98,9 @@ class Exclusions:
                 heapify(self._limits_heap)
         self.largest = max(self.largest, limit)
 
-    def left(self, taker: "Taker") -> list[int]:
-        """`taker` is gone; returns what is to be offered anew, because it was the one that could take it."""
+    def left(self, taker: "Taker", returned: list[int]) -> list[int]:
+        """`taker` is gone: moves into the heap `returned`, and returns, what is to be offered anew, because it was the
+        one that could take it."""
         self._refused = max(0, self._refused - len(taker.excluded))
         live = self.live
         if live:
@@ -118,21 +119,29 @@ class Exclusions:
         while self._limits_heap and -self._limits_heap[0] not in self._limits:
             heappop(self._limits_heap)
         self.largest = -self._limits_heap[0] if self._limits_heap else 0
+        back = self._offer_anew(returned)
+        self._count()
+        return back
+
+    def _offer_anew(self, returned: list[int]) -> list[int]:
+        """Moves into the heap `returned`, and returns, what no taker takes for its size, or maybe none."""
         back: list[int] = []
         while self._by_size and -self._by_size[0][0] > self.largest:
             size, sequence = heappop(self._by_size)
             if self.aside.get(sequence) == -size:
-                del self.aside[sequence]
                 back.append(sequence)
+                del self.aside[sequence]
+                heappush(returned, sequence)
         for sequence in self._mixed.intersection(self.aside):  # not each taker of such a size could have it
-            del self.aside[sequence]
             back.append(sequence)
+            del self.aside[sequence]
+            heappush(returned, sequence)
         self._mixed.clear()
-        self._count()
         return back
 
-    def recount(self, takers: Collection["Taker"]) -> None:
-        """These are all takers: a failure may lie between the coming or going of one and its count."""
+    def recount(self, takers: Collection["Taker"], returned: list[int]) -> None:
+        """These are all takers: a failure may lie between the coming or going of one and its count. As `left` where
+        one went."""
         self._limits.clear()
         self._limits_heap.clear()
         self.largest = 0
@@ -142,6 +151,7 @@ class Exclusions:
         self._looked.intersection_update(takers)
         for taker in takers:
             self.joined(taker)
+        self._offer_anew(returned)
         self._count()
 
     def choose(
@@ -228,13 +238,17 @@ class Exclusions:
 
     def set_aside(self, sizes: dict[int, int]) -> None:
         """No taker that wants something now can have these: sequences, with their bytes as in `aside`."""
+        self._count(len(self.aside) + len(sizes))
         smallest = min(sizes.values())
         sequences = sizes.keys()
         self._looked = {
             taker for taker in self._looked if taker.bytes_max < smallest or taker.excluded.issuperset(sequences)
         }
+        if len(self._by_size) > 2 * len(self.aside) + 64:
+            self._by_size = [(-size, sequence) for sequence, size in self.aside.items() if size]
+            heapify(self._by_size)
         in_order = not self.aside or min(sequences) > next(reversed(self.aside))
-        self.aside.update(sorted(sizes.items()))
+        self.aside.update(sorted(sizes.items()))  # from here on nothing is called that could fail
         if not in_order:
             self.aside = dict(sorted(self.aside.items()))
         self._smallest = min(self._smallest, smallest)
@@ -243,10 +257,6 @@ class Exclusions:
                 heappush(self._by_size, (-size, sequence))
                 if sequence in self.live:
                     self._mixed.add(sequence)
-        if len(self._by_size) > 2 * len(self.aside) + 64:
-            self._by_size = [(-size, sequence) for sequence, size in self.aside.items() if size]
-            heapify(self._by_size)
-        self._count()
 
     def offer_to(self, takers: list["Taker"], returned: list[int], limit: int) -> bool:
         """Moves into the heap `returned` what one of `takers` can have, for each at most what it wants, and `limit` in
@@ -298,17 +308,18 @@ class Exclusions:
 
     # ------------------------------------------------------------------------------------------------ counted
 
-    def _count(self) -> None:
-        """Brings the account up to date."""
+    def _count(self, aside: int | None = None) -> None:
+        """Brings the account up to date; `aside`: how many will be set aside at once."""
         if not self.aside:
             self._looked.clear()
             self._by_size.clear()
             self._mixed.clear()
             self._smallest = maxsize
-        aside, excluded = len(self.aside) * ASIDE_BYTES, self._refused * EXCLUDED_BYTES
-        if aside != self.counted_aside:
-            self._accounts.aside.hold(self._accounts.aside.held + aside - self.counted_aside)
-            self.counted_aside = aside
+        held = (len(self.aside) if aside is None else aside) * ASIDE_BYTES
+        excluded = self._refused * EXCLUDED_BYTES
+        if held != self.counted_aside:
+            self._accounts.aside.hold(self._accounts.aside.held + held - self.counted_aside)
+            self.counted_aside = held
         if excluded != self.counted_excluded:
             self._accounts.excluded.hold(self._accounts.excluded.held + excluded - self.counted_excluded)
             self.counted_excluded = excluded

@@ -348,15 +348,15 @@ class Queue:
 
     def forget_entries(self) -> None:
         """The queue is deleted: what it had in memory is gone."""
-        for sequence, value in self.ephemeral.items():
-            if value[1] & entry.BLOB:
-                self.work.left.append((self.queue_id, sequence))
-        self.ephemeral.clear()
+        for cursor in self.cursors:
+            cursor.forget_memory()
         if self.memory is not None:
             self.memory.refund(self.counted_bytes)
             self.counted_bytes = 0
-        for cursor in self.cursors:
-            cursor.forget_memory()
+        for sequence, value in self.ephemeral.items():  # from here on nothing is called that could fail
+            if value[1] & entry.BLOB:
+                self.work.left.append((self.queue_id, sequence))
+        self.ephemeral.clear()
 
     def uncache(self, sequence: int) -> None:
         value = self.cache.get(sequence)

@@ -98,11 +98,13 @@ class Blobs:
         batch = turn.batch
         if not (self.by_number or turn.streams):
             return
+        batch.drops.clear()  # of a try that failed
+        turn.dropped.clear()
         changed: dict[Blob, dict[Place, None]] = {}
         for stream in turn.streams:
             changed[stream.blob] = dict(stream.blob.places)
         queues = self.core.catalog.queues
-        for queue, sequence, number in turn.referred:
+        for queue, sequence, number in self.core.work.referred:
             if queues.get(queue.name) is queue:  # else deleted in this very turn
                 blob = self.by_number[number]
                 changed.setdefault(blob, dict(blob.places))[queue.queue_id, sequence] = None
@@ -112,7 +114,7 @@ class Blobs:
                 for (queue, sequence), value in turn.rewritten.items()
                 if not value[1] & entry.BLOB
             ]
-            for place in (*batch.retires, *turn.left, *ended):
+            for place in (*batch.retires, *self.core.work.moved, *self.core.work.left, *ended):
                 held = self.by_place.get(place)
                 if held is not None:
                     changed.setdefault(held, dict(held.places)).pop(place, None)

@@ -288,32 +288,38 @@ class Catalog:
 
     def delete(self, queue: Queue) -> None:
         """Forgets a queue that no link holds, at once; its entries leave the disk in the turns to come."""
-        batch = self.work.batch
-        if queue.config.durable and queue.messages:
-            self.leaving[queue.queue_id] = 0
-            batch.puts["node", records.leaving_key(queue.queue_id)] = b"\1"
-        batch.deletes.append(("queues", queue.name.encode()))
-        batch.deletes.append(("node", records.counters_key(queue.queue_id)))
-        if queue.timed is not None:
-            queue.set_timed(None)
-        batch.deletes.append(("node", records.tombstones_key(queue.queue_id)))
-        for name in ("", *queue.named, *queue.deleted_cursors):
-            batch.deletes.append(("subscriptions", records.cursor_key(queue.queue_id, name)))
-        batch.puts.pop(("queues", queue.name.encode()), None)
-        for key in [key for key, producer in self.producers.items() if producer.address == queue.name]:
-            self._forget_producer(key)
-        taken = [item for item in batch.appends if item[0] == queue.queue_id]
-        if taken:
-            batch.appends[:] = [item for item in batch.appends if item[0] != queue.queue_id]
-            batch.bytes_appended -= sum(len(value) for _, _, value in taken)
+        batch, queue_id = self.work.batch, queue.queue_id
+        leaving_key = ("node", records.leaving_key(queue_id))
+        keys = [("queues", queue.name.encode()), ("node", records.counters_key(queue_id))]
+        keys += [("node", records.timed_key(queue_id)), ("node", records.tombstones_key(queue_id))]
+        cursors = ("", *queue.named, *queue.deleted_cursors)
+        keys += [("subscriptions", records.cursor_key(queue_id, name)) for name in cursors]
+        producers = [producer for producer in self.producers.values() if producer.address == queue.name]
+        keys += [("producers", producer.key) for producer in producers]
+        kept = [item for item in batch.appends if item[0] != queue_id]
+        taken_bytes = sum([len(value) for number, _, value in batch.appends if number == queue_id])
         # What a commit in flight appends lies on disk when this batch is applied.
-        batch.retires += [(queue.queue_id, sequence) for sequence in range(queue.visible, queue.next_sequence)]
-        self.work.busy.pop(queue, None)
-        self.work.counted.pop(queue, None)
+        retires = [(queue_id, sequence) for sequence in range(queue.visible, queue.next_sequence)]
+        for producer in producers:
+            self.memory.ranges.refund(producer.counted_bytes)
+            producer.counted_bytes = 0
         for sequence in list(queue.cache):
             queue.uncache(sequence)
-        queue.forget_entries()
-        del self.queues[queue.name], self.by_id[queue.queue_id]
+        queue.forget_entries()  # from here on nothing is called that could fail: a queue is deleted whole
+        for key in keys:
+            batch.puts.pop(key, None)
+        batch.deletes += keys
+        if queue.config.durable and queue.messages:
+            self.leaving[queue_id] = 0
+            batch.puts[leaving_key] = b"\1"
+        batch.appends[:] = kept
+        batch.bytes_appended -= taken_bytes
+        batch.retires += retires
+        for producer in producers:
+            del self.producers[producer.key]
+        self.work.busy.pop(queue, None)
+        self.work.counted.pop(queue, None)
+        del self.queues[queue.name], self.by_id[queue_id]
         if queue.in_transit:
             del self.transit[queue.name[1:]]
 
@@ -497,7 +503,10 @@ class Catalog:
         self.work.batch.puts["custody", b"h" + key] = records.pack_hop(epoch, last)
 
     def put_counters(self) -> list[tuple[Cursor, int]]:
-        """Counters and cursors of the queues that changed; returns (cursor, mark) to hold once they are stored."""
+        """Counters and cursors of the queues that changed; returns (cursor, mark) to hold once they are stored.
+
+        Until `counters_put` they count as changed.
+        """
         marks: list[tuple[Cursor, int]] = []
         batch = self.work.batch
         for queue in list(self.work.counted):
@@ -511,8 +520,14 @@ class Catalog:
                 batch.puts["node", records.tombstones_key(queue.queue_id)] = tombstones
             if queue.shared.mark > queue.shared.mark_stored:
                 marks.append((queue.shared, queue.shared.mark))
-        self.work.counted.clear()
         return marks
+
+    def counters_put(self) -> None:
+        """The batch with them is handed over. Calls nothing that could fail."""
+        for queue in self.work.counted:
+            queue.deleted_cursors.clear()
+            queue.dirty_cursors.clear()
+        self.work.counted.clear()
 
     def _put_cursors(self, queue: Queue) -> list[tuple[Cursor, int]]:
         """The records of `queue`'s cursors that changed or went."""
@@ -522,7 +537,6 @@ class Catalog:
             key = ("subscriptions", records.cursor_key(queue.queue_id, name))
             batch.puts.pop(key, None)
             batch.deletes.append(key)
-        queue.deleted_cursors.clear()
         for name, cursor in queue.dirty_cursors.items():
             record = records.CursorRecord(
                 cursor.mode == "take", cursor.floor, cursor.mark, cursor.lease_epoch, cursor.finished
@@ -530,7 +544,6 @@ class Catalog:
             batch.puts["subscriptions", records.cursor_key(queue.queue_id, name)] = records.pack_cursor(record)
             self.memory.count_ranges(cursor, cursor.finished)
             marks.append((cursor, cursor.mark))
-        queue.dirty_cursors.clear()
         return marks
 
     def before_stop(self) -> None:

@@ -84,18 +84,18 @@ class Chores:
 
         `told` is called in the turn that takes the last of it, with how many left. The caller has asked `full`.
         """
-        purge = self.purges.get(queue)
-        end = _begin_purge(queue)
-        if purge is None:
-            purge = self.purges[queue] = Purge(0, end, queue.tombstones)
-        purge.end = max(purge.end, end)
+        purge = self.purges.get(queue) or Purge(0, queue.visible, queue.tombstones)
+        _begin_purge(queue)
+        self.purges[queue] = purge  # from here on nothing is called that could fail
+        purge.end = max(purge.end, queue.visible)
         purge.told.append(told)
 
     def forget(self, queue: Queue) -> None:
         """The queue is deleted: what is left of it leaves as such."""
-        purge = self.purges.pop(queue, None)
+        purge = self.purges.get(queue)
         if purge is not None:
             self._over(purge)
+            del self.purges[queue]
 
     def step(self) -> None:
         """This turn's share of all of it."""
@@ -107,9 +107,9 @@ class Chores:
             if queue.in_transit:
                 end_in_transit(self.core, [(queue, sequence, value) for sequence, value in gone])
             if purge.place >= purge.end and not (queue.in_transit and self._waits(queue, purge)):
+                self._over(purge)
                 del self.purges[queue]
                 self.offer_again(queue)
-                self._over(purge)
         self.core.departures.step()
         identity.renew_some(self.core)
         for queue_id in list(self.core.catalog.leaving):
@@ -119,9 +119,9 @@ class Chores:
     def offer_again(self, queue: Queue) -> None:
         """One of the reasons why a queue offers nothing is over."""
         core = self.core
+        queue.touch()
         renewed = queue.in_transit and queue.name[1:] in core.catalog.renewals
         queue.stopped = queue in self.purges or queue in core.departures.under_way or renewed
-        queue.touch()
 
     def _waits(self, queue: Queue, purge: Purge) -> bool:
         """Whether what a purge of a transmission queue took is not gone yet: until then it is on disk, where the cursor
@@ -152,8 +152,8 @@ class Chores:
         return False
 
 
-def _begin_purge(queue: Queue) -> int:
-    """From now on nothing below the answer, a sequence, is offered any more.
+def _begin_purge(queue: Queue) -> None:
+    """From now on nothing that is visible is offered any more.
 
     Of a transmission queue nothing at all is offered until the end: tombstones, which stay, go on from there.
     """
@@ -163,7 +163,6 @@ def _begin_purge(queue: Queue) -> int:
         queue.stopped = True
     else:
         shared.position = max(shared.position, queue.visible)
-    return queue.visible
 
 
 def purge_some(queue: Queue, first: int, end: int) -> tuple[list[tuple[int, bytes]], int]:

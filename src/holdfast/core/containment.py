@@ -52,6 +52,8 @@ class Containment:
         """Parts that failed, and until when they rest."""
         self._failures: dict[object, tuple[float, int]] = {}
         """When each part failed last, and how often before it had run for a while."""
+        self._unfinished: dict[Callable[[], None], None] = {}
+        """Steps that failed, and rest."""
         self.unchecked = False
         """Something was contained in this event, and the invariants are still to be checked."""
 
@@ -76,8 +78,9 @@ class Containment:
             if changed:
                 undo.take_back_gathered(core, peers)
             sound = not any(_module(frame).startswith(PROTOCOL) for frame in frames[-1:])
+            links = _links_in(frames)
             for peer in peers:
-                self._end(peer, error, _place(frames), sound=sound)
+                self._end(peer, links, error, _place(frames), sound=sound)
             for neighbour in core.neighbours.values():
                 neighbour.recover()
             self._take_stock()
@@ -114,6 +117,18 @@ class Containment:
         except Exception as error:
             self.part_failed(part, error, changed=gathers and self.core.turn.extent() != before)
 
+    def finish(self, step: Callable[[], None], *, changed: bool = True) -> None:
+        """A step that must not be left out: where it fails, and that is no peer's, it is tried again after a rest.
+
+        `changed`: as in `failed`.
+        """
+        try:
+            step()
+        except Exception as error:
+            self.part_failed(step, error, changed=changed)
+            if step in self.resting:
+                self._unfinished[step] = None
+
     def next_deadline(self) -> float | None:
         """When the first part that rests is tried again."""
         return min(self.resting.values(), default=None)
@@ -124,6 +139,9 @@ class Containment:
             del self.resting[part]
         if over:
             self._wake_all()
+        for step in [step for step in self._unfinished if step not in self.resting]:
+            del self._unfinished[step]
+            self.finish(step)
 
     def opening_failed(self, event: events.ConnectionOpened, error: Exception) -> None:
         """A connection that could not be taken: the transport ends, whatever was made of it."""
@@ -142,13 +160,16 @@ class Containment:
 
     # ------------------------------------------------------------------------------------------------ its peer
 
-    def _end(self, peer: Peer, error: Exception, place: str, *, sound: bool) -> None:
-        """Ends the connection, with a close frame where `sound` (the engine can still write one); forgets the peer."""
+    def _end(self, peer: Peer, links: list[Ingress | Egress], error: Exception, place: str, *, sound: bool) -> None:
+        """Ends the connection, with a close frame where `sound` (the engine can still write one); forgets the peer.
+
+        `links` were just being changed.
+        """
         core = self.core
         self.peers_ended += 1
         core.log("ERROR", f"{peer.name}: {_told(error)} at {place}; the connection is ended; {DEFECT}", about=place)
         if core.connections.get(peer.number) is not peer:  # it was just ending
-            self._forget(peer)
+            self._forget(peer, links)
             return
         del core.connections[peer.number]
         chunks: list[Any] = []
@@ -165,12 +186,13 @@ class Containment:
         if chunks:
             core.commands.append(events.SendBytes(connection=peer.number, chunks=chunks))
         core.commands.append(events.CloseConnection(connection=peer.number, abort=not chunks))
-        self._forget(peer)
+        self._forget(peer, links)
 
-    def _forget(self, peer: Peer) -> None:
+    def _forget(self, peer: Peer, links: list[Ingress | Egress]) -> None:
         """Takes all that the peer has out of every table; each step is tried again where it fails."""
         core = self.core
-        for link in link_tables.of_peer(core, peer):
+        mine = [*link_tables.of_peer(core, peer), *(link for link in links if link.peer is peer)]
+        for link in dict.fromkeys(mine):
             link.link.context = None
             _surely(partial(_gone, link))
             _surely(partial(link_tables.forget, core, link))
@@ -195,11 +217,12 @@ class Containment:
         waiting_takers = {id(record.taker) for record in core.resume.outgoing.values() if record.until is not None}
         for queue in core.catalog.queues.values():
             for cursor in queue.cursors:
-                cursor.exclusions.recount(cursor.takers)
+                cursor.exclusions.recount(cursor.takers, cursor.returned)
                 here = {*map(id, cursor.takers), *waiting_takers, *map(id, core.chores.rejections.waiting)}
                 cursor.give_back(
                     [number for number, item in cursor.shown.items() if id(item.taker) not in here], failed=True
                 )
+                queue.look_again(cursor.returned)
         brought = {stream.blob for stream in core.streams}
         pins = Counter(send.blob for peer in core.connections.values() for send in peer.sends)
         for blob in core.blobs.by_number.values():
@@ -227,7 +250,7 @@ class Containment:
         """Whoever waited for a step that the failure cut short is asked again; that costs a look each."""
         core = self.core
         for queue in core.catalog.queues.values():
-            queue.touch()
+            core.chores.offer_again(queue)
         for destination, _ in core.catalog.transmissions():
             core.forwarding.steer(destination)
         for peer in core.connections.values():
@@ -290,6 +313,19 @@ def _peers_in(core: "NodeCore", frame: FrameType) -> list[Peer]:
     return [peer for name in names if name in values and (peer := peer_of(core, values[name])) is not None]
 
 
+def _links_in(frames: list[FrameType]) -> list[Ingress | Egress]:
+    """The links that the functions were called on, or with, but for those that were still being made: one that was
+    half way out of the tables is in none of them."""
+    found: dict[Ingress | Egress, None] = {}
+    unmade: dict[Ingress | Egress, None] = {}
+    for frame in frames:
+        for name in frame.f_code.co_varnames[: frame.f_code.co_argcount]:
+            value = frame.f_locals.get(name)
+            if isinstance(value, (Ingress, Egress)):
+                (unmade if frame.f_code.co_name == "__init__" and name == "self" else found)[value] = None
+    return [link for link in found if link not in unmade]
+
+
 def _frames(error: BaseException) -> list[FrameType]:
     """Our own functions that were under way, the outermost first."""
     frames = []
@@ -319,5 +355,7 @@ def _told(error: Exception) -> str:
 def _name(part: object) -> str:
     if isinstance(part, str):
         return part
+    if callable(part):
+        return "an answer"
     name = getattr(part, "name", None)
     return f"{type(part).__name__} {name}" if isinstance(name, str) else type(part).__name__

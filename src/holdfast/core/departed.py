@@ -48,7 +48,8 @@ class Departure:
 
     def answer(self, made: int, left: int) -> None:
         while self.told:
-            self.told.pop(0)(made, left)
+            self.told[0](made, left)
+            del self.told[0]
 
 
 class Departures:
@@ -116,11 +117,11 @@ class Departures:
         The queue goes once it is empty, or has only tombstones left that `with_tombstones` gives up. What comes later
         stays; if the node is known again before the end, what is left goes to it.
         """
-        departure = self.under_way.get(queue)
-        if departure is None:
-            queue.stopped = True
+        departure = self.under_way.get(queue) or Departure(queue.next_sequence, queue.tombstones, with_tombstones)
+        if queue not in self.under_way:
             queue.shared.forget_read_ahead()  # else what leaves now is offered from there afterwards
-            departure = self.under_way[queue] = Departure(queue.next_sequence, queue.tombstones, with_tombstones)
+            queue.stopped = True  # from here on nothing is called that could fail
+            self.under_way[queue] = departure
         departure.end = queue.next_sequence
         departure.moved |= queue.visible < departure.end  # what is on its way to the disk is met in one more pass
         departure.with_tombstones |= with_tombstones
@@ -146,8 +147,8 @@ class Departures:
         """A node that is known again gets what is still queued for it; what is a dead letter already stays one."""
         for queue, departure in list(self.under_way.items()):
             if self.core.forwarding.knows(queue.name[1:]):
-                made = self._end(queue, departure)
-                departure.answer(made, queue.tombstones)
+                departure.answer(self._made(queue, departure), queue.tombstones)
+                self._end(queue)
 
     def _some(self, queue: "Queue", departure: Departure) -> None:
         core = self.core
@@ -166,18 +167,23 @@ class Departures:
             departure.moved = True
         departure.place = place
 
-    def _end(self, queue: "Queue", departure: Departure) -> int:
-        """What is left in the queue may be offered again; returns how many became dead letters."""
-        del self.under_way[queue]
-        self.core.chores.offer_again(queue)
+    def _made(self, queue: "Queue", departure: Departure) -> int:
+        """How many became dead letters."""
         return max(0, queue.tombstones - departure.before)
 
+    def _end(self, queue: "Queue") -> None:
+        """What is left in the queue may be offered again."""
+        del self.under_way[queue]
+        self.core.chores.offer_again(queue)
+
     def _over(self, queue: "Queue", departure: Departure) -> None:
-        made, left = self._end(queue, departure), queue.tombstones
+        made, left = self._made(queue, departure), queue.tombstones
         if queue.messages <= (queue.tombstones if departure.with_tombstones else 0):
             left = 0
-            self._forget(queue)
+            if self.core.catalog.has(queue):  # else it went already, and telling so failed
+                self._forget(queue)
         departure.answer(made, left)
+        self._end(queue)
 
     def _forget(self, queue: "Queue") -> None:
         core = self.core
@@ -194,8 +200,7 @@ class Departures:
         core.forwarding.returned.pop(name, None)
         identity.forget(core, name)
         core.sequences_at_start.pop(name, None)  # a new queue of that name begins at 1
-        core.catalog.delete(queue)
-        core.forget_queue(queue)
+        core.delete_queue(queue)
 
 
 def _dismiss(receiver: "CustodyReceiver", error: Error) -> None:

@@ -390,9 +390,7 @@ class Destination:
     def snapshot_marks(self) -> dict[UUID, int]:
         """The marks that the turn about to be committed will have stored."""
         own = self.catalog.names.own
-        marks = {origin.origin: origin.mark for origin in self.touched if origin.suffix == own}
-        self.touched.clear()
-        return marks
+        return {origin.origin: origin.mark for origin in self.touched if origin.suffix == own}
 
     def next_deadline(self) -> float | None:
         at = self.core.now if self.ticking else self.next_tick

@@ -91,8 +91,6 @@ class Expiry:
             if leaving is None:
                 leaving = {*batch.retires, *core.work.retires_in_flight, *core.work.moved}
             left -= self._look(scan, leaving, gone)
-        if gone and any(queue.config.durable for queue, _ in gone):
-            core.turn.then.append(lambda: _show(gone))
         more = self._scan is not None or bool(self._unread)
         self._not_before = now + PAUSE_S if more and not gone else now
 
@@ -121,6 +119,8 @@ class Expiry:
         if expired and (queue.in_transit or queue.name == WAITING):
             self._end_in_custody(queue, expired)
         elif expired:
+            if not gone:  # before anything is hidden, which then is for no longer than its batch needs
+                self.core.turn.then.append(lambda: _show(gone))
             queue.drop_expired_all(expired)
             gone.append((queue, [sequence for sequence, _ in expired]))
         if not ended and found[-1][0] + 1 < scan.end:

@@ -177,6 +177,9 @@ def _cursor(facts: Facts, cursor: Cursor) -> None:
     _must(
         returned.isdisjoint(cursor.shown), f"{where}: given back and held", sorted(returned & cursor.shown.keys())[:20]
     )
+    aside = cursor.exclusions.aside.keys()
+    twice = [*(aside & returned), *(aside & cursor.shown.keys())]
+    _must(not twice, f"{where}: set aside, and held or given back", twice[:20])
     _must(
         cursor.mark_stored <= cursor.mark or not queue.config.durable, f"{where}: its stored mark is ahead of its mark"
     )

@@ -94,7 +94,7 @@ class Losses:
         stays: list[LossRecord] = []
         for turn in turns:
             origins = {origin.origin for origin in turn.origins}
-            stays += [loss for loss in turn.losses if loss.origin not in origins]
+            stays[:0] = [loss for loss in turn.losses if loss.origin not in origins]
             for loss in turn.losses:
                 self.totals = self.totals.without(loss)
             gone = len(turn.losses)

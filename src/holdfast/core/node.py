@@ -386,12 +386,17 @@ class NodeCore:
     def readers_of(self, queue: Queue) -> dict[ReaderLink, None]:
         return self.readers.setdefault(queue, {})
 
+    def delete_queue(self, queue: Queue) -> None:
+        """Deletes a queue that no link holds, with what is kept of it; who waits for the end of a purge is answered."""
+        self.chores.forget(queue)
+        self.catalog.delete(queue)
+        self.forget_queue(queue)
+
     def forget_queue(self, queue: Queue) -> None:
         """Nothing is kept of a queue that was deleted."""
         self.producers.pop(queue, None)
         self.readers.pop(queue, None)
         self.meter.totals.pop(queue.name, None)
-        self.chores.forget(queue)
         self.expiry.forget(queue)
 
     def draining(self, link: ConsumerLink | ReaderLink) -> None:

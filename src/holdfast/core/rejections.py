@@ -2,7 +2,8 @@
 
 Rules of this file: what waits here is in no consumer's hands, whatever becomes of the link; of one link it ends in the
 order in which it was rejected; a receiver that settles second is answered once all of its disposition is on disk. Who
-rejects a great deal holds up nobody else: connections share each batch by bytes, and their consumers take turns.
+rejects a great deal holds up nobody else: connections share each batch by bytes, and their consumers take turns. What
+fails on its way is tried once more; then it is offered anew, so that it holds up nobody either.
 """
 
 from collections import OrderedDict, deque
@@ -56,6 +57,8 @@ class Rejection:
     answer: tuple[Sender, int, int, object] | None
     counted_bytes: int = 0
     """What is counted of it beside its messages."""
+    failed: int | None = None
+    """The sequence that failed on its way."""
 
     @property
     def cursor(self) -> Cursor:
@@ -109,13 +112,13 @@ class Rejections:
         words_bytes = getsizeof(reason) * (1 if answer is None else 2)
         rejection.counted_bytes = REJECTION_BYTES + words_bytes
         lane = self._lanes.get(link.peer) or Lane()
+        self.account.add(rejection.counted_bytes + ROW_BYTES * len(taken))
         shown.update(taken)  # from here on nothing is called that could fail
         self.waiting[rejection] = None
         self._lanes[link.peer] = lane
         lane.links.setdefault(link, deque()).append(rejection)
         link.rejecting += len(taken)
         self.counts[key] = self.counts.get(key, 0) + len(taken)
-        self.account.add(rejection.counted_bytes + ROW_BYTES * len(taken))
         if link.use is not None and self.account.held >= self.account.held_max:
             link.use.crowded = True
             self.crowded[link.use] = None
@@ -157,31 +160,38 @@ class Rejections:
 
     def _end_one(self, rejection: Rejection) -> int:
         """Ends the next that it has, if any is left; what that counts."""
-        core, link, cursor, sequences = self.core, rejection.link, rejection.cursor, rejection.sequences
+        link, cursor, sequences = rejection.link, rejection.cursor, rejection.sequences
         key = cursor, link.use
         if self._is_moot(cursor):
+            self.account.refund(ROW_BYTES * len(sequences))
             link.rejecting -= len(sequences)
             self.counts[key] -= len(sequences)
-            self.account.refund(ROW_BYTES * len(sequences))
             sequences.clear()
-        while sequences:
-            sequence = sequences.popleft()
+        size = 0
+        while sequences and not size:
+            sequence = sequences[0]
+            shown = cursor.shown.get(sequence)
+            if shown is not None and shown.taker is rejection:
+                size = self._end_entry(rejection, sequence)
+            self.account.refund(ROW_BYTES)
+            del sequences[0]
             link.rejecting -= 1
             self.counts[key] -= 1
-            self.account.refund(ROW_BYTES)
-            shown = cursor.shown.get(sequence)
-            if shown is None or shown.taker is not rejection:
-                continue
-            try:
-                size, moved = end_rejected(core, cursor, sequence, rejection.reason)
-            except Exception:
+        return size
+
+    def _end_entry(self, rejection: Rejection, sequence: int) -> int:
+        core, cursor = self.core, rejection.cursor
+        try:
+            size, moved = end_rejected(core, cursor, sequence, rejection.reason)
+        except Exception:
+            if rejection.failed == sequence:
                 cursor.give_back([sequence], failed=True)
-                raise
-            size += BESIDE_BYTES
-            if moved:
-                core.turn.rejected_bytes += size
-            return size
-        return 0
+            rejection.failed = sequence
+            raise
+        size += BESIDE_BYTES
+        if moved:
+            core.turn.rejected_bytes += size
+        return size
 
     def _over(self, rejection: Rejection) -> None:
         """Nothing is left of it."""
@@ -189,6 +199,7 @@ class Rejections:
         if not self._is_moot(cursor):
             cursor.queue.touch()
         lane = self._lanes[link.peer]
+        self.account.refund(rejection.counted_bytes)
         lane.links[link].popleft()  # from here on nothing is called that could fail
         if not lane.links[link]:
             del lane.links[link]
@@ -197,7 +208,6 @@ class Rejections:
         if not self.counts[cursor, link.use]:
             del self.counts[cursor, link.use]
         del self.waiting[rejection]
-        self.account.refund(rejection.counted_bytes)
         if rejection.answer is not None:
             self.core.turn.answers.append(rejection.answer)
 

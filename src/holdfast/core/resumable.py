@@ -102,11 +102,11 @@ class ResumableProducer(ProducerLink):
         destination: str | None,
         to: str,
     ) -> None:
-        super().__init__(core, peer, link, queue, destination=destination, to=to)
         self.record = record
         self.tag_offset = tag_offset
         self.told: dict[bytes, Any] | None = None
         """Our map in the answer to the attach; None where nothing was resumed."""
+        super().__init__(core, peer, link, queue, destination=destination, to=to)
 
     def delivered(self, delivery: Delivery) -> None:
         if delivery.resume:
@@ -187,7 +187,6 @@ class ResumableConsumer(ConsumerLink):
     """A consumer's link that is suspended, not forgotten, when it ends without being closed."""
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Sender, cursor: Cursor, record: Outgoing) -> None:
-        super().__init__(core, peer, link, cursor, presettled=False)
         self.record = record
         self.fenced = False
         """A newer link takes its deliveries over."""
@@ -196,6 +195,7 @@ class ResumableConsumer(ConsumerLink):
         self.waiting: dict[bytes, int] = {}
         """Deliveries of which an incomplete map did not tell: kept for the next attach."""
         self.taking_over = False
+        super().__init__(core, peer, link, cursor, presettled=False)  # last: from here on it may be gone at any time
 
     def take_over(self, steps: list[Step]) -> None:
         """Goes on with what the record held, as `steps` say."""

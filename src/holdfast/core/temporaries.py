@@ -122,17 +122,24 @@ class Temporaries:
     def sweep(self) -> None:
         """Ends the nodes whose time has come; a link that is still there is told."""
         while self.due:
-            due, self.due = self.due, {}
-            for queue in due:
-                if self.core.catalog.queues.get(queue.name) is not queue:
-                    continue
-                if queue.creator is None and queue.peer is not None:
-                    self._uncount(queue)
-                    self._orphans[queue] = None
-                if self._over(queue):
-                    self._end(queue, "its lifetime policy says so")
+            queue = next(iter(self.due))
+            del self.due[queue]
+            try:
+                self._sweep_one(queue)
+            except Exception:
+                self.due[queue] = None  # behind the others
+                raise
             while len(self._orphans) > ORPHANS_MAX:
                 self._end(next(iter(self._orphans)), f"{ORPHANS_MAX} are the most that outlive their link")
+
+    def _sweep_one(self, queue: TemporaryQueue) -> None:
+        if self.core.catalog.queues.get(queue.name) is not queue:
+            return
+        if queue.creator is None and queue.peer is not None:
+            self._uncount(queue)
+            self._orphans[queue] = None
+        if self._over(queue):
+            self._end(queue, "its lifetime policy says so")
 
     def _over(self, queue: TemporaryQueue) -> bool:
         if queue.policy == ON_CLOSE:
@@ -149,12 +156,13 @@ class Temporaries:
             core.steal(link, f"dynamic node {queue.name!r} was deleted: {reason}", conditions.RESOURCE_DELETED)
         if queue.peer is not None:
             self._uncount(queue)
+        core.chores.forget(queue)
+        core.forget_queue(queue)
+        queue.forget_entries()  # from here on nothing is called that could fail
         self._orphans.pop(queue, None)
-        queue.forget_entries()
         del core.catalog.queues[queue.name]
         core.work.busy.pop(queue, None)
         core.work.counted.pop(queue, None)
-        core.forget_queue(queue)
 
     def _uncount(self, queue: TemporaryQueue) -> None:
         peer, queue.peer = queue.peer, None

@@ -69,17 +69,15 @@ def begin(core: "NodeCore") -> bool:
     for producer in turn.producers:
         if core.catalog.producers.get(producer.key) is producer:
             core.catalog.put_producer(producer)
-    turn.visible = [(queue, queue.next_sequence) for queue in work.counted]
-    turn.marks = core.catalog.put_counters()
-    for queue, sequence, _ in turn.moves:
-        turn.batch.retires.append((queue.queue_id, sequence))
+    visible = [(queue, queue.next_sequence) for queue in work.counted]
+    marks = core.catalog.put_counters()
     if turn.rewritten:  # appends are applied last: what left after it was put anew would be back
-        gone = {(queue.queue_id, sequence) for queue, sequence in turn.rewritten}.intersection(turn.batch.retires)
+        gone = {(queue.queue_id, sequence) for queue, sequence in turn.rewritten}.intersection(
+            [*turn.batch.retires, *work.moved]
+        )
         turn.batch.appends[:] = [item for item in turn.batch.appends if item[:2] not in gone]
-    turn.referred, work.referred = work.referred, []
-    turn.left, work.left = work.left, []
     core.blobs.before_commit(turn)
-    if not turn and not turn.visible:
+    if not (turn or visible or turn.moves):
         turn.forget_heard()
         return False
     if turn.batch and core.clock.steady_ms >= core.steady_stored_ms + STEADY_EVERY_MS:
@@ -87,9 +85,16 @@ def begin(core: "NodeCore") -> bool:
         turn.batch.puts["node", STEADY_KEY] = core.clock.steady_ms.to_bytes(8, "big")
     fresh = Turn(Batch())
     command = events.Commit(number=core.commit_number + 1, batch=turn.batch)
-    on_disk = not turn.batch
-    core.marks_in_flight = core.destination.snapshot_marks()
-    core.hops_in_flight = hops  # from here on nothing is called that could fail, until the turn is handed over
+    marked = core.destination.snapshot_marks()
+    left = [(queue.queue_id, sequence) for queue, sequence, _ in turn.moves]
+    on_disk = not (turn.batch or left)
+    core.catalog.counters_put()  # from here on nothing is called that could fail, until the turn is handed over
+    core.destination.touched.clear()
+    turn.batch.retires += left
+    turn.visible, turn.marks = visible, marks
+    turn.referred, work.referred = work.referred, []
+    turn.left, work.left = work.left, []
+    core.hops_in_flight, core.marks_in_flight = hops, marked
     core.turn, work.batch, work.moved, work.urgent = fresh, fresh.batch, [], False
     core.commits_failed = 0
     if on_disk:
@@ -143,10 +148,7 @@ def _complete(core: "NodeCore", turn: Turn) -> None:
             failed(error, sender)
     afterwards: list[Callable[[], None]] = [*turn.then, *(partial(decided, True) for decided in turn.decided)]
     for then in afterwards:
-        try:
-            then()
-        except Exception as error:
-            core.containment.part_failed("an answer", error)
+        core.containment.finish(then)
 
 
 def flush(core: "NodeCore") -> None:

@@ -5,6 +5,7 @@ retires still retires. One mechanism for both uses; they differ in which turns g
 """
 
 from collections.abc import Collection
+from functools import partial
 from heapq import heappush
 from typing import TYPE_CHECKING, Final
 
@@ -65,9 +66,9 @@ def _take_back(core: "NodeCore", turns: tuple[Turn, ...], outcome: object, ended
         _undo_streams(core, turn, outcome, ended)
     _undo_rewritten(core, turns, retry)
     core.losses.undo(reversed(turns))
-    for decided in [decided for turn in turns for decided in turn.decided]:
-        decided(False)
     for turn in turns:
+        for decided in turn.decided:
+            core.containment.finish(partial(decided, False), changed=False)
         for link, deliveries in turn.arrivals.items():
             if link.peer in ended:
                 continue
