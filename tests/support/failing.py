@@ -15,7 +15,17 @@ from typing import Any
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.extensions import PRODUCER
 from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Accepted, Coordinator, Modified, Properties, Rejected, Released, Source, Target
+from holdfast.amqp.performatives import (
+    Accepted,
+    Coordinator,
+    Header,
+    Modified,
+    Properties,
+    Rejected,
+    Released,
+    Source,
+    Target,
+)
 from holdfast.amqp.types import Symbol
 from holdfast.core import events, turn_end
 from holdfast.core.config import Limits, QueueConfig
@@ -196,8 +206,10 @@ class Actor:
             raise Lost("the link was ended")
         return link
 
-    def produce(self, address: str, bodies: Iterable[str], *, batch: int = 4) -> None:
-        """Each body once, in order, whatever is released or lost on the way."""
+    def produce(
+        self, address: str, bodies: Iterable[str], *, batch: int = 4, message_ids: bool = False, ttl: int | None = None
+    ) -> None:
+        """Each body once, in order, whatever is released or lost on the way. `message_ids`: each is its own."""
         numbered = list(enumerate(bodies, 1))
         done: set[int] = set()
 
@@ -206,7 +218,10 @@ class Actor:
             client = self.client
             before = len(client.outcomes)
             for number, body in left:
-                client.send(link, body, number=number, context=number)
+                told: dict[str, Any] = {"properties": Properties(message_id=body)} if message_ids else {}
+                if ttl is not None:
+                    told["header"] = Header(ttl=ttl)
+                client.send(link, body, number=number, context=number, **told)
             self.wait(lambda: len(client.outcomes) - before >= len(left) or link.detached, f"outcomes of {address}")
             for context, state in client.outcomes[before:]:
                 if isinstance(state, Accepted):
@@ -517,9 +532,107 @@ def resumed(world: World, hub: Node, calm: Callable[[], None]) -> None:
     in_order(taker, "local", names("m", 4))
 
 
+def asked(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    """Where a message is: here, at the neighbour, and as a neighbour asks."""
+    sender, boss, other = world.actor(hub, "sender"), world.actor(hub, "boss"), world.actor(world.jfk, "other")
+    sender.produce("local", names("m", 2), message_ids=True)
+    sender.produce("work@jfk", names("n", 2), message_ids=True)
+    world.rig.run(1)
+    calm()
+    for actor, body in ((boss, "m001"), (boss, "n002"), (boss, "nowhere"), (other, "m002")):
+        answer = actor.manage("WHERE", "node", message_id=body)
+        assert answer["statusCode"] == 200 and answer["steps"], answer
+    calm()
+
+
+def skipped(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    """Numbers that never come: what waits behind them is let go by hand."""
+    boss, taker, sender = world.actor(hub, "boss"), world.actor(hub, "taker"), world.actor(world.jfk, "sender")
+    sender.produce("work@hub", names("m", 2))
+    world.rig.run(1)
+    assert world.jfk.core is not None
+    world.jfk.core.catalog.identities["hub"] += 3
+    sender.produce("work@hub", names("m", 4))
+    world.rig.run(1)
+    calm()
+    for _ in range(4):
+        code = boss.manage("SKIP", "queue", "work")["statusCode"]
+        assert code in (200, 503), code
+        world.rig.run(0.5)
+    taker.consume("work", names("m", 4))
+    in_order(taker, "work", names("m", 4))
+    calm()
+
+
+def expired(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    """Messages with a time to live, in somebody's hands and in nobody's."""
+    sender, taker = world.actor(hub, "sender"), world.actor(hub, "taker")
+    sender.produce("local", names("m", 4), ttl=1_500)
+    sender.produce("other", names("n", 2), ttl=1_500)
+
+    def hold() -> None:
+        link = taker.client.receiver("local", credit=2)
+        taker.wait(lambda: link.attached, "its link")
+
+    taker.stubborn(hold)
+    calm()
+    world.rig.run(4)
+    if taker._client is not None and not taker._client.over:
+        taker._client.close_transport()
+        taker.lost -= 1
+    for _ in range(70):  # a part that failed may rest
+        world.rig.run(1)
+        if not hub.queue("local").messages and not hub.queue("other").messages and not hub.queue("local").hidden:
+            break
+    else:
+        raise AssertionError("what has expired stays")
+    calm()
+
+
+def sized(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    """Consumers that take messages up to a size, and call some undeliverable."""
+    sender, small, wide = world.actor(hub, "sender"), world.actor(hub, "small"), world.actor(hub, "wide")
+    bodies = [body + "x" * (300 if number % 2 else 0) for number, body in enumerate(names("m", 6))]
+    sender.produce("local", bodies)
+
+    def some() -> None:
+        wide.client.receiver("local", credit=0)
+        client = small.client
+        link = client.receiver("local", credit=6, max_message_size=250)
+        small.wait(lambda: link.detached or len(client.deliveries) >= 3, "what is small enough")
+        if link.detached:  # nobody who takes more was there
+            raise Lost("the link was ended")
+        item = client.deliveries[0]
+        link.settle(item.delivery_id, item.delivery_id, Modified(undeliverable_here=True))
+        world.rig.settle()
+        link.detach()
+        world.rig.settle()
+
+    small.stubborn(some)
+    calm()
+    wide.consume("local", bodies)
+    in_order(wide, "local", bodies)
+    calm()
+
+
 STAGES: dict[str, Callable[[World, Node, Callable[[], None]], None]] = {
     stage.__name__: stage
-    for stage in (local, rejected, outward, inward, cut, large, subscribed, managed, anonymous, resumed)
+    for stage in (
+        local,
+        rejected,
+        outward,
+        inward,
+        cut,
+        large,
+        subscribed,
+        managed,
+        anonymous,
+        resumed,
+        asked,
+        skipped,
+        expired,
+        sized,
+    )
 }
 
 

@@ -87,6 +87,8 @@ class Ask:
     number: int = 0
     """Under which the next node was asked; 0: none yet."""
     onward: str | None = None
+    failed: bool = False
+    """Whether the search, or what came of it, failed: the question is answered all the same, once more."""
 
 
 class Asks:
@@ -133,15 +135,31 @@ class Asks:
             return
         for ask in list(self.looking)[:STEPS_A_TURN]:
             del self.looking[ask]
-            if now < ask.deadline and next(ask.running, self) is None:
-                self.looking[ask] = None  # others' turn
-            else:
-                self._looked(ask)
+            try:
+                if self._goes_on(ask, now):
+                    self.looking[ask] = None  # others' turn
+            except Exception:
+                if not ask.failed:
+                    ask.failed = True
+                    self.looking[ask] = None
+                raise
         for number, ask in list(self.waiting.items()):
             if now >= ask.deadline:
-                del self.waiting[number]
                 assert ask.onward is not None
                 self._end(ask, {"node": ask.onward, "state": "silent", "note": "it did not answer in time"})
+                del self.waiting[number]
+
+    def _goes_on(self, ask: Ask, now: float) -> bool:
+        """One step of a search; whether there is more to look at."""
+        if ask.failed:
+            text = "a failure of this node, see its log"
+            ask.steps = ask.steps or [{"node": self.core.config.name, "state": "silent", "note": text}]
+            self._end(ask)
+        elif now < ask.deadline and next(ask.running, self) is None:
+            return True
+        else:
+            self._looked(ask)
+        return False
 
     def _looked(self, ask: Ask) -> None:
         """The search is over: answers, or asks the next node."""
@@ -158,7 +176,7 @@ class Asks:
             messages = sum(queue.messages for queue in core.catalog.queues.values())
             step |= {"looked_at": look.looked_at, "messages": messages}
             step["note"] = f"not found in the {look.looked_at} that were looked at, of {messages}"
-        ask.steps.append({"node": name, "store": str(core.store_uuid), **step})
+        ask.steps = [{"node": name, "store": str(core.store_uuid), **step}]
         if hint is None or hint.destination == name or step["state"] in _FOUND:
             self._end(ask)
             return
@@ -196,8 +214,7 @@ class Asks:
         self.waiting[ask.number] = ask
 
     def _end(self, ask: Ask, *last: Step) -> None:
-        ask.steps += last
-        ask.told(_fitting(ask.steps))
+        ask.told(_fitting([*ask.steps, *last]))
 
     # ------------------------------------------------------------------------------------------------ neighbours
 
@@ -247,8 +264,8 @@ class Asks:
         ask = self.waiting.get(number) if is_whole(number) else None
         if ask is None or ask.onward != neighbour.name or not isinstance(steps, list):
             return
-        del self.waiting[ask.number]
         self._end(ask, *[_read_step(step) for step in steps[: 2 * NODES_MAX] if isinstance(step, dict)])
+        del self.waiting[ask.number]
 
 
 def answer_of(ids: tuple[MessageId, ...], steps: list[Step]) -> dict[str, Any]:

@@ -49,6 +49,10 @@ class Later:
         self.asked: Asked | None = None
         """Whose it is: a failure on the way to its answer is that connection's."""
 
+    @property
+    def link(self) -> object:
+        return None if self.asked is None else self.asked.link
+
     def answer(self, answer: Answer) -> None:
         if self.asked is not None:
             self.asked.answer(answer)
