@@ -242,9 +242,10 @@ def test_dead_letters_and_what_ended_on_its_way() -> None:
     apart(rig, "b", "d")
     rig.refuse_dials = True
     put(a, "2", header=Header(ttl=100))
-    rig.run(1)
+    rig.run(4)
     told = ask(a, "2")
-    assert states(told)[-1] == ("b", "expired")
+    assert states(told)[-1] == ("b", "ended") and told["custody"] is None
+    assert told["steps"][-1]["waits_for"] == "its end, which is told in its place"
     rig.refuse_dials = False
     rig.run(8)
     told = ask(a, "2")

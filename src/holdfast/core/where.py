@@ -21,6 +21,7 @@ from holdfast.units import iso8601
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
 
+ENDED: Final = "it ended on its way (expired, purged, dead letter) or was given up"
 NEWEST: Final = 5_000
 """Entries of each queue that are looked at first: what is asked for is mostly new."""
 
@@ -55,6 +56,8 @@ class Look:
         self.looked_at = 0
         self.complete = False
         self.step: Step | None = None
+        self._stone: Step | None = None
+        """Of its tombstone, which counts where nothing else is found: beside it may lie a dead letter."""
         self.onward: Hint | None = None
         """What the next node is told, where the message was handed on."""
         self.neighbour: str | None = None
@@ -80,6 +83,7 @@ class Look:
                 if self.step is not None:
                     return
         self.complete = True
+        self.step = self._stone
 
     def _names(self) -> list[str]:
         """Queues in the order in which they are looked at: what is on its way first."""
@@ -109,6 +113,8 @@ class Look:
                 if self._is(value) and not queue.leaves(sequence):
                     self.step = state_of(self.core, queue, sequence, value)
                     return
+                if value[1] & entry.TOMBSTONE and self._is_known(value):
+                    self._stone = ended_of(self.core, queue, sequence, value)
             if not found:
                 return
             first = found[-1][0] + 1
@@ -133,6 +139,10 @@ class Look:
                     **_identity(self.core, found, destination),
                 }
                 return
+
+    def _is_known(self, value: bytes) -> bool:
+        """Whether the entry is what the asker knows the identity of."""
+        return self.hint is not None and entry.identity_of(value) == self.hint.identity
 
     def _is(self, value: bytes) -> bool:
         if value[1] & entry.TOMBSTONE:
@@ -184,6 +194,20 @@ def state_of(core: "NodeCore", queue: Queue, sequence: int, value: bytes) -> Ste
     if onward:
         return step | {"state": "in transmission", "waits_for": _wait(core, queue.name[1:], queue, sequence)}
     return step | _in_local(queue, sequence)
+
+
+def ended_of(core: "NodeCore", queue: Queue, sequence: int, value: bytes) -> Step:
+    """What is said of a message whose tombstone lies here."""
+    item = entry.unpack(value)
+    return {
+        "queue": queue.name,
+        "sequence": sequence,
+        "since": iso8601(item.enqueued_ms),
+        **_identity(core, item, queue.name[1:]),
+        "state": "ended",
+        "reason": ENDED,
+        "waits_for": "its end, which is told in its place",
+    }
 
 
 def _in_local(queue: Queue, sequence: int) -> Step:
@@ -251,6 +275,6 @@ def finished_here(core: "NodeCore", hint: Hint) -> Step:
     number = hint.identity.number
     if origin is not None and (number <= origin.mark or number in origin.finished):
         if number in origin.ended:
-            return {"state": "ended", "reason": "it ended on its way (expired, purged, dead letter) or was given up"}
+            return {"state": "ended", "reason": ENDED}
         return {"state": "delivered", "queue": hint.to}
     return {"state": "expected"}

@@ -183,7 +183,7 @@ async def clock_jump(stage: Stage) -> None:
     else:
         jfk.clock.step(-2 * jump)
     await asyncio.sleep(stage.random.uniform(6.0, 20.0))
-    stage.happened(stage.keys("jfk", "@hub") == long + short + plain, "all of it is still on its way")
+    await stage.until("what is short has ended on its way", lambda: stage.keys("jfk", "@hub") == long + plain, 5.0)
     stage.join("jfk", "hub")
     await stage.until("what lives is at the hub", lambda: stage.holds_all("hub", "work", long + plain))
     hub.clock.step(jump)
