@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import pytest
+
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Rejected
 from holdfast.amqp.types import Symbol
-from holdfast.core.config import Limits, QueueConfig
-from holdfast.units import MIB
+from holdfast.core.config import Limits, QueueConfig, UserConfig
+from holdfast.units import KIB, MIB
 from support.memory import check_accounts
 from support.resuming import HOLD_S, Producer
 from support.rig import Node, Rig
@@ -53,6 +55,50 @@ def test_a_rejection_is_short_whatever_of_the_peers_words_is_in_it() -> None:
     ((_, state),) = client.outcomes
     assert isinstance(state, Rejected) and state.error is not None
     assert len(state.error.description or "") == 500
+
+
+@pytest.mark.parametrize("end", ["resumed", "forgotten", "attached anew"])
+def test_what_a_suspended_consumer_holds_counts_for_its_user(end: str) -> None:
+    """Else it would hold, by losing one link after the other, as much as it likes of what others wait for."""
+    rig = Rig()
+    users = (UserConfig(name="ann", password="a", unsettled_bytes_max=50 * KIB), UserConfig(name="bob", password="b"))
+    node = rig.node("hub", users=users)
+    ann, again, producer = (
+        rig.client(node, mechanism="PLAIN", user=name, password=name[0]) for name in ("ann", "ann", "bob")
+    )
+    link = producer.sender("work")
+    source = {"timeout": HOLD_S}
+    lost = ann.receiver("work", name="mine", credit=5, source=source)
+    rig.settle()
+    for number in range(10):
+        producer.send(link, f"{number}".ljust(11 * KIB))
+        rig.settle()
+    assert len(ann.deliveries) == 5
+    assert node.core is not None
+    use = node.core.users.by_name["ann"]
+    unsettled = {item.tag: None for item in ann.deliveries}
+    ann.close_transport()
+    other = again.receiver("work", name="other", credit=5)
+    rig.settle()
+    assert use.unsettled_bytes >= 55 * KIB and not again.deliveries
+    if end == "forgotten":
+        rig.run(HOLD_S + 1)
+    else:
+        third = rig.client(node, mechanism="PLAIN", user="ann", password="a", container_id="client")
+        resumed = third.receiver(
+            "work", name="mine", credit=0, source=source, unsettled=unsettled if end == "resumed" else None
+        )
+        rig.settle()
+        assert use.unsettled_bytes >= (55 * KIB if end == "resumed" else 50 * KIB)
+        third.accept(link=resumed)
+        if end == "resumed":
+            resumed.detach(closed=True)
+            rig.run(1)
+    rig.run(1)
+    assert len(again.deliveries) == 5 and lost.over
+    again.accept(link=other)
+    rig.run(1)
+    assert use.unsettled_bytes == 0
 
 
 class Unlisted(dict[bytes, Any]):

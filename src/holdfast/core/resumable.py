@@ -24,6 +24,7 @@ from holdfast.core.turn import runs
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
+    from holdfast.core.users import Use
 
 RECORD_BYTES: Final = 2_048
 TAG_RUN_BYTES: Final = 160
@@ -177,6 +178,20 @@ class Outgoing(Suspendable):
         """In whose hands the cursor has them."""
         self.held: dict[bytes, int] = {}
         self.next_tag = 0
+        self._use: Use | None = None
+        self._use_bytes = 0
+
+    def count_for(self, use: "Use | None", size: int) -> None:
+        """What is held, `size` bytes, counts for that user until `uncount`."""
+        self._use, self._use_bytes = use, size
+        if use is not None:
+            use.given(size)
+
+    def uncount(self) -> None:
+        """It counts for nobody any more, or for the link that goes on with it."""
+        use, self._use = self._use, None
+        if use is not None:
+            use.settled(self._use_bytes)
 
     @property
     def held_bytes(self) -> int:
@@ -200,6 +215,7 @@ class ResumableConsumer(ConsumerLink):
     def take_over(self, steps: list[Step]) -> None:
         """Goes on with what the record held, as `steps` say."""
         held, record = self.record.held, self.record
+        record.uncount()
         before, record.taker, record.held = record.taker, self, {}
         shown = self.cursor.shown
         taken = {sequence: item for sequence in held.values() if (item := shown.get(sequence)) and item.taker is before}
@@ -299,6 +315,7 @@ class ResumableConsumer(ConsumerLink):
         record.held |= self.waiting | sent
         record.next_tag = self.link.next_tag
         kept = set(record.held.values())
+        record.count_for(self.use, self._size_of(list(kept)))
         unsent = [sequence for sequence in mine if sequence not in kept]
         self.core.chores.returns.give_back(self, self.cursor, unsent, failed=False)
         self.core.resume.ended(record, closed=False)

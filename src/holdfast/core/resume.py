@@ -243,6 +243,7 @@ class Resumption:
             mine.pop(record, None)
             if not mine:
                 self.by_cursor.pop(record.cursor, None)
+            record.uncount()
             if record.taker is not None and record.held:
                 returns = self.core.chores.returns
                 returns.give_back(record.taker, record.cursor, [*record.held.values()], failed=True)
