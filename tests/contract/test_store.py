@@ -411,3 +411,15 @@ def test_a_full_store_refuses_pieces_and_drops_make_room(small: Store) -> None:
     assert room > 0
     small.commit(Batch(pieces=[(2, 0, bytes(PIECE_BYTES))]))
     assert blob(small, 1) == [] and len(blob(small, 2)) == 1
+
+
+def test_a_batch_that_makes_it_someone_new_is_all_or_nothing(store: Store) -> None:
+    before, fresh = store.uuid, store.draw_uuid()
+    assert fresh != before == store.uuid and fresh != store.draw_uuid()
+    with pytest.raises(LocalProtocolError):
+        store.commit(Batch(mint=fresh, puts={("nonsense", b"d"): b""}))
+    assert store.uuid == before
+    store.commit(Batch(mint=fresh, puts={("custody", b"a"): b"1"}, appends=[(1, 1, b"value")]))
+    assert store.uuid == fresh and store.get(1, 1) == b"value"
+    store.commit(Batch(mint=before))
+    assert store.uuid == before

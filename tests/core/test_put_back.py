@@ -260,25 +260,69 @@ def test_what_it_accepted_as_a_copy_is_new_though_the_turn_that_says_so_is_undon
 
 
 @pytest.mark.parametrize("crashes", [1, 3])
-def test_what_it_accepted_as_a_copy_is_new_though_it_is_killed_as_it_becomes_someone_new(crashes: int) -> None:
-    """The new UUID is on disk, and nothing of the first commit behind it."""
+def test_what_it_accepted_as_a_copy_is_new_though_it_is_killed_as_it_becomes_someone_new(
+    monkeypatch: pytest.MonkeyPatch, crashes: int
+) -> None:
+    """The new UUID is on disk, with what is to be numbered anew, and nothing of the first commit behind it."""
+    rig = Rig()
+    jfk, hub = put_back_late(rig, 3)
+    old = jfk.store.uuid
+    monkeypatch.setattr(identity, "RENEW_COUNT", 1)
+    commit = jfk.store.commit
+
+    def last(batch: Batch) -> None:
+        commit(batch)
+        jfk.hold_commits = batch.mint is not None
+
+    jfk.store.commit = last  # type: ignore[method-assign]
+    rig.refuse_dials = False
+    rig.run(3)
+    assert jfk.core is not None and jfk.core.renewed and jfk.store.uuid != old
+    for _ in range(crashes):
+        assert dict(jfk.store.table("custody"))[b"u"] == jfk.store.uuid.bytes
+        assert b"whub" in dict(jfk.store.table("custody"))
+        jfk.crash()
+        jfk.start()
+        rig.run(1)
+    jfk.store.commit = commit  # type: ignore[method-assign]
+    jfk.hold_commits = False
+    send(rig, jfk, "13", to="hub")
+    rig.run(10)
+    assert hub.bodies("work") == names(1, 13) and not hub.core.duplicates_suppressed
+    assert not jfk.store._tables.get(("custody", b"whub")) and not hub.core.losses
+
+
+def test_becoming_someone_new_waits_for_no_disk_and_nobody_hears_of_it_before() -> None:
+    """The commit under way, and those behind it, take their time: the node answers meanwhile, as who it was."""
     rig = Rig()
     jfk, hub = put_back_late(rig, 3)
     old = jfk.store.uuid
     jfk.hold_commits = True
     rig.refuse_dials = False
-    rig.run(3)
-    for _ in range(crashes):
-        assert jfk.core is not None and jfk.core.renewed and jfk.store.uuid != old
-        assert dict(jfk.store.table("custody"))[b"u"] == old.bytes
-        jfk.crash()
-        jfk.start()
-        rig.run(1)
+    rig.run(4)
+    assert jfk.core is not None and jfk.core.renewed and jfk.core.store_uuid != old == jfk.store.uuid
+    assert hub.core is not None and hub.core.catalog.neighbour_stores["jfk"] == old
+    assert rig.client(jfk).manage("STATUS", "node")[0] == 200
     jfk.hold_commits = False
-    send(rig, jfk, "13", to="hub")
-    rig.run(10)
-    is_exact(jfk, hub, 13)
-    assert not hub.core.losses and status_of(rig, jfk)["former_store"] == str(old)
+    rig.run(60)
+    assert hub.core.catalog.neighbour_stores["jfk"] == jfk.store.uuid != old
+    is_exact(jfk, hub, 12)
+
+
+def test_a_full_disk_puts_off_that_it_becomes_someone_new_and_is_told_once() -> None:
+    rig = Rig()
+    jfk, hub = put_back_late(rig, 3)
+    old = jfk.store.uuid
+    jfk.refuse, jfk.refuse_all = 1_000_000, True
+    tries = jfk.tries
+    rig.refuse_dials = False
+    rig.run(20)
+    assert jfk.core is not None and jfk.core.renewed and jfk.store.uuid == old and not jfk.stopped
+    assert 10 < jfk.tries - tries < 40
+    assert 1 <= len([text for text in jfk.logs if "the disk is full" in text]) <= 2
+    jfk.refuse = 0
+    rig.run(60)
+    is_exact(jfk, hub, 12)
 
 
 def test_what_is_to_be_numbered_anew_in_a_queue_that_was_never_stored_is_nothing() -> None:

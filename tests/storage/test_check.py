@@ -48,7 +48,7 @@ def store(tmp_path: Path) -> Path:
     node.core.losses.add(uuid4(), [(1, 4)], "for the test")
     rows = node.core.work.batch.puts
     rows["custody", b"lin"] = records.pack_link(60.0, "q", TagRing(9, [(5, 8)]))
-    rows |= node.core.catalog.rows_of_renewals({"hub": records.Renewal(uuid4(), 3, 4, 4)})
+    rows["custody", b"whub"] = records.pack_renewal(records.Renewal(uuid4(), 3, 4, 4))
     for suffix in ("", "jfk"):
         rows[records.origin_key(uuid4(), suffix)] = records.pack_origin(Origin(uuid4(), 7).record())
     rows["node", records.FIRST_NAME] = b"jfk"

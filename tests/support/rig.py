@@ -58,6 +58,9 @@ class Node:
         self.pending: events.Commit | None = None
         self.hold_commits = False
         self.refuse = 0
+        self.refuse_all = False
+        """Whether that goes for those too that add nothing."""
+        self.tries = 0
         self.ends: dict[int, End] = {}
         self.logs: list[str] = []
         self.records: list[tuple[str, dict[str, Any]]] = []
@@ -149,7 +152,8 @@ class Node:
         commit, self.pending = self.pending, None
         assert commit is not None
         try:
-            if self.refuse and (commit.batch.appends or commit.batch.pieces):
+            self.tries += 1
+            if self.refuse and (self.refuse_all or commit.batch.appends or commit.batch.pieces):
                 self.refuse -= 1
                 raise StorageFull("told to refuse")
             self.store.commit(commit.batch)

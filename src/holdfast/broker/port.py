@@ -7,6 +7,7 @@ keys and values mean belongs to `broker/` alone.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
+from uuid import UUID
 
 TABLES = ("queues", "subscriptions", "custody", "origins", "producers", "node", "blobs", "losses")
 """The small tables. Keys of 1 to 400 bytes; values of at most 1 MiB."""
@@ -36,9 +37,12 @@ class Batch:
     pieces: list[tuple[int, int, bytes]] = field(default_factory=list)
     drops: list[tuple[int, int, int]] = field(default_factory=list)
     bytes_appended: int = 0
+    mint: UUID | None = None
+    """Who the store is from this batch on: drawn by `Store.draw_uuid`, stored with all else in it or not at all."""
 
     def __bool__(self) -> bool:
-        return bool(self.appends or self.retires or self.puts or self.deletes or self.pieces or self.drops)
+        changes = self.appends or self.retires or self.puts or self.deletes or self.pieces or self.drops
+        return bool(changes or self.mint)
 
 
 Rows = Mapping[tuple[str, bytes], bytes]

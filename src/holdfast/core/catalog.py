@@ -4,7 +4,7 @@ Rules of this file: tables are read once, at start; every change goes into the t
 once. Transmission queues are named `@NODE`, which no user's queue can be.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Final, Protocol
 from uuid import UUID
@@ -54,6 +54,7 @@ class Tables(EntryReader, Protocol):
     def gone(self) -> str | None: ...
     def space(self) -> Space: ...
     def table(self, name: str) -> Iterator[tuple[bytes, bytes]]: ...
+    def draw_uuid(self) -> UUID: ...
     def mint(self, rows: Callable[[UUID], Rows] | None = None) -> UUID: ...
     def room_bytes(self) -> int: ...
 
@@ -455,12 +456,7 @@ class Catalog:
     def put_renewal(self, destination: str, renewal: records.Renewal) -> None:
         self.renewals[destination] = renewal
         self.transit[destination].stopped = True
-        self.work.batch.puts |= self.rows_of_renewals({destination: renewal})
-
-    @staticmethod
-    def rows_of_renewals(renewals: Mapping[str, records.Renewal]) -> dict[tuple[str, bytes], bytes]:
-        """The rows of those, by destination, as `put_renewal` stores them."""
-        return {("custody", b"w" + name.encode()): records.pack_renewal(item) for name, item in renewals.items()}
+        self.work.batch.puts["custody", b"w" + destination.encode()] = records.pack_renewal(renewal)
 
     def drop_renewal(self, destination: str) -> None:
         """Its row goes with this batch."""

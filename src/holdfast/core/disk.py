@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.amqp import conditions
 from holdfast.amqp.performatives import Error, Rejected
 from holdfast.amqp.types import Symbol, Ulong
+from holdfast.broker.port import Batch
 from holdfast.columns import size
 from holdfast.units import MIB
 
@@ -30,6 +31,9 @@ ADVICE: Final = (
 KIND: Final = "disk"
 """Of the control message that says whether the sender's disk stalls; who does not know it passes it over."""
 
+
+RETRY_S: Final = 1.0
+"""The next try after a commit was refused that adds nothing, or whose retry was: no answer to a sender makes it fit."""
 
 LOOK_S: Final = 1.0
 """How often it is asked whether the store's file is still the one at its place; each commit that appends asks too."""
@@ -62,6 +66,9 @@ class Disk:
         """Neighbours whose disk stalls, as they last said, and in which of their sessions."""
         self._owed: dict[str, None] = {}
         """Neighbours that gave no credit for the last word on this disk: it goes with the next."""
+        self._refused = 0
+        """Commits in a row."""
+        self._retry_at: float | None = None
         core.control_kinds[KIND] = self._hear
 
     # ------------------------------------------------------------------------------------------------ commits
@@ -72,11 +79,28 @@ class Disk:
 
     def answered(self) -> None:
         """It came back, stored or refused."""
+        self._refused = 0
         since, self._since = self._since, None
         if self.stalled and since is not None:
             self.stalled = False
             self.core.log("INFO", f"the disk answers again, after {self.core.now - since:.1f} s")
             self._changed()
+
+    def refused(self, batch: Batch) -> bool:
+        """It came back for want of space; whether the one before it did so too."""
+        before = self._refused
+        self.answered()
+        self._refused = before + 1
+        if self._refused > 1 or not (batch.appends or batch.pieces):
+            self._retry_at = self.core.now + RETRY_S
+        return self._refused > 1
+
+    @property
+    def rests(self) -> bool:
+        """Whether what is gathered waits for its next try."""
+        if self._retry_at is not None and self.core.now >= self._retry_at:
+            self._retry_at = None
+        return self._retry_at is not None
 
     def look(self) -> None:
         """Asks the store whether its file is where it was; what follows from another answer than before."""
@@ -109,11 +133,11 @@ class Disk:
             self._changed()
 
     def next_deadline(self) -> float | None:
+        stalls_at = None if self.stalled or self._since is None else self._since
+        if stalls_at is not None:
+            stalls_at += self.core.config.limits.commit_stall_s
         look_at = self._look_at if self.core.store.on_disk else None
-        if self.stalled or self._since is None:
-            return look_at
-        stalls_at = self._since + self.core.config.limits.commit_stall_s
-        return stalls_at if look_at is None else min(look_at, stalls_at)
+        return min((at for at in (look_at, stalls_at, self._retry_at) if at is not None), default=None)
 
     @property
     def takes_nothing(self) -> bool:

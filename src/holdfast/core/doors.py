@@ -46,7 +46,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
     }
     told: dict[Any, Any] = {
         Symbol("product"): "Holdfast",
-        sessions.STORE: core.store_uuid,
+        sessions.STORE: core.told_uuid,
     }
     if event.neighbour is not None:
         neighbour = core.neighbours[event.neighbour]

@@ -141,13 +141,16 @@ def _tell_reused(core: "NodeCore", old: UUID, destination: str, mark: int) -> No
 def renew(core: "NodeCore", destination: str, mark: int) -> None:
     """A peer is ahead of our own counters: this store was rolled back. From now on it is someone new.
 
-    What is to be numbered anew is stored with the UUID: a crash right after it would leave it under numbers of the
-    former store that its destination has, of other messages.
+    All of that goes with this turn's batch: who it is, and what is to be numbered anew, which a crash between the two
+    would leave under numbers of the former store that its destination has, of other messages. Others hear of it once
+    it is on disk: a crash must not make the store someone of whom nobody will hear again.
     """
     old = core.store_uuid
     catalog = core.catalog
     begun = _renewals(core, old)
-    core.store_uuid = entry.uuid_of(core.store.mint(lambda _: catalog.rows_of_renewals(begun)).bytes)
+    fresh = core.store.draw_uuid()
+    core.work.batch.mint = fresh
+    core.store_uuid = entry.uuid_of(fresh.bytes)
     core.renewed = True
     core.log(
         "WARNING",
@@ -171,9 +174,13 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
         if turn is not None:  # undone, it gives back numbers of who we are now
             turn.identities = dict.fromkeys(turn.identities, 1)
     core.identities_at_start = {}
-    for neighbour in core.neighbours.values():
-        if neighbour.control is not None and neighbour.control.link.attached:
-            neighbour.control_attached()  # who we are now
+
+    def stored() -> None:
+        for neighbour in core.neighbours.values():
+            if neighbour.control is not None and neighbour.control.link.attached:
+                neighbour.control_attached()  # who we are now
+
+    core.turn.then.append(stored)
 
 
 def _renewals(core: "NodeCore", old: UUID) -> dict[str, Renewal]:

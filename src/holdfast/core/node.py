@@ -405,6 +405,12 @@ class NodeCore:
 
     # ------------------------------------------------------------------------------------------------ custody
 
+    @property
+    def told_uuid(self) -> UUID:
+        """Who others hear that the store is: as on disk. It may give numbers under another one already, of which
+        nothing leaves before that is there."""
+        return entry.uuid_of(self.store.uuid.bytes)
+
     def new_uuid(self) -> UUID:
         return UUID(int=self.rng.getrandbits(128), version=4)
 

@@ -242,13 +242,13 @@ class Routes:
         if own is None or own.gone or self.states.challenged or own.record.version >= VERSION_HIGH:
             return True
         said = own.record.store, own.record.is_super, dict(own.record.links)
-        return said != (self.core.store_uuid, self.is_super, self._links())
+        return said != (self.core.told_uuid, self.is_super, self._links())
 
     def _say(self, *, left: bool = False) -> None:
         self.states.say(
             self._links(),
             version=self.core.started_wall_ms,
-            store=self.core.store_uuid,
+            store=self.core.told_uuid,
             left=left,
             is_super=self.is_super,
         )

@@ -428,7 +428,7 @@ class Neighbour:
         self._tell_marks(
             {
                 "kind": "hello",
-                "store": core.store_uuid,
+                "store": core.told_uuid,
                 "version": Ulong(core.forwarding.version),
                 "process": Ulong(max(0, core.started_wall_ms)),
                 "dial": Ulong(self.dials),

@@ -58,7 +58,7 @@ def begin(core: "NodeCore") -> bool:
         if turn.heard_bytes:
             turn.forget_heard()
         return False
-    if _may_wait(core):
+    if core.disk.rests or _may_wait(core):
         return False
     hops = {}
     for link in turn.arrivals:  # how far each hop has come is stored with what came

@@ -34,11 +34,11 @@ def refuse(core: "NodeCore", room_bytes: int) -> None:
     core.work.retires_in_flight = []
     core.hops_in_flight, core.marks_in_flight = {}, {}
     core.room_bytes = min(room_bytes, 0)
-    core.disk.answered()
+    again = core.disk.refused(failed.batch)
     core.refills.update(core.starved)
     core.starved.clear()
     core.disk.look()
-    if core.disk.gone is None:
+    if core.disk.gone is None and not again:
         text = "the disk is full: new messages wait or are refused until there is room"
         core.log("ERROR", f"{text}; {core.disk.bounded_by()}")
     _take_back(core, (failed, core.turn), core.disk.refusal, ())
@@ -100,6 +100,7 @@ def _undo_streams(core: "NodeCore", turn: Turn, outcome: object, ended: "Collect
 def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
     """Puts back what the turn changed; what leaves, and what no append needs, goes into `retry`."""
     batch = turn.batch
+    retry.mint = retry.mint or batch.mint
     catalog = core.catalog
     by_id = catalog.by_id
     for queue_id, sequence, value in batch.appends:

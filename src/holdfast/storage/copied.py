@@ -9,7 +9,7 @@ import fcntl
 import os
 from pathlib import Path
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import lmdb
 
@@ -75,7 +75,7 @@ def find_copy(path: Path) -> str | None:
     return None
 
 
-def record_open(path: Path, txn: "lmdb.Transaction[bytes]", data_fd: int) -> int:
+def record_open(path: Path, txn: "lmdb.Transaction[Any]", data_fd: int) -> int:
     """Writes into the store which file it is, and that it was opened once more; how often that is now."""
     record = _unpack(txn.get(FILE_KEY))
     opens = max(0 if record is None else record.opens, *_words(path), 0) + 1

@@ -26,7 +26,7 @@ import lmdb
 from holdfast.errors import ConfigError, StorageError, StorageFull
 from holdfast.storage.allocation import Allocation
 from holdfast.storage.blobs import Pieces
-from holdfast.storage.bounds import check_pieces, check_put, check_rows, check_table
+from holdfast.storage.bounds import check_pieces, check_rows, check_table
 from holdfast.storage.compaction import shrink
 from holdfast.storage.copied import find_copy, forget_marks, mark_closed, mark_opened, record_open
 from holdfast.storage.directory import (
@@ -112,7 +112,7 @@ class LmdbStore:
         self.on_disk = True
         self._gone: str | None = None
         """What `gone` said last."""
-        self._opens = 0
+        self._opens = self._opens_recorded = 0
         if must_exist:
             check_there(path)
         self._lock_fd = hold(path)
@@ -225,24 +225,20 @@ class LmdbStore:
 
     def mint(self, rows: Callable[[UUID], Rows] | None = None) -> UUID:
         """See `Store.mint`."""
-        fresh = uuid4()
-        with self._writing:
-            self._check()
-            try:
-                with self._readers, self._env.begin(write=True) as txn:
-                    txn.put(UUID_KEY, fresh.bytes)
-                    for (table, key), value in rows(fresh).items() if rows is not None else ():
-                        check_put(table, key, value)
-                        txn.put(table.encode() + b"\0" + key, value, db=self._tables)
-                    opens = self._opens or record_open(self.path, txn, self._data_fd)
-                if not self._opens:
-                    mark_opened(self.path, opens)
-            except (lmdb.Error, OSError) as error:
-                raise self._failure("writing", error) from error
-            self._measure_at = 0.0  # it took pages that no batch counts
-        self._opens = opens
-        self.uuid, self.copied = fresh, None
+        fresh = self.draw_uuid()
+        self.commit(Batch(mint=fresh, puts=dict(rows(fresh)) if rows is not None else {}))
         return fresh
+
+    def draw_uuid(self) -> UUID:
+        """See `Store.draw_uuid`."""
+        return uuid4()
+
+    def _minted(self, fresh: UUID) -> None:
+        """It is on disk who the store is now; a copy's file is the one that is worked with from then on."""
+        if not self._opens:
+            mark_opened(self.path, self._opens_recorded)
+            self._opens = self._opens_recorded
+        self.uuid, self.copied = fresh, None
 
     def commit(self, batch: Batch) -> None:
         """See `Store.commit`. Few calls that give up the GIL: each may cost a switch beside a busy loop.
@@ -268,7 +264,9 @@ class LmdbStore:
                     self._touch()
                     self._touch()
                     self._transact(batch, groups, leaving)
-            except lmdb.Error as error:
+                if batch.mint is not None:
+                    self._minted(batch.mint)
+            except (lmdb.Error, OSError) as error:
                 raise self._failure("writing", error) from error
             pages = self._most_pages(batch)
             self._middle_bytes -= pages * self._page_bytes
@@ -301,6 +299,9 @@ class LmdbStore:
         groups: list[Group],
         leaving: list[tuple[int, list[int]]],
     ) -> None:
+        if batch.mint is not None:
+            txn.put(UUID_KEY, batch.mint.bytes)
+            self._opens_recorded = self._opens or record_open(self.path, txn, self._data_fd)
         if batch.deletes:
             for table, key in batch.deletes:
                 txn.delete(table.encode() + b"\0" + key, b"", self._tables)

@@ -74,14 +74,13 @@ class MemoryStore:
 
     def mint(self, rows: Callable[[UUID], Rows] | None = None) -> UUID:
         """See `Store.mint`."""
-        self._check()
-        fresh = self._mint_from()
-        batch = Batch(puts=dict(rows(fresh)) if rows is not None else {})
-        check_rows(batch)
-        with self._lock:
-            self._apply(batch)
-        self.uuid, self.copied = fresh, None
+        fresh = self.draw_uuid()
+        self.commit(Batch(mint=fresh, puts=dict(rows(fresh)) if rows is not None else {}))
         return fresh
+
+    def draw_uuid(self) -> UUID:
+        """See `Store.draw_uuid`."""
+        return self._mint_from()
 
     def table(self, name: str) -> Iterator[tuple[bytes, bytes]]:
         """See `Store.table`."""
@@ -146,6 +145,8 @@ class MemoryStore:
             self._apply(batch)
 
     def _apply(self, batch: Batch) -> None:
+        if batch.mint is not None:
+            self.uuid, self.copied = batch.mint, None
         used = self._bytes_used
         for table, key in batch.deletes:
             old = self._tables.pop((table, key), None)

@@ -21,17 +21,18 @@ class Store(EntryReader, Protocol):
     """A store that is open. Made by `LmdbStore(path, …)` or `MemoryStore()`."""
 
     uuid: UUID
-    """Minted when the store was made. A node that must be someone new calls `mint`."""
+    """Drawn when the store was made, or by who must be someone new: as on disk."""
 
     copied: str | None
     """Why the store is taken for a copy, or an older one put back, for people to read; None where it is not. Stands
-    until `mint`: whoever goes on under the old UUID would give numbers a second time."""
+    until it has another UUID: whoever goes on under the old UUID would give numbers a second time."""
+
+    def draw_uuid(self) -> UUID:
+        """A UUID that no store has. Nothing is stored of it: `Batch.mint` does that."""
 
     def mint(self, rows: Callable[[UUID], Rows] | None = None) -> UUID:
-        """A fresh UUID, stored and synced before the return (a rolled-back snapshot, docs/GUARANTEES.md).
-
-        What `rows` says of it is stored in the same transaction: what must be known as soon as it is someone new.
-        """
+        """A fresh UUID, committed before the return together with what `rows` says of it: for who begins with the
+        store. A node that runs has the writer's thread commit it (`Batch.mint`)."""
 
     on_disk: bool
     """Whether `gone` is to be asked now and then."""
