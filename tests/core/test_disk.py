@@ -128,6 +128,26 @@ def test_commit_stall_s() -> None:
     assert state(other)["state"] == "ok" and any("the disk answers again, after 2.1 s" in line for line in node.logs)
 
 
+def test_a_link_with_messages_that_wait_has_no_credit_left_in_a_stall_either() -> None:
+    rig = Rig()
+    full = QueueConfig(name="full", messages_max=1)
+    node = rig.node("hub", limits=Limits(commit_stall_s=2.0), queues=(full,))
+    client, other = rig.client(node), rig.client(node)
+    link, twin, work = client.sender("full"), client.sender("full"), other.sender("work")
+    rig.settle()
+    for number, each in enumerate((link, twin)):
+        client.send(each, str(number))
+    rig.settle()
+    (waiting,) = [each for each in node.core.producers_of(node.queue("full")) if each.parked]
+    waiting.link.grant(5)
+    waiting.peer.touch()
+    rig.settle()
+    node.hold_commits = True
+    other.send(work, "1")
+    rig.run(2.1)
+    assert link.credit == twin.credit == 0
+
+
 def test_a_stalled_disk_that_turns_out_full_is_over_too() -> None:
     rig = Rig()
     node = rig.node("hub")

@@ -181,6 +181,31 @@ def test_a_full_disk_rejects_and_loses_nothing() -> None:
     assert told(client)["4"] == "" and hub.bodies("work") == ["1", "4"]
 
 
+@pytest.mark.parametrize("how", ["stalled", "gone"])
+def test_while_the_disk_takes_nothing_it_has_no_credit_as_all_others(how: str) -> None:
+    rig, hub, client = alone(limits=Limits(commit_stall_s=2.0))
+    other, late = rig.client(hub), rig.client(hub)
+    link, idle = anonymous(client), anonymous(other)
+    assert link.credit > 0 and idle.credit > 0
+    hub.hold_commits = how == "stalled"
+    hub.store.on_disk, hub.store.missing = True, "it is not there any more" if how == "gone" else None
+    send(client, link, "work", "1")
+    rig.run(2.5)
+    new = anonymous(late)
+    assert link.credit == idle.credit == new.credit == 0
+    hub.hold_commits, hub.store.missing = False, None
+    rig.run(2)
+    assert link.credit > 0 and idle.credit > 0 and new.credit > 0
+    send(other, idle, "work", "2")
+    rig.settle()
+    assert "2" in hub.bodies("work")
+    for each in (client, other, late):
+        assert each.end is not None
+        each.end.wire.cut()
+    rig.settle()
+    assert hub.core is not None and not hub.core.relays
+
+
 def test_credit_is_topped_up_and_is_no_more_than_the_limit() -> None:
     rig, hub, client = alone(limits=Limits(credit=10))
     link = anonymous(client)

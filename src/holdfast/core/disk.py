@@ -159,6 +159,7 @@ class Disk:
         core.refills.update(dict.fromkeys(core.custody_receivers.values()))
         for producers in core.producers.values():
             core.refills.update(dict.fromkeys(producers))
+        core.refills.update(core.relays)
         if core.routing is not None:
             core.routing.disk_changed()
         for neighbour in core.neighbours.values():

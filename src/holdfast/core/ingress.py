@@ -132,6 +132,12 @@ class Intake(Ingress):
         """Called when there may be room again, and once a turn while messages come."""
         raise AssertionError("each kind of link gives its own credit")
 
+    def stop(self) -> None:
+        """Takes back what credit the link has."""
+        if self.link.attached and self.link.credit:
+            self.link.grant(0)
+            self.peer.touch()
+
     def take(self, delivery: Delivery, *, large: bool) -> bool:
         """True where the delivery is decided: taken into the turn, or answered. False where it must wait.
 
@@ -308,15 +314,16 @@ class ProducerLink(Intake):
             routing = self.core.routing
             closed = self.destination is not None and routing is not None and routing.closed
             if closed or not self._has_disk():
-                if self.link.attached and self.link.credit:
-                    self.link.grant(0)
-                    self.peer.touch()
+                self.stop()
                 return
             room = self.queue.room(limit) if self.queue.config.when_full == "block" else limit
             if not room and self.queue.memory is not None:
                 self.core.memory.wait(self)
             self.top_up(room)
-        elif self.queue.memory is not None:
+            return
+        if self.core.disk.takes_nothing:
+            self.stop()
+        if self.queue.memory is not None:
             self.core.memory.wait(self)
 
     @property

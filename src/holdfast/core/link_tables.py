@@ -31,6 +31,7 @@ def _serving(core: "NodeCore") -> dict[str, Iterable[Any]]:
     queues = core.catalog.queues.values()
     return {
         "producers": [link for held in core.producers.values() for link in held],
+        "relays": core.relays,
         "readers": [link for held in core.readers.values() for link in held],
         "takers": [taker for queue in queues for cursor in queue.cursors for taker in cursor.takers],
         "full": [link for use in uses_of(core) for link in use.full],

@@ -113,6 +113,8 @@ class NodeCore:
         self.presettled: dict[ConsumerLink, None] = {}
         self.drains: dict[ConsumerLink | ReaderLink, None] = {}
         self.producers: dict[Queue, dict[ProducerLink, None]] = {}
+        self.relays: dict[Intake, None] = {}
+        """Clients' links without an address."""
         self.readers: dict[Queue, dict[ReaderLink, None]] = {}
         self.requests: dict[RequestLink, None] = {}
         """Links of `$management` with requests that wait, in the order in which they are served."""

@@ -61,11 +61,13 @@ class RelayLink(Intake):
         super().__init__(core, peer, link)
         self.routes: dict[str, Route] = {}
         self.requests = RequestLink(core, peer, link, grants=False)
+        core.relays[self] = None
 
     def refill(self) -> None:
         """Called once a turn while messages come, and when the store says how much room there is."""
         self.take_parked()
         if self.core.disk.takes_nothing:
+            self.stop()
             self.core.wait_for_room(self)
         elif not self.parked:
             self.top_up(self.core.config.limits.credit)
@@ -80,6 +82,7 @@ class RelayLink(Intake):
         super().gone()
         self.requests.gone()
         self.core.refills.pop(self, None)
+        self.core.relays.pop(self, None)
         for route in self.routes.values():
             self.core.starved.pop(route, None)
 
