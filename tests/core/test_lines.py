@@ -37,6 +37,19 @@ def test_addresses_with_lines_of_their_own_are_bounded() -> None:
     assert node.core is not None and len(node.core.lines.strangers) == lines.STRANGERS_MAX
 
 
+def test_what_the_driver_says_again_and_again_is_bounded_too() -> None:
+    """As of connections that come and go at their bound."""
+    rig, node = world(log_lines_per_minute=3)
+    for _ in range(100):
+        for about in ("connections_max", "file descriptors"):
+            node.handle(events.DriverWarned(about=about, text=f"{about}: none is left"))
+    for about in ("connections_max", "file descriptors"):
+        assert len([line for line in node.logs if line.startswith(about)]) == 3
+    rig.run(21)
+    node.handle(events.DriverWarned(about="connections_max", text="again"))
+    assert node.logs[-1] == "again (97 lines like this one were left out before it)"
+
+
 def test_log_lines_per_minute() -> None:
     """Of one cause; what is about one neighbour leaves others theirs, and the next line says what was left out."""
     rig, node = world(log_lines_per_minute=3)

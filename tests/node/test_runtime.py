@@ -23,6 +23,7 @@ from holdfast.core.events import (
     ConnectFailed,
     ConnectionLost,
     ConnectionOpened,
+    DriverWarned,
     Event,
     Log,
     ReadPutOff,
@@ -218,7 +219,7 @@ async def test_a_full_socket_is_told_and_order_holds(tmp_path: Path) -> None:
         writer.close()
 
 
-async def test_one_past_connections_max_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_past_connections_max_is_dropped(tmp_path: Path) -> None:
     core = FakeCore(echo)
     async with Running(core, settings(tmp_path, connections_max=1, reserved=1)) as running:
         held = [await running.connect() for _ in range(2 + REFUSALS_MAX)]
@@ -237,7 +238,7 @@ async def test_one_past_connections_max_is_dropped(tmp_path: Path, caplog: pytes
         for _, other in held:
             other.close()
     assert len(core.of(ConnectionOpened)) == 3 + REFUSALS_MAX
-    assert [r.getMessage() for r in caplog.records if "connections_max 1 and its reserve reached" in r.getMessage()]
+    assert ["connections_max 1 and its reserve reached" in event.text for event in core.of(DriverWarned)] == [True]
 
 
 async def read_until_end(reader: asyncio.StreamReader) -> None:

@@ -154,6 +154,14 @@ class ReadPutOff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DriverWarned:
+    """What the driver has to say in the log, which bounds lines (core/lines.py). `about`: what is short."""
+
+    about: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
     """The operator wants the node to end: close every peer properly, commit what is taken."""
 
@@ -172,6 +180,7 @@ Event = (
     | TurnEnded
     | ForwardingChanged
     | NetworkChanged
+    | DriverWarned
     | OutputMeasured
     | DescriptorsMeasured
     | ReadPutOff

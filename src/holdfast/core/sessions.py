@@ -48,10 +48,12 @@ RECEIPTS_MAX: Final = 1_000
 
 
 def driver_told(core: "NodeCore", event: events.Event) -> None:
-    """What the driver knows of the network, for the sessions that it concerns."""
+    """What the driver knows of the network, for the sessions that it concerns; and what it has to say."""
     if isinstance(event, events.NetworkChanged):
         for neighbour in core.neighbours.values():
             neighbour.network_changed()
+    elif isinstance(event, events.DriverWarned):
+        core.log("WARNING", event.text, about=event.about)
     elif isinstance(event, (events.OutputMeasured, events.ReadPutOff)):
         peer = core.connections.get(event.connection)
         if peer is not None and isinstance(event, events.ReadPutOff):

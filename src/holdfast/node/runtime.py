@@ -25,6 +25,7 @@ from holdfast.core.events import (
     ConnectFailed,
     ConnectionLost,
     ConnectionOpened,
+    DriverWarned,
     Event,
     Log,
     MeasureOutput,
@@ -539,8 +540,9 @@ class NodeRuntime:
             return False
         if not self._refusing:  # One line for each time the bound is reached, not for each connection.
             self._refusing = True
-            text = "connections_max %d and its reserve reached: further ones are dropped without an answer"
-            _log.warning(f"{text}; raise it, or end some clients", self._connections_max)
+            text = f"connections_max {self._connections_max} and its reserve reached: further ones are dropped"
+            text += " without an answer; raise it, or end some clients"
+            self._feed(DriverWarned(about="connections_max", text=text))
         return True
 
     # ---------------------------------------------------------------------------------------- start and end
