@@ -93,6 +93,7 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
         ("managed", "Chores.step", "Chores._over"),
         ("managed", "Chores.step", "Chores.offer_again"),
         ("managed", "Chores._over", "queue_purge.<locals>.<lambda>"),
+        ("managed", "Memory.measure_changed", "Bounds.session_count"),
         ("managed", "Catalog.delete", "Queue.forget_entries"),
         ("asked", "Asks._goes_on", "Asks._looked"),
         ("asked", "Asks._end", "node_where.<locals>.<lambda>"),

@@ -220,7 +220,6 @@ def status(core: "NodeCore") -> dict[str, Any]:
     """What `status --json` tells (fields may be added, these stay), but for the queues behind the first page."""
     queues, more = page_of_queues(core, "")
     origins = _origins(core)
-    core.memory.measure_changed(core)
     return {
         "node": core.config.name,
         "store": str(core.store_uuid),

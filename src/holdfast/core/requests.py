@@ -232,6 +232,8 @@ class Asked:
 
 def serve(core: "NodeCore") -> None:
     """One turn's share of the requests that wait: one of each link in turn, until `COST_MAX` is used up."""
+    memory = core.memory  # before any request, which may ask for it: what fails here is not the one's who asks
+    core.containment.run(memory, memory.measure_changed, core, gathers=False)
     left = COST_MAX
     while core.requests and left > 0:
         link = next(iter(core.requests))
