@@ -5,7 +5,9 @@ Rules of this file: those of `acts.py`.
 
 from holdfast.amqp.performatives import (
     Disposition,
+    Error,
     Modified,
+    Rejected,
     Released,
     Source,
     Transfer,
@@ -112,6 +114,28 @@ def modified(client: HostileClient) -> bytes:
     heard.clear()
     link = client.pick(receives=True)
     return said + (client.flow(link, link_credit=100) if link is not None else b"")
+
+
+@act("modified with large annotations")
+def annotated(client: HostileClient) -> bytes:
+    """Ever another one, so that each message grows by all of them; and back for the next round."""
+    heard = client.session().heard
+    draw = client.random.choice
+    notes = {Symbol(f"x-opt-{draw(range(50))}"): "y" * draw((20, 1_000, 8_000))}
+    said = client.frames(*(Disposition(True, number, None, True, Modified(False, False, notes)) for number, _ in heard))
+    heard.clear()
+    link = client.pick(receives=True)
+    return said + (client.flow(link, link_credit=100) if link is not None else b"")
+
+
+@act("rejected with a long reason")
+def long_reasons(client: HostileClient) -> bytes:
+    heard = client.session().heard
+    settled = client.random.random() < 0.5
+    why = Rejected(Error(Symbol("x:" + "c" * 300), "d" * client.random.choice((1, 600, 8_000))))
+    said = client.frames(*(Disposition(True, number, None, settled, why) for number, _ in heard))
+    heard.clear()
+    return said
 
 
 @act("never settling")
