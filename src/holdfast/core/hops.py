@@ -189,9 +189,7 @@ class CustodySender(TakesTurns):
         self.open = False
         self.queue.look_again(list(self.queue.shared.shown))
         self.neighbour.unanswered.pop(self, None)
-        self.yields_at = None
-        self.link = None
-        self.peer = None
+        self.yields_at = self.link = self.peer = None
 
     def recover(self) -> None:
         """After a failure was contained: entries in its hands of which it knows nothing go back to their places."""

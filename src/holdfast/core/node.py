@@ -357,7 +357,7 @@ class NodeCore:
             self.drains.pop(link, None)
         peer.touch()
 
-    def forget_link(self, link: amqp.Sender) -> None:
+    def forget_link(self, link: amqp.Link) -> None:
         """We detached it ourselves: nothing more is wanted of it."""
         gone, link.context = link.context, None
         if gone is not None:
@@ -371,13 +371,12 @@ class NodeCore:
         handle = link.link
         handle.detach(closed=True, error=Error(Symbol(condition), reason))
         link.peer.touch()
-        handle.context = None
         if isinstance(link, ProducerLink):
+            handle.context = None
             link.gone()
             self.refills.pop(link, None)
             return
-        link.peer.egress.pop(link, None)
-        link.gone([])
+        self.forget_link(handle)
         self.drains.pop(link, None)
 
     # ------------------------------------------------------------------------------------------------ who is where
