@@ -1,4 +1,4 @@
-"""The node's own queues: there from the start, and outside the bound on queues that clients reach."""
+"""The node's own queues: made when first needed, at the bound on queues that clients reach too (ADR 0027)."""
 
 import pytest
 

@@ -54,20 +54,3 @@ def append_file(path: Path, pieces: Iterable[bytes]) -> None:
         raise
     finally:
         os.close(descriptor)
-
-
-def sync_directories(path: Path, count: int | None = None) -> None:
-    """The name of the file at `path`, and those of the directories above it up to its file system's root, or of
-    `count` of them: a file whose directory was not synced may be gone after a power loss.
-    """
-    for directory in path.resolve().parents[:count]:
-        try:
-            descriptor = os.open(directory, os.O_RDONLY)
-        except PermissionError:
-            continue  # what we may not look into we did not make
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        if os.path.ismount(directory):
-            break

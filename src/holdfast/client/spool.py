@@ -21,9 +21,10 @@ from typing import Final
 from zlib import crc32
 
 from holdfast.broker.ranges import RangeSet
-from holdfast.client.disk import append_file, replace_file, sync_directories
+from holdfast.client.disk import append_file, replace_file
 from holdfast.client.errors import ClientFull
 from holdfast.client.numbering import Numbering
+from holdfast.durable import sync_directories
 from holdfast.errors import ConfigError, StorageError
 from holdfast.units import MIB
 
@@ -383,7 +384,7 @@ class SpoolFile:
     def _sync_directories(self, count: int | None = None) -> None:
         """The file's name, and those of the directories above it, or of `count` of them."""
         try:
-            sync_directories(self.path, count)
+            sync_directories(self.path.resolve().parent, count)
         except OSError as error:
             self._sync_failed = True
             text = f"spool {self.path}: a sync of its directories failed: {error.strerror}; look at its disk"

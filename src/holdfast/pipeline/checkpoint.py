@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from holdfast.durable import sync_file
 from holdfast.errors import ConfigError, StorageError
 
 SYNCED_PATHS_MAX: Final = 100_000
@@ -182,13 +183,13 @@ class Checkpoint:
                 self._sync_sink(proven.batch, above)
             root = self.path
             if not self._synced_metadata:
-                _sync_file(root / "metadata")
+                _sync_summed(root / "metadata")
             for log in ("offsets", "commits"):
-                _sync_file(root / log / str(proven.batch))
-                _sync_directory(root / log)
+                _sync_summed(root / log / str(proven.batch))
+                sync_file(root / log)
             if not self._synced_metadata:
-                _sync_directory(root)
-                _sync_directory(root.parent)
+                sync_file(root)
+                sync_file(root.parent)
                 self._synced_metadata = True
         except OSError as error:
             raise StorageError(f"checkpoint {self.path}: cannot be synced to disk ({error})") from error
@@ -217,32 +218,19 @@ class Checkpoint:
             if batch in wanted or (log.suffix and batch >= min(wanted)):
                 for file in sink.files_of(log):
                     if file not in self._synced_paths:
-                        _sync_file(file)
+                        _sync_summed(file)
                         self._synced_paths.add(file)
                         directories[file.parent] = None
-                _sync_file(log)
+                _sync_summed(log)
         for directory in directories:
-            _sync_directory(directory)
+            sync_file(directory)
 
 
-def _sync_file(path: Path) -> None:
+def _sync_summed(path: Path) -> None:
     """The file and the checksum that Hadoop keeps beside it: a torn one makes a whole file unreadable."""
     for name in (path, path.with_name(f".{path.name}.crc")):
         try:
-            descriptor = os.open(name, os.O_RDONLY)
+            sync_file(name)
         except FileNotFoundError:
             if name is path and path.name != "metadata":
                 raise
-            continue
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

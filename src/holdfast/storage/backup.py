@@ -21,6 +21,7 @@ import lmdb
 
 from holdfast.broker import records
 from holdfast.broker.queue import COUNTERS
+from holdfast.durable import sync_file
 from holdfast.errors import ConfigError, StorageError
 from holdfast.storage.copied import forget_marks
 from holdfast.storage.copying import (
@@ -45,7 +46,6 @@ from holdfast.storage.directory import (
     make_durable,
     read_bound,
     refusal,
-    sync_file,
 )
 from holdfast.storage.pages import read_root, reusable_pages
 from holdfast.storage.readers import reading

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import lmdb
 
+from holdfast.durable import sync_file
 from holdfast.errors import StorageError
 from holdfast.storage.copied import find_copy, forget_transaction, record_rewrite
 from holdfast.storage.copying import Watch, check_space, copy_out, counts_of, open_quiet, used_bytes
@@ -23,7 +24,6 @@ from holdfast.storage.directory import (
     hold,
     make_aside,
     refusal,
-    sync_file,
 )
 from holdfast.storage.pages import read_root
 from holdfast.storage.schema import read_identity

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import lmdb
 
+from holdfast.durable import sync_directories
 from holdfast.errors import StorageError, StorageFull
 from holdfast.storage.allocation import FULL_ERRNOS
 from holdfast.storage.pages import read_root
@@ -38,7 +39,6 @@ __all__ = [
     "means_full",
     "read_bound",
     "refusal",
-    "sync_file",
     "write_bound",
 ]
 
@@ -178,15 +178,6 @@ def drop_aside(path: Path) -> None:
         shutil.rmtree(path / ASIDE, ignore_errors=True)
 
 
-def sync_file(place: Path) -> None:
-    """A file's data and length, or a directory's names, on disk."""
-    fd = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def check_length(path: Path, data_fd: int) -> None:
     """Raise `StorageError` unless the file is LMDB's and as long as its root says: a shorter one would be a SIGBUS."""
     root = read_root(data_fd)
@@ -204,18 +195,7 @@ def make_durable(path: Path, data_fd: int) -> None:
     everyone sees and a power loss undoes, and what a node has seen at its start it answers on.
     """
     os.fdatasync(data_fd)
-    place = path.resolve()
-    for directory in (place, *place.parents):
-        try:
-            fd = os.open(directory, os.O_RDONLY)
-        except PermissionError:
-            continue  # What we may not look into we did not make.
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        if os.path.ismount(directory):
-            break
+    sync_directories(path)
 
 
 def code(error: Exception) -> int:

@@ -15,10 +15,11 @@ from typing import Final
 
 import lmdb
 
+from holdfast.durable import sync_file
 from holdfast.errors import StorageError
 from holdfast.storage.copied import forget_transaction, record_rewrite
 from holdfast.storage.copying import check_space, open_quiet
-from holdfast.storage.directory import ASIDE, DATA, check_length, exclude_backups, make_aside, refusal, sync_file
+from holdfast.storage.directory import ASIDE, DATA, check_length, exclude_backups, make_aside, refusal
 from holdfast.storage.entries import DATABASES as ENTRY_DATABASES
 from holdfast.storage.entries import Entries, pack
 from holdfast.storage.pages import read_root

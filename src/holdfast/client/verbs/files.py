@@ -20,7 +20,6 @@ from typing import Any, Final
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Properties
 from holdfast.client.connection import Connection
-from holdfast.client.disk import sync_directories
 from holdfast.client.errors import DeliveryBroken, unreadable
 from holdfast.client.outcomes import Accepted, Outcome, Rejected
 from holdfast.client.parts_receiver import DeliveryInParts, PartsReceiver
@@ -37,6 +36,7 @@ from holdfast.client.verbs.running import (
     telling_stalls,
 )
 from holdfast.client.verbs.send import AGAIN_S, header_of, reason_of
+from holdfast.durable import sync_directories
 from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError
 
 FILE_NAME: Final = "file-name"
@@ -202,4 +202,4 @@ def _name(sequence: int, message: Message, directory: Path) -> str:
 def _put(part: Path, path: Path) -> None:
     """Gives the file its name, for good."""
     os.replace(part, path)
-    sync_directories(path, 1)
+    sync_directories(path.resolve().parent, 1)
