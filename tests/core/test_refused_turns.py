@@ -9,8 +9,11 @@ from holdfast.amqp.extensions import LAST_NUMBER, PRODUCER
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Modified, Rejected
 from holdfast.amqp.types import Symbol
+from holdfast.core import undo
+from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.management import NOT_SKIPPED
 from holdfast.core.requests import ReplyLink
+from holdfast.units import KIB
 from support.hops import STRICT, names, send
 from support.rig import Client, Node, Rig
 
@@ -211,3 +214,34 @@ def test_an_answer_that_cannot_be_given_costs_its_own_connection(monkeypatch: py
         rig.run(1)
     assert bad.over and not good.over and hear(good) == [NOT_SKIPPED.status]
     assert hub.core.containment.peers_ended == 1 and not hub.core.losses
+
+
+@pytest.mark.parametrize("why", ["full", "failure"])
+def test_a_large_message_in_memory_that_is_not_on_disk_is_not_accepted(why: str) -> None:
+    """The entry of a queue in memory would stay, and nobody could be sent what it refers to."""
+    rig = Rig()
+    limits = Limits(stream_bytes=100 * KIB)
+    hub = rig.node("hub", limits=limits, queues=(QueueConfig(name="memory", durable=False),))
+    hub.unwatched.add("memory")
+    client, reader = rig.client(hub), rig.client(hub)
+    other, link = client.sender("other"), client.sender("memory")
+    rig.run(1)
+    hub.hold_commits = True
+    client.send(other, "1")
+    rig.settle()
+    client.send(link, "a" * 300 * KIB, context="large")
+    rig.settle()
+    assert hub.core is not None and hub.core.work.referred
+    if why == "full":
+        refuse_both(rig, hub)
+    else:
+        undo.take_back_gathered(hub.core, ())
+        hub.hold_commits = False
+    rig.run(1)
+    assert not isinstance(dict(client.outcomes)["large"], Accepted)
+    queue = hub.queue("memory")
+    assert (queue.messages, queue.bytes_held, hub.core.memory.queues.held) == (0, 0, 0)
+    client.send(link, "b" * 300 * KIB)
+    reader.receiver("memory")
+    rig.run(1)
+    assert [body[0] for body in reader.bodies()] == ["b"] and not reader.over

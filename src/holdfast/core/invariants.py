@@ -430,7 +430,8 @@ def blobs(facts: Facts) -> None:
     referred = {(queue.queue_id, sequence) for queue, sequence, _ in core.work.referred}
     if core.in_flight is not None:
         referred |= {(queue.queue_id, sequence) for queue, sequence, _ in core.in_flight.referred}
-    for queue_id, found in facts.entries.items():
+    in_memory = {queue.queue_id: queue.ephemeral for queue in core.catalog.queues.values()}
+    for queue_id, found in (*facts.entries.items(), *in_memory.items()):
         for sequence, value in found.items():
             if value[1] & entry.BLOB:
                 place = (queue_id, sequence)

@@ -55,6 +55,7 @@ def take_back_gathered(core: "NodeCore", ended: "Collection[Peer]") -> None:
 def _take_back(core: "NodeCore", turns: tuple[Turn, ...], outcome: object, ended: "Collection[Peer]") -> None:
     """`turns`, the oldest first, the gathered one last, never were; what of them stays goes into a fresh one."""
     work = core.work
+    lost = _undo_unstored(core, [*(item for turn in turns for item in turn.referred), *work.referred])
     work.referred = []
     work.left = [place for turn in turns for place in turn.left] + work.left
     retry = Batch()
@@ -73,7 +74,7 @@ def _take_back(core: "NodeCore", turns: tuple[Turn, ...], outcome: object, ended
             if link.peer in ended:
                 continue
             try:
-                if isinstance(link, ProducerLink) and not link.queue.config.durable:
+                if isinstance(link, ProducerLink) and not link.queue.config.durable and link.queue not in lost:
                     link.stored(deliveries)
                 else:
                     link.refused(deliveries, outcome)
@@ -81,6 +82,20 @@ def _take_back(core: "NodeCore", turns: tuple[Turn, ...], outcome: object, ended
                 core.containment.failed(error, link, changed=False)
         core.turn.answers += turn.answers
         core.turn.then += turn.then
+
+
+def _undo_unstored(core: "NodeCore", referred: list[tuple[Queue, int, int]]) -> dict[Queue, None]:
+    """What a queue in memory took stays, but for large messages, whose bytes are not on disk: they never came. Returns
+    their queues; whatever came for these in the turn is refused, and small ones may be doubled by that."""
+    lost: dict[Queue, None] = {}
+    for queue, sequence, _ in referred:
+        if not queue.config.durable and core.catalog.has(queue):
+            value = queue.ephemeral.pop(sequence, None)
+            if value is not None:
+                queue.undo(sequence, value)
+                queue.count_memory()
+                lost[queue] = None
+    return lost
 
 
 def _undo_streams(core: "NodeCore", turn: Turn, outcome: object, ended: "Collection[Peer]") -> None:
