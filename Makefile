@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-large bench-simulator bench-tables bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large fuzz soak canaries constraints clean
+.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-large bench-simulator bench-tables bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large containment fuzz soak canaries constraints clean
 
 setup: $(SETUP)
 
@@ -84,6 +84,10 @@ swarm: setup
 # four minutes as one that hangs; here one may take an hour.
 sim-large: setup
 	$(BIN)/python -m pytest tests/sim -q -s -m "sim and slow" -o faulthandler_timeout=3600
+
+# A failure at each call site below a node's dispatcher, one after the other, in every scenario; half an hour.
+containment: setup
+	$(BIN)/python -m pytest tests/core/test_containment.py -q -m slow -o faulthandler_timeout=3600
 
 # `make fuzz STREAMS=100000 SEED=7`; without a seed one is drawn, and printed. First against a node in memory (a quarter
 # of an hour for 100,000 on two cores), then against processes; what fails is printed with the command that says it again.
