@@ -111,6 +111,21 @@ def test_out_of_order_and_not_late(bench: Bench) -> None:
         bench.commit((1, 3, value(make_key(1, 3), 4)))
 
 
+def test_a_late_one_may_be_ahead_of_others(bench: Bench) -> None:
+    """A copy of what was ended, while earlier numbers are still on their way: it is marked, and they are in order."""
+    bench.commit((1, 1, value(make_key(1, 1), 5, late=True)))
+    bench.commit((1, 2, value(make_key(1, 2), 1)))
+    bench.commit((1, 3, value(make_key(1, 3), 3)))
+    with pytest.raises(Violation, match="number 2 of its origin, came to work at near behind number 3"):
+        bench.commit((1, 4, value(make_key(1, 4), 2)))
+
+
+def test_nothing_is_late_for_a_strict_queue_while_nothing_ends(bench: Bench) -> None:
+    bench.ledger.orders["work@near"], bench.ledger.nothing_ends = "strict", True
+    with pytest.raises(Violation, match="late, though its order is strict"):
+        bench.commit((1, 1, value(make_key(1, 1), 1, late=True)))
+
+
 def test_a_bound(bench: Bench) -> None:
     bench.ledger.bounds["work@near"] = 1
     bench.commit((1, 1, value(make_key(1, 1))))

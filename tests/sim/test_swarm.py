@@ -79,6 +79,22 @@ def test_what_seeds_draw() -> None:
     assert 20 < modes.count("silence") < 100
 
 
+def test_stores_that_become_someone_new_and_purges_are_drawn() -> None:
+    """Each beside disks that stall and refuse; who went back without knowing it does not die before it is told."""
+    plans = [plan for plan in (draw_plan(seed) for seed in range(1, 401)) if plan.topology.routing is None]
+    put_back = [plan for plan in plans if {"restore-backup", "copied-disk"} & {fault.kind for fault in plan.faults}]
+    purged = [plan for plan in plans if any(fault.kind == "purge" for fault in plan.faults)]
+    assert 30 < len(put_back) < 90 and 30 < len(purged) < 90
+    for some in (put_back, purged):
+        kinds = [{fault.kind for fault in plan.faults} for plan in some]
+        assert all(sum(kind in found for found in kinds) > 10 for kind in ("stalled-disk", "full-disk", "slow-disk"))
+    for plan in put_back:
+        (back,) = [fault for fault in plan.faults if fault.kind in ("restore-backup", "copied-disk")]
+        assert [back.node in (link.one, link.other) for link in plan.topology.links].count(True) == 1
+        downs = {fault.kind for fault in plan.faults if fault.node == back.node} & {"crash", "power", "replace-disk"}
+        assert not downs or back.kind == "copied-disk"
+
+
 def test_depths() -> None:
     depths = [depth_of(seed) for seed in range(1, 501)]
     assert 20 < depths.count("bytes") < 90

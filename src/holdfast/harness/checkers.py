@@ -212,15 +212,15 @@ class Ledger:
         if value[1] & entry.CUSTODY and key not in self.doubtful and order != "none":
             origin = value[_IDENTITY_AT : _IDENTITY_AT + 16]
             number = int.from_bytes(value[_IDENTITY_END - 8 : _IDENTITY_END], "big")
-            last = self._last.get((place, origin), 0)
-            if number > last:
-                self._last[place, origin] = number
-            elif not value[1] & entry.LATE or (order == "strict" and self.nothing_ends):
-                how = "late, though its order is strict" if value[1] & entry.LATE else "and not as a late one"
+            last, late = self._last.get((place, origin), 0), value[1] & entry.LATE
+            if late if order == "strict" and self.nothing_ends else number <= last and not late:
+                how = "late, though its order is strict" if late else "and not as a late one"
                 raise Violation(
                     f"{key.decode()}, number {number} of its origin, came to {name} at {disk.name} behind number "
                     f"{last}, {how}"
                 )
+            if not late:  # a copy of what was ended before its turn came may be ahead of the others: it is marked
+                self._last[place, origin] = max(last, number)
 
     def _gone(self, key: bytes, where: str) -> None:
         """The last copy left a disk, and no consumer was shown it."""

@@ -72,8 +72,6 @@ REASONS: Final[dict[str, dict[str, str]]] = {
         "CLOSE PIPE, FAIL -> END": _EARLY_CLOSE,
     },
     FAULTS: {
-        "restore-backup": "histories of their own judge it: what a rolled-back store forgot is lost where the first "
-        "contact is not with the one who could tell",
         "lying-peer": "scenarios and tests of their own judge it: much is excused in a run with a liar",
     },
     FATES: {},
@@ -82,6 +80,7 @@ REASONS: Final[dict[str, dict[str, str]]] = {
         "DriverWarned": "the driver's word; tests of it give it",
         "NetworkChanged": "a system's word; tests of sessions give it",
         "OutputMeasured": "the simulated system cannot tell; tests of liveness and of the runtime do",
+        "DescriptorsMeasured": "a process's own; the runtime's tests have it",
         "ReadPutOff": "what comes in one moment is taken in one turn here: no read is put off",
     },
     COMMANDS: {},

@@ -38,7 +38,7 @@ FAULT_KINDS: Final = (
     "crash", "power", "stop", "replace-disk", "full-disk", "slow-disk", "failed-sync", "clock-step", "cut",
     "silent-cut", "partition", "one-way", "clog", "slow-link", "re-route",
 )  # fmt: skip
-"""All but a restored backup, whose residue (docs/GUARANTEES.md) is judged by histories of its own."""
+"""All but what `drawn_disks.py` draws: a restored backup has a residue (docs/GUARANTEES.md)."""
 
 
 def plan_of(seed: int) -> Plan:

@@ -6,11 +6,13 @@ shrunk; `Faults` carries them out on a simulated bed. `FaultBudget` keeps a run 
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from random import Random
 from typing import Any, Final
 
+from holdfast.core import events
 from holdfast.errors import ConfigError
+from holdfast.harness.history import Violation, key_in
 from holdfast.harness.sim.bed import SimBed
 from holdfast.harness.sim.defects import SHARE as DEFECTS_SHARE
 from holdfast.harness.sim.defects import Defects
@@ -49,6 +51,8 @@ KINDS: Final = {
     "stop": "node",
     "replace-disk": "node",
     "restore-backup": "node",
+    "copied-disk": "node",
+    "purge": "node",
     "full-disk": "node",
     "slow-disk": "node",
     "stalled-disk": "node",
@@ -72,6 +76,20 @@ WEARING: Final = frozenset(
     {"full-disk", "slow-disk", "stalled-disk", "failed-sync", "lying-peer", "defect", "slow-link"}
 )
 """Those under which nothing comes to rest before they are over."""
+
+
+PUT_BACK: Final = frozenset({"restore-backup", "copied-disk"})
+"""Those after which a node has an older state of its own disk, or a copy of it as it is."""
+
+
+@dataclass(slots=True)
+class Purge:
+    """One that a fault asked for, in that life of the node; `told`: its answers."""
+
+    node: SimNode
+    life: int
+    queue: str
+    told: list[int] = field(default_factory=list)
 
 
 def make_fault(told: dict[str, Any], where: str) -> Fault:
@@ -115,13 +133,14 @@ class Faults:
         self._gone: dict[tuple[str, str], None] = {}
         self._tables_without: Counter[tuple[str, str]] = Counter()
         self._snapshots: dict[str, Snapshot] = {}
+        self.purges: list[Purge] = []
         for fault in plan:
             if KINDS[fault.kind] == "node":
                 bed.sim_nodes[fault.node]
             if fault.kind == "lying-peer" and fault.node not in self.liars:
                 self.liars[fault.node] = Liar(bed, bed.sim_nodes[fault.node])
             bed.world.after(fault.at, self._strike, fault)
-            if fault.kind == "restore-backup":  # the backup is of the moment half of `seconds` before
+            if fault.kind in PUT_BACK and fault.amount:  # the backup is of that long before; of none, of that moment
                 bed.world.after(max(0.0, fault.at - fault.amount), self._back_up, fault.node)
 
     def _strike(self, fault: Fault) -> None:
@@ -133,6 +152,8 @@ class Faults:
             "stop": self._stop,
             "replace-disk": self._crash,
             "restore-backup": self._crash,
+            "copied-disk": self._crash,
+            "purge": self._purge,
             "full-disk": self._full_disk,
             "slow-disk": self._slow_disk,
             "stalled-disk": self._stalled_disk,
@@ -175,12 +196,48 @@ class Faults:
                 self.fates[fate.value] += 1
         if fault.kind == "replace-disk":
             node.replace_disk()
-        elif fault.kind == "restore-backup" and fault.node in self._snapshots:
-            self.bed.world.note(node.name, "disk", "restored from a backup")
-            node.store.restore(self._snapshots[fault.node])
-            self.bed.disk_changed(node)
+        elif fault.kind in PUT_BACK:
+            self._put_back(node, fault)
         self._down[node] = self._down.get(node, 0) + 1
         self._later(fault.seconds, self._start, node)
+
+    def _put_back(self, node: SimNode, fault: Fault) -> None:
+        backup = self._snapshots.get(fault.node) if fault.amount else node.store.snapshot()
+        if backup is None:
+            return
+        known = fault.kind == "copied-disk"
+        self.bed.world.note(node.name, "disk", "is a copy" if known else "restored from a backup")
+        node.store.restore(backup)
+        if known:
+            node.store.copied = "its file is not the one that was opened last"
+        self.bed.disk_changed(node)
+
+    def _purge(self, fault: Fault) -> None:
+        """As an operator who purges all that the node has for others; what lies there, or is about to, is excused."""
+        node = self.bed.sim_nodes[fault.node]
+        core = node.core
+        if core is None or core.stopping:
+            return
+        disk, batches = self.bed.ledger.disk(node.name, node.store), [core.work.batch]
+        if node.store.under_way is not None:
+            batches.append(node.store.under_way)
+        for _, queue in core.catalog.transmissions():
+            keys = [key for (queue_id, _), key in disk.places.items() if queue_id == queue.queue_id]
+            coming = [value for batch in batches for queue_id, _, value in batch.appends if queue_id == queue.queue_id]
+            for key in [*keys, *(found for value in coming if (found := key_in(value)) is not None)]:
+                self.bed.history.excuse(key, f"purged at {node.name}")
+            if core.chores.full:
+                return
+            purge = Purge(node, node.lives, queue.name)
+            self.purges.append(purge)
+            core.chores.purge(queue, purge.told.append)
+        node.post(events.TimerFired())
+
+    def check(self) -> None:
+        """At the end of the run: whoever asked for a purge was answered, unless the node died meanwhile."""
+        for purge in self.purges:
+            if purge.node.lives == purge.life and len(purge.told) != 1:
+                raise Violation(f"a purge of {purge.queue} at {purge.node.name} was answered {len(purge.told)} times")
 
     def _start(self, node: SimNode) -> None:
         self._down[node] = self._down.get(node, 1) - 1
@@ -351,7 +408,7 @@ class FaultBudget:
             kind = random.choice(kinds)
             at = random.uniform(0.0, span_s)
             seconds = random.choice((0.0, 0.05, 0.5, 2.0, 6.0)) * random.uniform(0.5, 1.5)
-            if kind in ("replace-disk", "restore-backup"):
+            if kind == "replace-disk" or kind in PUT_BACK:
                 if disks >= self.disks_max:
                     continue
                 disks += 1
@@ -366,7 +423,7 @@ class FaultBudget:
                 seconds=round(seconds, 6),
                 amount=round(_amount(random, kind), 6),
             )
-            if KINDS[kind] == "node" and kind not in ("full-disk", "slow-disk", "stalled-disk", "clock-step"):
+            if KINDS[kind] == "node" and kind not in ("full-disk", "slow-disk", "stalled-disk", "clock-step", "purge"):
                 down = sum(_downs(item) and _overlap(item, fault) and item.node != fault.node for item in found)
                 if down >= self.down_max:
                     continue
@@ -390,13 +447,13 @@ def _amount(random: Random, kind: str) -> float:
         return random.choice((0.0, 4_096.0, 65_536.0))
     if kind == "clock-step":
         return random.choice((-86_400.0, -5.0, 5.0, 86_400.0))
-    if kind == "restore-backup":
+    if kind in PUT_BACK:
         return random.uniform(0.0, 5.0)
     return 0.0
 
 
 def _downs(fault: Fault) -> bool:
-    return fault.kind in ("crash", "power", "stop", "replace-disk", "restore-backup", "failed-sync")
+    return fault.kind in ("crash", "power", "stop", "replace-disk", "failed-sync") or fault.kind in PUT_BACK
 
 
 def _overlap(one: Fault, other: Fault) -> bool:

@@ -143,14 +143,15 @@ _AMOUNTS: Final[dict[str, Check]] = {
     "full-disk": _number(0, 1 << 40, "bytes of room left"),
     "clock-step": _number(-3_650 * DAY_S, 3_650 * DAY_S, "seconds"),
     "restore-backup": _number(0, DAY_S, "the backup's age in seconds"),
+    "copied-disk": _number(0, DAY_S, "the copy's age in seconds"),
     "lying-peer": _number(0, 1, "the share of frames in which it lies"),
     "defect": _number(0, 1, "the share of events in which a function may raise"),
 }
-_MAY: Final = frozenset({"lying-peer", "defect"})
-"""Those that have an amount of their own where none is given."""
+_MAY: Final = frozenset({"lying-peer", "defect", "copied-disk"})
+"""Those that need no amount: it is a usual one, or the copy is as new as what it is of."""
 _DRAWABLE: Final = {kind: place for kind, place in FAULT_KINDS.items() if kind != "remove-link"}
 """Those that heal. Which links may go for good, with all that is sent still arriving, only the writer knows."""
-_MOMENTS: Final = frozenset({"cut", "silent-cut", "clock-step", "remove-link"})
+_MOMENTS: Final = frozenset({"cut", "silent-cut", "clock-step", "purge", "remove-link"})
 """Faults that are over at once, or never."""
 
 

@@ -7,13 +7,14 @@ has neither the defects nor a switch for them.
 from contextlib import AbstractContextManager
 from typing import Final
 
+from holdfast.harness.canaries.disk_defects import DISK_CANARIES
 from holdfast.harness.canaries.hop_defects import HOP_CANARIES
 from holdfast.harness.canaries.planting import Canary, CanaryStale, by_name, plant_for_good, planted
 from holdfast.harness.canaries.queue_defects import QUEUE_CANARIES
 from holdfast.harness.canaries.routing_defects import ROUTING_CANARIES
 
 CANARIES: Final[dict[str, Canary]] = {
-    canary.name: canary for canary in (*HOP_CANARIES, *QUEUE_CANARIES, *ROUTING_CANARIES)
+    canary.name: canary for canary in (*HOP_CANARIES, *QUEUE_CANARIES, *DISK_CANARIES, *ROUTING_CANARIES)
 }
 
 

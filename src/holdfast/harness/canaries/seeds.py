@@ -8,7 +8,7 @@ from typing import Final
 WITHIN_MAX: Final = 300
 
 CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
-    "hop-number-ahead": (45, 100),
+    "hop-number-ahead": (27, 100),
     "seen-range-one-off": (21, 50),
     "receipt-of-an-empty-queue": (21, 50),
     "starved-link-asleep": (17, 50),
@@ -20,6 +20,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "given-back-unmarked": (4, 50),
     "given-back-to-the-tail": (12, 50),
     "advanced-beyond": (10, 50),
+    "renewal-not-taken-back": (166, 300),
+    "purged-without-its-end": (127, 250),
     "version-not-raised": (5, 50),
     "verdict-kept": (5, 50),
     "queue-not-turned": (7, 50),

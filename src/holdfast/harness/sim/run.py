@@ -23,6 +23,8 @@ from holdfast.harness.workloads import Hostile
 REST_S: Final = 10.0
 """After the last message was shown: receipts, retirements and tombstones settle."""
 PROGRESS_EVERY: Final = 2_000
+ENDING: Final = {"replace-disk", "restore-backup", "copied-disk", "purge", "lying-peer"}
+"""Faults under which one does."""
 SHOWN_ALL: Final = {"publish", "consume", "subscription"}
 """Workloads under which no message ends before it is shown: none expires, is purged or moved."""
 
@@ -137,7 +139,7 @@ class _Run:
             bed.sim_nodes[name].clock.drift = drift
         self.faults: Faults | None = None
         bed.ledger.nothing_ends = {workload.kind for workload in self.workloads} <= SHOWN_ALL and not any(
-            fault.kind in ("replace-disk", "restore-backup", "lying-peer") for fault in plan.faults
+            fault.kind in ENDING for fault in plan.faults
         )
 
     def go(self) -> None:
@@ -157,6 +159,8 @@ class _Run:
             bed.routes.at_rest(bed.run)
             self._until_no_copies(ends_at)
         bed.ledger.at_rest()
+        if self.faults is not None:
+            self.faults.check()
         for workload in self.workloads:
             workload.check(bed)
         if not any(fault.kind == "defect" for fault in self.plan.faults):

@@ -147,8 +147,12 @@ class SimStore(MemoryStore):
             return Snapshot(self.uuid, queues, dict(self._tables), blobs)
 
     def restore(self, snapshot: "Snapshot") -> None:
-        """The disk becomes what it was, behind the node's back: not even the UUID is new. The node must be down."""
+        """The disk becomes what it was, behind the node's back: not even the UUID is new. The node must be down.
+
+        What lay there has room, however full the disk is now.
+        """
         assert self._under_way is None
+        bytes_max, self._bytes_max = self._bytes_max, None
         with self._lock:
             self._queues.clear()
             self._tables.clear()
@@ -162,6 +166,7 @@ class SimStore(MemoryStore):
         for blob, pieces in snapshot.blobs.items():
             batch.pieces += [(blob, index, pieces[index]) for index in sorted(pieces)]
         self.commit(batch)
+        self._bytes_max = bytes_max
 
 
 class Snapshot:
