@@ -76,7 +76,6 @@ REASONS: Final[dict[str, dict[str, str]]] = {
     },
     FATES: {},
     EVENTS: {
-        "DescriptorsMeasured": "the driver's word; tests of it give it",
         "DriverWarned": "the driver's word; tests of it give it",
         "NetworkChanged": "a system's word; tests of sessions give it",
         "OutputMeasured": "the simulated system cannot tell; tests of liveness and of the runtime do",
