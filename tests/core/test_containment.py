@@ -100,6 +100,7 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
         ("asked", "Asks._hear_answer", "Asks._end"),
         ("skipped", "queue_skip", "Destination.skip"),
         ("expired", "Expiry._look", "Queue.drop_expired_all"),
+        ("expired", "Expiry._look", "Expiry._look.<locals>.<listcomp>"),
         ("sized", "Cursor.pump", "Exclusions.set_aside"),
         ("sized", "Exclusions.set_aside", "Exclusions._count"),
         ("sized", "Exclusions.left", "Exclusions._offer_anew"),

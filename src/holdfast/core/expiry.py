@@ -121,8 +121,9 @@ class Expiry:
         elif expired:
             if not gone:  # before anything is hidden, which then is for no longer than its batch needs
                 self.core.turn.then.append(lambda: _show(gone))
+            hidden = queue, [sequence for sequence, _ in expired]
             queue.drop_expired_all(expired)
-            gone.append((queue, [sequence for sequence, _ in expired]))
+            gone.append(hidden)
         if not ended and found[-1][0] + 1 < scan.end:
             self._scan = scan._replace(first=found[-1][0] + 1)
         else:
