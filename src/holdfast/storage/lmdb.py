@@ -112,6 +112,8 @@ class LmdbStore:
         self.on_disk = True
         self._gone: str | None = None
         """What `gone` said last."""
+        self._named: str | None = None
+        """The file's name as the system had it when it was opened; None where it does not tell."""
         self._opens = self._opens_recorded = 0
         if must_exist:
             check_there(path)
@@ -129,6 +131,7 @@ class LmdbStore:
             if self.copied is None:
                 shrink(path)
             self._data_fd = os.open(data, os.O_RDWR)
+            self._named = self._name()
             check_length(path, self._data_fd)
             make_durable(path, self._data_fd)
             self._env, self.table_in_memory = open_environment(path, bytes_max)
@@ -251,7 +254,7 @@ class LmdbStore:
         with self._writing:
             self._check()
             if groups or batch.pieces:
-                if self.gone() is not None:
+                if self._may_be_gone() and self.gone() is not None:
                     raise StorageFull(f"store {self.path}: {self._gone}: nothing is added to it")
                 self._make_room(batch, groups)
             try:
@@ -373,7 +376,7 @@ class LmdbStore:
             self._writing.release()
 
     def gone(self) -> str | None:
-        """See `Store.gone`: whether the path leads to the file that is open. Two system calls."""
+        """See `Store.gone`: whether the path leads to the file that is open. See `_may_be_gone`."""
         place = self.path / DATA
         try:
             there = os.stat(place)
@@ -385,6 +388,21 @@ class LmdbStore:
             same = os.path.samestat(there, os.fstat(self._data_fd))
             self._gone = None if same else f"{place} is another file than the one that was opened"
         return self._gone
+
+    def _may_be_gone(self) -> bool:
+        """Whether `gone` is to be asked before something is added: the file's name is another one than at its opening.
+
+        Not `gone` itself: once somebody has looked at a file's times, the next write has to bring new ones to disk
+        (multigrain timestamps, Linux 6.13), and a commit takes a quarter longer. It does not see that another file
+        system was mounted over the place; who asks `gone` each second does.
+        """
+        return self._gone is not None or self._named is None or self._name() != self._named
+
+    def _name(self) -> str | None:
+        try:
+            return os.readlink(f"/proc/self/fd/{self._data_fd}")
+        except OSError:
+            return None
 
     def space(self) -> Space:
         """See `Store.space`."""
