@@ -137,3 +137,12 @@ def test_a_record_that_no_neighbour_can_take_goes_with_the_next_recount_and_its_
     states.recount()
     states.say(dict(own.links), version=2_000)
     assert states.own is not None and 0 < states.own.record.version < VERSION_HIGH
+
+
+def test_a_record_that_a_fault_took_alone_is_not_stamped() -> None:
+    states = table()
+    states.hear("b", [write_row(Known(Record("b", 5, (("a", COST),))))[0]])
+    del states.known["b"]
+    assert "b" in states.unstamped
+    states.stamp("b", "a", 1)
+    assert "b" not in states.unstamped and "b" not in states.known

@@ -259,8 +259,10 @@ class LinkStates:
 
     def stamp(self, name: str, by: str, count: int) -> None:
         """As super node: the record of `name` may go everywhere."""
-        known = self.known[name]
-        if known.stamp is None:
+        known = self.known.get(name)
+        if known is None:  # a fault in memory took the record alone
+            self.unstamped.pop(name, None)
+        elif known.stamp is None:
             known.stamp = by, count
             self._note(name)
 
