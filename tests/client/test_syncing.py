@@ -1,161 +1,69 @@
-"""A spool that is being synced when its sender ends, however that ends: it is free for the next one, and keeps what it
-had."""
+"""When a spool is synced: whoever waits is told, once what it wrote is on the disk, and the loop goes on meanwhile."""
 
 import asyncio
-import errno
-import os
-import threading
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from typing import Any, cast
 
-import pytest
-
-from client.fake_broker import FakeBroker
-from holdfast.client import Connection, Sender, Spool, connect
 from holdfast.client.spool import SpoolFile
-from holdfast.errors import StorageError
+from holdfast.client.syncing import Syncing
 
 
-class SlowDisk:
-    """One whose syncs wait until they are let go."""
+class FakeSpool:
+    """A spool that counts."""
 
     def __init__(self) -> None:
-        self.asked = threading.Event()
-        self.go = threading.Event()
-        self.refuses = False
+        self.dirty = self.syncing = False
+        self.syncs = 0
 
-    def fdatasync(self, descriptor: int) -> None:
-        self.asked.set()
-        assert self.go.wait(30)
-        if self.refuses:
-            raise OSError(errno.EIO, "Input/output error")
+    def sync(self) -> None:
+        self.dirty = False
+        self.syncs += 1
 
-
-@pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
-    disk = SlowDisk()
-    real = os.fdatasync
-
-    def fdatasync(descriptor: int) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            disk.fdatasync(descriptor)
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fdatasync", fdatasync)
-    yield disk
-    disk.go.set()
+    def close(self) -> None:
+        return
 
 
-def kept(path: Path) -> list[bytes]:
-    """The messages of a spool that nobody has."""
-    held = SpoolFile(Spool(path), producer="p", address="q")
-    try:
-        return [payload[-1:] for _, payload in held.load(100)]
-    finally:
-        held.close()
+class Holder:
+    def is_over(self) -> bool:
+        return False
+
+    def fail(self, error: Exception) -> None:
+        raise AssertionError(error)
 
 
-async def asked(disk: SlowDisk) -> None:
-    await asyncio.to_thread(disk.asked.wait, 10)
+def begun() -> tuple[FakeSpool, Syncing]:
+    spool = FakeSpool()
+    return spool, Syncing(Holder(), cast(SpoolFile, cast(Any, spool)), 0.0, asyncio.get_running_loop())
 
 
-async def cancelled(task: asyncio.Task[object]) -> None:
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+async def test_who_asks_between_the_end_of_a_sync_and_its_word_does_not_hold_up_the_loop() -> None:
+    """Tasks that ask as soon as they are told: some come in the very pass in which the sync has ended."""
+    spool, syncing = begun()
+
+    async def submits(count: int) -> None:
+        for _ in range(count):
+            spool.dirty = True
+            await syncing.done()
+
+    async with asyncio.timeout(20.0):
+        await asyncio.gather(*(submits(100) for _ in range(8)))
+    assert spool.syncs <= 8 * 100
 
 
-async def under_way(connection: Connection, path: Path, disk: SlowDisk) -> tuple[Sender, asyncio.Task[object]]:
-    """A sender to a node that answers nothing, and a `submit` that waits for the disk."""
-    sender = await connection.sender("q", producer="p", when_full=Spool(path, fsync_interval_s=0))
-    await sender.ready()
-    task: asyncio.Task[object] = asyncio.get_running_loop().create_task(sender.submit(b"a"))
-    await asked(disk)
-    return sender, task
+async def test_who_submits_again_and_again_holds_up_no_other() -> None:
+    spool, syncing = begun()
+    ends = False
 
+    async def again() -> None:
+        while not ends:
+            spool.dirty = True
+            await syncing.done()
 
-async def close(connection: Connection, sender: Sender, disk: SlowDisk) -> None:
-    closing = asyncio.get_running_loop().create_task(sender.close())
-    await asyncio.sleep(0)
-    disk.go.set()
-    await closing
-
-
-async def abort(connection: Connection, sender: Sender, disk: SlowDisk) -> None:
-    await connection.abort()
-    disk.go.set()
-    await asyncio.to_thread(lambda: None)
-
-
-async def cancelled_close(connection: Connection, sender: Sender, disk: SlowDisk) -> None:
-    closing: asyncio.Task[object] = asyncio.get_running_loop().create_task(sender.close())
-    await asyncio.sleep(0)
-    await cancelled(closing)
-    disk.go.set()
-
-
-async def cancelled_close_of_all(connection: Connection, sender: Sender, disk: SlowDisk) -> None:
-    closing: asyncio.Task[object] = asyncio.get_running_loop().create_task(connection.close())
-    await asyncio.sleep(0)
-    await cancelled(closing)
-    disk.go.set()
-
-
-Way = Callable[[Connection, Sender, SlowDisk], Awaitable[None]]
-WAYS: list[Way] = [close, abort, cancelled_close, cancelled_close_of_all]
-
-
-@pytest.mark.parametrize("cancels", [True, False])
-@pytest.mark.parametrize("way", WAYS)
-async def test_a_spool_is_free_when_its_sender_has_ended(
-    broker: FakeBroker,
-    connection: Connection,
-    tmp_path: Path,
-    disk: SlowDisk,
-    way: Callable[..., object],
-    cancels: bool,
-) -> None:
-    """`cancels`: whoever asked for the sync is gone before its end."""
-    broker.hold_outcomes = True
-    path = tmp_path / "spool"
-    sender, task = await under_way(connection, path, disk)
-    if cancels:
-        await cancelled(task)
-    await way(connection, sender, disk)
-    await asyncio.wait_for(sender._syncing.ended(), 5)  # type: ignore[union-attr]
-    assert kept(path) == [b"a"]
-    if not cancels:
-        await asyncio.wait([task])
-        task.exception()
-
-
-async def test_a_sync_that_fails_ends_the_sender_though_nobody_waits_for_it(
-    broker: FakeBroker, connection: Connection, tmp_path: Path, disk: SlowDisk
-) -> None:
-    broker.hold_outcomes = disk.refuses = True
-    sender, task = await under_way(connection, tmp_path / "spool", disk)
-    await cancelled(task)
-    disk.go.set()
-    await asyncio.wait_for(sender._syncing.ended(), 5)  # type: ignore[union-attr]
-    assert isinstance(sender.failure, StorageError)
-    with pytest.raises(StorageError, match="Input/output error"):
-        await sender.submit(b"b")
-
-
-def test_a_loop_that_ends_meanwhile_leaves_the_spool_free(tmp_path: Path, disk: SlowDisk) -> None:
-    """As with Ctrl-C: what waits is cancelled, and the next loop of the same process may use the spool."""
-    path = tmp_path / "spool"
-
-    async def main() -> None:
-        async with FakeBroker() as broker:
-            broker.hold_outcomes = True
-            async with await connect(broker.url) as connection:
-                await under_way(connection, path, disk)
-                raise KeyboardInterrupt
-
-    releasing = threading.Timer(0.2, disk.go.set)
-    releasing.start()
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(main())
-    releasing.join()
-    assert kept(path) == [b"a"]
+    hog = asyncio.ensure_future(again())
+    async with asyncio.timeout(20.0):
+        for _ in range(50):
+            spool.dirty = True
+            before = spool.syncs
+            await syncing.done()
+            assert spool.syncs <= before + 3
+        ends = True
+        await hog

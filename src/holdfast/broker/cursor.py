@@ -324,6 +324,8 @@ class Cursor:
         """The first entry at or after `position` that is visible, below the mark and not finished."""
         queue = self.queue
         if self.halted:
+            if not (queue.withheld.given_back.room and queue.ranges.room):
+                queue.work.halted[queue] = None
             return None
         limit = min(queue.visible, self.mark_stored) if queue.config.durable else queue.visible
         while self.position < limit:
@@ -368,8 +370,9 @@ class Cursor:
     @property
     def halted(self) -> bool:
         """Nothing that was never shown is offered until some of what lies below is done."""
-        given_back = len(self.counts) - len(self.exclusions.aside)
         queue = self.queue
+        # Of an earlier life's counts some lie ahead: only what is below can be done first.
+        given_back = min(len(self.counts) - len(self.exclusions.aside), len(self.shown) + len(self.returned))
         if given_back >= GIVEN_BACK_MIN and not (queue.withheld.given_back.room or queue.in_transit):
             return True
         if not self.tracked:
@@ -496,6 +499,8 @@ class Cursor:
             self.returned = [item for item in self.returned if item >= self.floor]
             heapify(self.returned)
         self.exclusions.done_below(self.floor)
+        for below in [item for item in self.counts if item < self.floor]:
+            self.forget_counts(below)
         self.queue.dirty(self)
         self.queue.reclaim()
 

@@ -46,14 +46,16 @@ class Work:
     """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
 
     __slots__ = (
-        "batch", "busy", "counted", "left", "moved", "offered_bytes", "referred", "retires_in_flight", "rewritten",
-        "urgent", "wheel",
+        "batch", "busy", "counted", "halted", "left", "moved", "offered_bytes", "referred", "retires_in_flight",
+        "rewritten", "urgent", "wheel",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.batch = Batch()
         self.busy: dict[Queue, None] = {}
         self.counted: dict[Queue, None] = {}
+        self.halted: dict[Queue, None] = {}
+        """They offer nothing new for want of memory that others have, too (Cursor.halted)."""
         self.retires_in_flight: list[tuple[int, int]] = []
         """(queue id, sequence) of the commit under way."""
         self.moved: list[tuple[int, int]] = []

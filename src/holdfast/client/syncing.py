@@ -33,6 +33,9 @@ class Syncing:
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._under_way: asyncio.Future[None] | None = None
+        self._begun = self._finished = 0
+        """Syncs."""
+        self._waiting: list[asyncio.Future[None]] = []
 
     def later(self) -> None:
         """The spool has grown."""
@@ -47,11 +50,16 @@ class Syncing:
             self._close()
 
     async def done(self) -> None:
-        """The spool is on the disk; callers at the same time share one call. Raises StorageError."""
-        while self._under_way is not None:
-            await asyncio.shield(self._under_way)
-        if self._spool.dirty and not self._holder.is_over():
-            await asyncio.shield(self._begin())
+        """The spool is on the disk as it is now; callers at the same time share one call. Raises StorageError."""
+        wanted = self._begun + self._spool.dirty  # one under way may have begun before what is written last
+        while self._finished < wanted:
+            if self._under_way is None:
+                if not self._spool.dirty or self._holder.is_over():
+                    return
+                self._begin()
+            ended = self._loop.create_future()
+            self._waiting.append(ended)
+            await ended
 
     async def ended(self) -> None:
         """No sync is under way: the spool of a holder that is over is closed. What failed is in `failure`, and known to
@@ -65,13 +73,23 @@ class Syncing:
         future = self._loop.run_in_executor(None, spool.sync)
         spool.syncing = True  # at once, wherever the thread is
         self._under_way = future
+        self._begun += 1
         future.add_done_callback(self._synced)
         return future
 
     def _synced(self, future: asyncio.Future[None]) -> None:
         self._under_way = None
+        self._finished += 1
         self._spool.syncing = False
         error = None if future.cancelled() else future.exception()
+        waiting, self._waiting = self._waiting, []
+        for ended in waiting:
+            if ended.done():
+                continue  # who waited was cancelled
+            if error is None:
+                ended.set_result(None)
+            else:
+                ended.set_exception(error)
         if isinstance(error, StorageError):
             self._holder.fail(error)
         if self._holder.is_over():
@@ -93,4 +111,7 @@ class Syncing:
     def _at_once(self) -> None:
         """What the disk refuses is told to whoever uses the holder, which has failed with it."""
         if self._under_way is None and self._spool.dirty and not self._holder.is_over():
-            self._begin()
+            try:
+                self._begin()
+            except RuntimeError:
+                pass  # the loop ends, and has no threads any more

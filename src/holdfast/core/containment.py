@@ -202,7 +202,7 @@ class Containment:
         core.touched.pop(peer, None)
         core.pressure.paused.pop(peer, None)
         core.turn.heard_bytes -= core.turn.heard.pop(peer, 0)
-        for part in (core.guard, core.memory, core.users):
+        for part in (core.guard, core.refusals, core.memory, core.users):
             _surely(partial(part.left, peer))
         if peer.neighbour is not None:
             _surely(partial(peer.neighbour.lost, peer, "a failure of this node, see its log"))
@@ -214,14 +214,18 @@ class Containment:
         core = self.core
         core.resume.recover()
         core.chores.returns.waiting.clear()  # whoever is gone holds nothing
-        waiting_takers = {id(record.taker) for record in core.resume.outgoing.values() if record.until is not None}
+        suspended = [record for record in core.resume.outgoing.values() if record.until is not None]
+        kept = {id(record.taker): {*record.held.values()} for record in suspended}
         for queue in core.catalog.queues.values():
             for cursor in queue.cursors:
                 cursor.exclusions.recount(cursor.takers, cursor.returned)
-                here = {*map(id, cursor.takers), *waiting_takers, *map(id, core.chores.rejections.waiting)}
-                cursor.give_back(
-                    [number for number, item in cursor.shown.items() if id(item.taker) not in here], failed=True
-                )
+                here = {*map(id, cursor.takers), *map(id, core.chores.rejections.waiting)}
+                lost = [
+                    number
+                    for number, item in cursor.shown.items()
+                    if id(item.taker) not in here and number not in kept.get(id(item.taker), ())
+                ]
+                cursor.give_back(lost, failed=True)
                 queue.look_again(cursor.returned)
         brought = {stream.blob for stream in core.streams}
         pins = Counter(send.blob for peer in core.connections.values() for send in peer.sends)

@@ -105,7 +105,9 @@ def wanted(core: "NodeCore") -> float:
         return now
     resting = core.containment.resting
     first = core.meter.due_at if core.meter not in resting else inf
-    if core.in_flight is None:
+    if core.work.halted and core.memory.has_room_again:
+        return now
+    if core.in_flight is None and not core.disk.rests:
         if core.work.busy or core.users.waking or core.blobs.dropping:
             return now
         if core.destination.busy and core.destination not in resting:

@@ -36,7 +36,7 @@ RETRY_S: Final = 1.0
 """The next try after a commit was refused that adds nothing, or whose retry was: no answer to a sender makes it fit."""
 
 LOOK_S: Final = 1.0
-"""How often it is asked whether the store's file is still the one at its place; each commit that appends asks too."""
+"""How often it is asked whether the store's file is still at its place; a commit that appends asks for its name."""
 
 
 def _refusal(text: str) -> Rejected:

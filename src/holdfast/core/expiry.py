@@ -167,7 +167,16 @@ class Expiry:
             else:
                 core.work.wheel.note(queue, sequence, core.clock.steady_ms // 1000 + AGAIN_S)
         if done:
-            core.turn.decided.append(partial(_decided, queue, done))
+            core.turn.decided.append(partial(self._decided, queue, done))
+
+    def _decided(self, queue: Queue, sequences: list[int], stored: bool) -> None:
+        """The turn in which they ended is on disk, or was undone and they are as they were."""
+        if stored:
+            queue.expired_total += len(sequences)
+        elif self.core.catalog.has(queue):
+            first, end = queue.timed or (sequences[0], sequences[-1] + 1)
+            queue.set_timed((min(first, sequences[0]), max(end, sequences[-1] + 1)))
+            queue.look_again(sequences)
 
     def _ended(self, queue: Queue) -> None:
         """Where nothing with a time to live is left, a restart need not look."""
@@ -192,16 +201,6 @@ def _may_end(shown: Shown) -> bool:
     """Whether what somebody holds may end all the same: on its way, once the session is lost in which it was sent. What
     the neighbour has of it is told in the next; what it has not goes again, as a tombstone now."""
     return isinstance(shown.taker, CustodySender) and not shown.taker.open
-
-
-def _decided(queue: Queue, sequences: list[int], stored: bool) -> None:
-    """The turn in which they ended is on disk, or was undone and they are as they were."""
-    if stored:
-        queue.expired_total += len(sequences)
-        return
-    first, end = queue.timed or (sequences[0], sequences[-1] + 1)
-    queue.set_timed((min(first, sequences[0]), max(end, sequences[-1] + 1)))
-    queue.look_again(sequences)
 
 
 def _show(gone: list[tuple[Queue, list[int]]]) -> None:

@@ -211,6 +211,11 @@ class Memory:
         return self.total.held > most - most // 4
 
     @property
+    def has_room_again(self) -> bool:
+        """Whether queues that were halted for want of it may go on."""
+        return bool(self.withheld.given_back.room and self.ranges.room)
+
+    @property
     def excludes_too_much(self) -> bool:
         """Whether more is undeliverable on links than may be."""
         excluded = self.withheld.excluded

@@ -38,6 +38,10 @@ def offer(core: "NodeCore", extent: Extent = None) -> None:
     if core.users.waking:
         core.users.wake()
     work = core.work
+    if work.halted and core.memory.has_room_again:
+        halted, work.halted = work.halted, {}
+        for queue in halted:
+            queue.touch()
     if work.busy:
         busy, work.busy = work.busy, {}
         turn, before = core.turn, core.turn.extent() if extent is None else extent

@@ -239,7 +239,11 @@ class LmdbStore:
     def _minted(self, fresh: UUID) -> None:
         """It is on disk who the store is now; a copy's file is the one that is worked with from then on."""
         if not self._opens:
-            mark_opened(self.path, self._opens_recorded)
+            try:
+                mark_opened(self.path, self._opens_recorded)
+            except OSError as error:  # the batch is on disk: nobody may take it for refused
+                self._failed = f"writing failed: {error}"
+                raise StorageError(f"store {self.path}: its mark cannot be written: {error.strerror}") from error
             self._opens = self._opens_recorded
         self.uuid, self.copied = fresh, None
 
@@ -267,10 +271,10 @@ class LmdbStore:
                     self._touch()
                     self._touch()
                     self._transact(batch, groups, leaving)
-                if batch.mint is not None:
-                    self._minted(batch.mint)
             except (lmdb.Error, OSError) as error:
                 raise self._failure("writing", error) from error
+            if batch.mint is not None:
+                self._minted(batch.mint)
             pages = self._most_pages(batch)
             self._middle_bytes -= pages * self._page_bytes
             if self._readers.foreign:
