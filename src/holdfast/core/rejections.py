@@ -162,7 +162,7 @@ class Rejections:
         """Ends the next that it has, if any is left; what that counts."""
         link, cursor, sequences = rejection.link, rejection.cursor, rejection.sequences
         key = cursor, link.use
-        if self._is_moot(cursor):
+        if not self.core.catalog.has_cursor(cursor):  # deleted, with all that was in it
             self.account.refund(ROW_BYTES * len(sequences))
             link.rejecting -= len(sequences)
             self.counts[key] -= len(sequences)
@@ -196,7 +196,7 @@ class Rejections:
     def _over(self, rejection: Rejection) -> None:
         """Nothing is left of it."""
         link, cursor = rejection.link, rejection.cursor
-        if not self._is_moot(cursor):
+        if self.core.catalog.has_cursor(cursor):
             cursor.queue.touch()
         lane = self._lanes[link.peer]
         self.account.refund(rejection.counted_bytes)
@@ -210,10 +210,6 @@ class Rejections:
         del self.waiting[rejection]
         if rejection.answer is not None:
             self.core.turn.answers.append(rejection.answer)
-
-    def _is_moot(self, cursor: Cursor) -> bool:
-        """Whether the queue or the subscription was deleted, with all that was in it."""
-        return not self.core.catalog.has_cursor(cursor)
 
     def stop(self) -> None:
         """The node stops: what waits is back in its place, and is given out again later."""

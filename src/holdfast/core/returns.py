@@ -55,7 +55,7 @@ class Returns:
             taker, cursor, sequences, failed = self.waiting[0]
             some = [sequences.popleft() for _ in range(min(left, len(sequences)))]
             left -= len(some)
-            if self._is_moot(cursor):
+            if not self.core.catalog.has_cursor(cursor):  # deleted, with all that was in it
                 sequences.clear()
             else:
                 self._back(taker, cursor, some, failed)
@@ -73,7 +73,3 @@ class Returns:
         shown = cursor.shown
         mine = [sequence for sequence in sequences if sequence in shown and shown[sequence].taker is taker]
         cursor.give_back(mine, failed=failed)
-
-    def _is_moot(self, cursor: Cursor) -> bool:
-        """Whether the queue or the subscription was deleted, with all that was in it."""
-        return not self.core.catalog.has_cursor(cursor)
