@@ -62,6 +62,11 @@ class Account:
         if self.parent is not None:
             self.parent.refund(size)
 
+    def recount(self, before: int, after: int) -> None:
+        """One of the holders counted `before` bytes here, and holds `after` now."""
+        if after != before:
+            self.hold(self.held + after - before)
+
     def hold(self, size: int) -> None:
         """From now on `size` bytes are held, however many were."""
         if size != self.held:

@@ -317,19 +317,16 @@ class Exclusions:
             self._smallest = maxsize
         held = (len(self.aside) if aside is None else aside) * ASIDE_BYTES
         excluded = self._refused * EXCLUDED_BYTES
-        if held != self.counted_aside:
-            self._accounts.aside.hold(self._accounts.aside.held + held - self.counted_aside)
-            self.counted_aside = held
-        if excluded != self.counted_excluded:
-            self._accounts.excluded.hold(self._accounts.excluded.held + excluded - self.counted_excluded)
-            self.counted_excluded = excluded
+        self._accounts.aside.recount(self.counted_aside, held)
+        self.counted_aside = held
+        self._accounts.excluded.recount(self.counted_excluded, excluded)
+        self.counted_excluded = excluded
 
     def count_given_back(self, count: int) -> None:
         """So many entries were given back and are not done with: told once a turn, after changes."""
-        size, account = count * GIVEN_BACK_BYTES, self._accounts.given_back
-        if size != self.counted_given_back:
-            account.hold(account.held + size - self.counted_given_back)
-            self.counted_given_back = size
+        size = count * GIVEN_BACK_BYTES
+        self._accounts.given_back.recount(self.counted_given_back, size)
+        self.counted_given_back = size
 
     def forget(self) -> None:
         """The cursor is gone: nothing is counted for it any more."""

@@ -176,7 +176,7 @@ class Queue:
         memory = self.memory
         if memory is not None:
             held = self.bytes_held + ENTRY_BYTES * self.messages
-            memory.hold(memory.held + held - self.counted_bytes)
+            memory.recount(self.counted_bytes, held)
             self.counted_bytes = held
 
     # ------------------------------------------------------------------------------------------------ append

@@ -155,7 +155,7 @@ class Memory:
         held += peer.unread_bytes if peer.unread_bytes > peer.unsent_bytes else peer.unsent_bytes
         if not held <= peer.held_bytes <= held + 2 * STEP_BYTES:
             held += -held % STEP_BYTES
-            self.connections.hold(self.connections.held + held - peer.held_bytes)
+            self.connections.recount(peer.held_bytes, held)
             peer.held_bytes = held
         if peer.counted_links != engine.links and peer.use is not None:
             peer.use.links += engine.links - peer.counted_links
@@ -173,9 +173,8 @@ class Memory:
     def count_ranges(self, holder: Producer | Cursor, ranges: RangeSet) -> None:
         """Brings the account of ranges up to date."""
         size = len(ranges) * RANGE_BYTES
-        if size != holder.counted_bytes:
-            self.ranges.hold(self.ranges.held + size - holder.counted_bytes)
-            holder.counted_bytes = size
+        self.ranges.recount(holder.counted_bytes, size)
+        holder.counted_bytes = size
 
     def left(self, peer: Peer) -> None:
         """The connection is gone."""

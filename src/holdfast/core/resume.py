@@ -206,9 +206,8 @@ class Resumption:
 
     def count(self, record: Suspendable) -> None:
         """Brings the account of memory up to date."""
-        account = self.core.memory.resumable
         held = 0 if record.over else record.held_bytes
-        account.hold(account.held + held - record.counted_bytes)
+        self.core.memory.resumable.recount(record.counted_bytes, held)
         record.counted_bytes = held
 
     def rejected(self, record: Incoming, tag: bytes, state: object) -> None:
