@@ -67,7 +67,7 @@ class Syncing:
         if self._under_way is not None:
             await asyncio.wait([self._under_way])
 
-    def _begin(self) -> asyncio.Future[None]:
+    def _begin(self) -> None:
         spool = self._spool
         # Not a task: those are cancelled when a loop ends, which then waits for its threads.
         future = self._loop.run_in_executor(None, spool.sync)
@@ -75,7 +75,6 @@ class Syncing:
         self._under_way = future
         self._begun += 1
         future.add_done_callback(self._synced)
-        return future
 
     def _synced(self, future: asyncio.Future[None]) -> None:
         self._under_way = None
