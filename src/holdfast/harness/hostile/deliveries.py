@@ -3,6 +3,8 @@
 Rules of this file: those of `acts.py`.
 """
 
+from collections import deque
+
 from holdfast.amqp.performatives import (
     Disposition,
     Error,
@@ -106,14 +108,19 @@ def dispositions(client: HostileClient) -> bytes:
     return client.frames(*found)
 
 
+def _answer_all(client: HostileClient, heard: deque[tuple[int, int]], outcome: Modified) -> bytes:
+    """That outcome for all that a session heard, and credit for more."""
+    said = client.frames(*(Disposition(True, number, None, True, outcome) for number, _ in heard))
+    heard.clear()
+    link = client.pick(receives=True)
+    return said + (client.flow(link, link_credit=100) if link is not None else b"")
+
+
 @act("modified undeliverable here")
 def modified(client: HostileClient) -> bytes:
     heard = client.session().heard
     again = Modified(client.random.random() < 0.5, True, {Symbol("x-opt-why"): "y" * 20})
-    said = client.frames(*(Disposition(True, number, None, True, again) for number, _ in heard))
-    heard.clear()
-    link = client.pick(receives=True)
-    return said + (client.flow(link, link_credit=100) if link is not None else b"")
+    return _answer_all(client, heard, again)
 
 
 @act("modified with large annotations")
@@ -122,10 +129,7 @@ def annotated(client: HostileClient) -> bytes:
     heard = client.session().heard
     draw = client.random.choice
     notes = {Symbol(f"x-opt-{draw(range(50))}"): "y" * draw((20, 1_000, 8_000))}
-    said = client.frames(*(Disposition(True, number, None, True, Modified(False, False, notes)) for number, _ in heard))
-    heard.clear()
-    link = client.pick(receives=True)
-    return said + (client.flow(link, link_credit=100) if link is not None else b"")
+    return _answer_all(client, heard, Modified(False, False, notes))
 
 
 @act("rejected with a long reason")
