@@ -30,6 +30,9 @@ WINDOWS_S: Final = 40.0
 COMMIT_S: Final = 0.05
 SUBSCRIPTION_SHARE: Final = 0.15
 """Of all queues, those that a subscription takes instead of consumers."""
+RANGES_LOST: Final = 1_024
+"""Ranges, at least, where a store is lost or goes back: what it held leaves gaps in the numbers of producers and origins
+that never close by themselves, and at the bound an operator must skip, a producer take another name."""
 DEFECTS_SHARE: Final = 0.15
 """Of all plans, those in which nodes have defects."""
 BACKLOG_SHARE: Final = 0.08
@@ -242,12 +245,12 @@ def window_of(messages: int, trip_s: float) -> int:
 
 
 def draw_limits(random: Random, window: int, *, disk_lost: bool) -> Limits:
-    """Many ranges where a disk is lost: its gaps never close by themselves, and at the bound an operator must skip."""
+    """RANGES_LOST ranges where a disk is lost."""
     return Limits(
         credit=max(window, random.choice((1, 7, 100, 1_000, 1_000))),
         hop_in_doubt_max=max(window, random.choice((1, 5, 50, 500, 2_000, 2_000))),
         unsettled_max=random.choice((1, 20, 5_000, 5_000)),
-        ranges_max=max(1_024 if disk_lost else 0, random.choice((2, 16, 1_024, 1_024, 1_024))),
+        ranges_max=max(RANGES_LOST if disk_lost else 0, random.choice((2, 16, 1_024, 1_024, 1_024))),
         cache_bytes=random.choice((0, 4_096, 8 * 1024 * 1024)),
     )
 

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.core.config import QueueConfig
-from holdfast.harness.drawn import NODE_NAMES
+from holdfast.harness.drawn import NODE_NAMES, RANGES_LOST
 from holdfast.harness.faults import Fault
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.seeds import SeedTree
@@ -62,6 +62,7 @@ def _with_renewal(plan: Plan, random: Random) -> Plan:
             topology,
             nodes=(*topology.nodes, leaf),
             links=(*topology.links, link),
+            limits=replace(topology.limits, ranges_max=max(RANGES_LOST, topology.limits.ranges_max)),
             queues={**topology.queues, hub: (*topology.queues.get(hub, ()), queue)},
         ),
         workloads=(*plan.workloads, publish, consume),
