@@ -13,10 +13,11 @@ from holdfast.amqp.extensions import PRODUCER
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Header, Properties, Rejected, Released, Source, Target
 from holdfast.amqp.types import Symbol
-from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.config import Limits, QueueConfig, RoutingConfig
 from holdfast.errors import LocalProtocolError
 from holdfast.units import KIB
 from support.rig import Client, Node, Rig
+from support.routing import topology
 
 QUEUES = tuple(QueueConfig(name=name, order="strict") for name in ("work", "calm"))
 
@@ -26,12 +27,18 @@ class Lost(Exception):
 
 
 class World:
-    """hub, where the failure is, and jfk, which dials it; an actor that has nothing to do with what fails."""
+    """hub, where the failure is, and jfk, which dials it; an actor that has nothing to do with what fails. `routed`:
+    they compute their routes, and have heard of syd behind jfk, which is not there."""
 
-    def __init__(self, seed: int = 1) -> None:
+    def __init__(self, seed: int = 1, *, routed: bool = False) -> None:
         self.rig = Rig(seed)
-        limits = Limits(stream_bytes=100 * KIB)
-        self.jfk, self.hub = self.rig.pair(jfk={"limits": limits, "queues": QUEUES}, limits=limits, queues=QUEUES)
+        shared: dict[str, Any] = {"limits": Limits(stream_bytes=100 * KIB), "queues": QUEUES}
+        if routed:
+            shared |= {
+                "topology": topology("jfk-hub", "jfk-syd"),
+                "routing": RoutingConfig(cost="measured", refresh_s=2.0),
+            }
+        self.jfk, self.hub = self.rig.pair(jfk=shared, **shared)
         self.hub.unwatched |= {"None", "$coordinator"}
         self.actors: list[Actor] = []
         self.rig.run(0.5)

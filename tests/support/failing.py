@@ -26,6 +26,7 @@ from holdfast.core.node import NodeCore
 from holdfast.errors import HoldfastError
 from holdfast.units import KIB
 from support.actors import Lost, World, in_order, names
+from support.hops import reroute
 from support.rig import Node
 
 PACKAGES = ("holdfast.core", "holdfast.broker", "holdfast.amqp")
@@ -415,6 +416,54 @@ def sized(world: World, hub: Node, calm: Callable[[], None]) -> None:
     calm()
 
 
+def departed(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    """Mail for a node that leaves the tables, which the operator ends."""
+    boss, sender = world.actor(hub, "boss"), world.actor(hub, "sender")
+
+    def tell(**table: str) -> None:
+        """Until it is taken: a change of tables that fails is given again."""
+        reroute(world.rig, hub, **table)
+        if dict(hub.core.forwarding.table) != table:  # type: ignore[union-attr]
+            reroute(world.rig, hub, **table)
+
+    tell(syd="jfk")
+    sender.produce("work@syd", names("m", 6))
+    assert "@syd" in hub.core.catalog.queues  # type: ignore[union-attr]
+    calm()
+    tell()
+    world.rig.run(1)
+    for wanted in (False, True, True, True, True):
+        status = boss.manage("DELETE", "queue", "@syd", tombstones=wanted)["statusCode"]
+        if status == 404:
+            break
+        assert status in (200, 409), status
+        world.rig.run(1)
+    else:
+        raise AssertionError("the queue of a node that left stays")
+    calm()
+    world.actor(hub, "reader").consume("$dead-letters", names("m", 6))
+
+
+def routed(world: World, hub: Node, calm: Callable[[], None]) -> None:
+    """Routes that the nodes compute: a link lost and found again, a record that changes, a node that is forgotten."""
+    boss, sender, taker = world.actor(hub, "boss"), world.actor(hub, "sender"), world.actor(world.jfk, "taker")
+    sender.produce("work@jfk", names("m", 4))
+    calm()
+    for wire in world.rig.between("jfk", "hub"):
+        wire.cut()
+    world.rig.run(5)
+    sender.produce("work@jfk", names("m", 8))
+    world.rig.run(15)  # digests, stamps, measured costs
+    assert boss.manage("STATUS", "node")["statusCode"] == 200
+    assert boss.manage("FORGET", "node", "syd")["statusCode"] in (200, 404, 409)
+    calm()
+    taker.consume("work", names("m", 8))
+    in_order(taker, "work", names("m", 8))
+    world.rig.run(5)
+    for node in (hub, world.jfk):
+        assert node.core is not None and node.core.routing is not None and node.core.routing.synchronised
+
+
 STAGES: dict[str, Callable[[World, Node, Callable[[], None]], None]] = {
     stage.__name__: stage
     for stage in (
@@ -432,13 +481,17 @@ STAGES: dict[str, Callable[[World, Node, Callable[[], None]], None]] = {
         skipped,
         expired,
         sized,
+        departed,
+        routed,
     )
 }
+ROUTED = {"routed"}
+"""Stages of a world whose nodes compute their routes."""
 
 
 def run(name: str, at: int = 0) -> tuple[Injector, World]:
     """One stage, with a failure at the call numbered `at`; 0: none. Checks what must hold after any failure."""
-    world = World()
+    world = World(routed=name in ROUTED)
     injector = Injector(world.hub, at)
     bystander = world.actor(world.hub, "bystander")
     count = 0
