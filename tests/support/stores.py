@@ -111,7 +111,7 @@ class Idle:
         self.bytes_max = UNLIMITED
         self.credit = credit
         self.taken: list[int] = []
-        self.run_bytes_max = 65_536
+        self.run_bytes_max = self.room_bytes = 65_536
 
     def wants(self) -> int:
         return self.credit - len(self.taken)

@@ -164,7 +164,7 @@ class Cursor:
                 self.queue.touch()
                 break
             if len(takers) == 1 and self._is_plain(taker):
-                ran, ran_bytes = self._run(taker, min(limit - given, RUN_COUNT), min(room_bytes, READ_BYTES))
+                ran, ran_bytes = self._run(taker, min(limit - given, RUN_COUNT), min(room_bytes, taker.room_bytes))
                 given += ran
                 room_bytes -= ran_bytes
                 if ran:

@@ -29,6 +29,10 @@ class Taker(Protocol):
     def run_bytes_max(self) -> int:
         """The longest value that `take_all` may take."""
 
+    @property
+    def room_bytes(self) -> int:
+        """Bytes of entries that it takes now, of those that it `wants`; one entry may go beyond."""
+
     def wants(self) -> int:
         """How many entries it takes now."""
 

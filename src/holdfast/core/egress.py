@@ -59,7 +59,32 @@ class Egress:
         self.core = core
         self.peer = peer
         self.link = link
+        self.served = False
+        """Whether it was handed messages in this turn."""
         peer.egress[self] = None
+
+    @property
+    def room_bytes(self) -> int:
+        """Of messages that its connection may be handed in this turn."""
+        return max(1, min(READ_BYTES, self.core.memory.handed_max - self.peer.handed_bytes))
+
+    @property
+    def may_write(self) -> bool:
+        """Whether its connection takes messages now, and the link has credit and room in the session's window for one.
+        Where the turn's share of the connection is used up it goes on in the next."""
+        peer = self.peer
+        if not peer.writable or not self.link.sendable:
+            return False
+        if peer.handed_bytes < self.core.memory.handed_max:
+            return True
+        peer.held_back[self] = None
+        return False
+
+    def handed(self, size: int) -> None:
+        """Messages of so many bytes are on their way to the connection."""
+        self.peer.handed_bytes += size
+        self.served = True
+        self.peer.touch()
 
     def credited(self) -> None:
         """The peer moved its credit, or the session's window opened."""
@@ -96,9 +121,9 @@ class ConsumerLink(Egress):
         return RUN_BYTES_MAX
 
     def wants(self) -> int:
-        link = self.link
-        if not self.peer.writable or not link.sendable:
+        if not self.may_write:
             return 0
+        link = self.link
         rejections = self.core.chores.rejections
         if self.user_is_full or (rejections.waiting and rejections.crowd(self)):
             return 0
@@ -156,7 +181,7 @@ class ConsumerLink(Egress):
         elif self.large is None:
             self.batch.append(sequence)
             core.presettled[self] = None
-        self.peer.touch()
+        self.handed(len(value))
         if core.config.telemetry_messages:
             core.record_message("sent", self.cursor.queue, sequence, value)
 
@@ -172,7 +197,7 @@ class ConsumerLink(Egress):
                 core.presettled[self] = None
         else:
             self.held += taken
-        self.peer.touch()
+        self.handed(sum(map(len, values[:taken])))
         return taken
 
     def _too_large(self, sequence: int, value: bytes, size: int) -> None:
@@ -368,12 +393,13 @@ class ReaderLink(Egress):
         if not self.presettled:
             limit = min(limit, self.core.config.limits.unsettled_max - len(link.unsettled))
         while given < limit and room_bytes > 0 and not link.detached and not self._over():
-            if not self.peer.writable or not link.sendable or not link.credit:
+            if not self.may_write or not link.credit:
                 self.ahead.clear()  # it may be a megabyte, and there may be thousands of such links
+                self._offered(PUMP_BYTES - room_bytes)
                 return
             if not self.ahead:
                 count = min(READ_COUNT, link.credit)
-                self.ahead.extend(self.queue.read(self.position, count_max=count, bytes_max=READ_BYTES))
+                self.ahead.extend(self.queue.read(self.position, count_max=count, bytes_max=self.room_bytes))
             if not self.ahead:
                 break
             sequence, value = self.ahead.popleft()
@@ -400,10 +426,10 @@ class ReaderLink(Egress):
                 self.ahead.clear()  # what it refers to may be gone when this one has been sent
                 return
             link.send(parts, context=sequence, settled=self.presettled, message_format=message_format)
-            self.peer.touch()
+            self.handed(len(value))
             given += 1
             room_bytes -= len(value)
-        self.core.work.offered_bytes += PUMP_BYTES - room_bytes
+        self._offered(PUMP_BYTES - room_bytes)
         if link.detached:
             return
         if self._over():
@@ -423,6 +449,14 @@ class ReaderLink(Egress):
         elif link.drain:
             link.drained()
             self.peer.touch()
+
+    def _offered(self, size: int) -> None:
+        """So much was handed out by one pump: in the next the queue's other readers are first."""
+        if size:
+            self.core.work.offered_bytes += size
+            readers = self.core.readers_of(self.queue)
+            if len(readers) > 1 and readers.pop(self, self) is None:
+                readers[self] = None
 
     def _path(self, value: bytes) -> bytes:
         """The nodes that a message passed, this one the last, to be told."""

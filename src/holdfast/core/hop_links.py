@@ -11,6 +11,7 @@ from uuid import UUID
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Sender, Session
 from holdfast.amqp.performatives import Error
+from holdfast.broker.cursor import READ_BYTES
 from holdfast.broker.queue import Queue
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class TakesTurns:
     open: bool
     active: bool
     large: "LargeSend | None"
+    room_bytes: Final = READ_BYTES
 
     def __init__(self) -> None:
         self.yields_at: float | None = None

@@ -40,6 +40,12 @@ REPLY_BYTES: Final = 64 * 1024
 """What one more answer may hold."""
 PARKED_BYTES: Final = 512
 """What a delivery that waits for room holds beside its own bytes."""
+HANDED_BYTES: Final = MIB
+HANDED_BYTES_MIN: Final = 64 * 1024
+"""Of messages that one connection is handed in one turn, and one message more: whether its socket takes them is known
+only then, and they lie in memory meanwhile. The less where memory is little."""
+OFFERED_BYTES: Final = 32 * MIB
+"""The same of all connections together: with so much handed out the other queues have theirs in the next turn."""
 UNMEASURED_BYTES_MAX: Final = 64 * 1024
 UNMEASURED_PARTS: Final = 2_048
 """With so many bytes passed, or such a part of the bound, what changed is measured. A byte from a peer has us hold 110
@@ -95,6 +101,8 @@ class Memory:
         self.passed_bytes = 0
         """What was heard of connections and handed out to them since they were last measured."""
         self.unmeasured_max = min(UNMEASURED_BYTES_MAX, most // UNMEASURED_PARTS)
+        self.handed_max = min(HANDED_BYTES, max(HANDED_BYTES_MIN, most // 32))
+        """Bytes that one connection is handed in one turn."""
         self.waiting: dict[ProducerLink, None] = {}
         """Links to queues in memory that have no credit until there is room."""
         self._room_before: dict[Account, int] = {}
@@ -126,6 +134,11 @@ class Memory:
         if peer.neighbour is not None or self.total.fits(size):
             return True
         return self.weight(peer) + size <= self.share(core)
+
+    @property
+    def offered_max(self) -> int:
+        """Bytes that all connections together are handed in one turn."""
+        return min(OFFERED_BYTES, max(self.handed_max, self.total.room // 2))
 
     def share(self, core: "NodeCore") -> int:
         """What each connection may hold however short memory is."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.core.sending import pump
 from holdfast.core.turn import Extent
-from holdfast.units import MIB
 
 if TYPE_CHECKING:
     from holdfast.broker.queue import Queue
@@ -17,10 +16,6 @@ if TYPE_CHECKING:
 
 PUMP_LIMIT: Final = 1_024
 """Entries that one cursor hands out in one turn."""
-
-OFFERED_BYTES: Final = 32 * MIB
-"""With so much handed out in a turn the other queues have theirs in the next: whether the sockets take it is known only
-then, and it lies in memory meanwhile."""
 
 
 def offer(core: "NodeCore", extent: Extent = None) -> None:
@@ -44,9 +39,10 @@ def offer(core: "NodeCore", extent: Extent = None) -> None:
             queue.touch()
     if work.busy:
         busy, work.busy = work.busy, {}
+        offered_max = core.memory.offered_max
         turn, before = core.turn, core.turn.extent() if extent is None else extent
         for queue in list(busy):
-            if work.offered_bytes >= OFFERED_BYTES:
+            if work.offered_bytes >= offered_max:
                 break
             del busy[queue]
             if queue in containment.resting:

@@ -12,6 +12,7 @@ from holdfast.amqp.performatives import Error
 from holdfast.core.aliases import Count
 
 if TYPE_CHECKING:
+    from holdfast.core.egress import Egress
     from holdfast.core.requests import RequestLink
     from holdfast.core.sending import LargeSend
     from holdfast.core.sessions import Neighbour
@@ -39,7 +40,7 @@ class Peer:
 
     __slots__ = (
         "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "counted_links", "dialled",
-        "egress", "heard_bytes",
+        "egress", "handed_bytes", "heard_bytes", "held_back",
         "held_bytes", "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes", "request_bytes",
         "sends", "stalled", "takes_aliases", "touched", "unread_bytes", "unsent_bytes", "use",
         "wake_at", "why_closed", "writable",
@@ -63,6 +64,10 @@ class Peer:
         """Bytes written since `writable` ended."""
         self.unsent_bytes = 0
         """Bytes that the driver holds for its socket, as it said last."""
+        self.handed_bytes = 0
+        """Of messages that it was handed in this turn (egress.py)."""
+        self.held_back: dict[Egress, None] = {}
+        """Links that get no more in this turn, because the connection was handed as much as it may be."""
         self.held_bytes = 0
         """What the connection holds, as it was last measured (memory.py)."""
         self.parked_bytes = 0
@@ -100,6 +105,15 @@ class Peer:
         before = bool(self.pauses)
         self.pauses.discard(reason)
         return before and not self.pauses
+
+    def written(self) -> None:
+        """The turn's messages are with the driver: links that were held back go on, first those that had nothing."""
+        self.handed_bytes = 0
+        held_back, self.held_back = self.held_back, {}
+        for link in sorted(held_back, key=lambda link: link.served):
+            link.served = False
+            if link in self.egress:
+                link.credited()
 
     def closed(self, error: Error | None) -> None:
         """It closed, or answered our close; `error`: why, in its own words."""

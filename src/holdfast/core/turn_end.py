@@ -170,6 +170,8 @@ def _flush_one(core: "NodeCore", peer: Peer) -> None:
     chunks = peer.amqp.take_output(core.now)
     if chunks and (peer.writable or not core.guard.unread(peer, chunks)):
         core.commands.append(events.SendBytes(connection=peer.number, chunks=chunks))
+    if peer.handed_bytes:
+        peer.written()
     if peer.amqp.deadline_sooner:
         core.deadlines.watch(peer)
     if peer.amqp.closed and peer.number in core.connections:

@@ -31,8 +31,8 @@ COMMIT_S: Final = 0.05
 SUBSCRIPTION_SHARE: Final = 0.15
 """Of all queues, those that a subscription takes instead of consumers."""
 RANGES_LOST: Final = 1_024
-"""Ranges, at least, where a store is lost or goes back: what it held leaves gaps in the numbers of producers and origins
-that never close by themselves, and at the bound an operator must skip, a producer take another name."""
+"""Ranges, at least, where a store is lost or goes back: what it held leaves gaps in the numbers of producers and
+origins that never close by themselves, and at the bound an operator must skip, a producer take another name."""
 DEFECTS_SHARE: Final = 0.15
 """Of all plans, those in which nodes have defects."""
 BACKLOG_SHARE: Final = 0.08
