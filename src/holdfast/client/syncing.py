@@ -54,6 +54,8 @@ class Syncing:
         wanted = self._begun + self._spool.dirty  # one under way may have begun before what is written last
         while self._finished < wanted:
             if self._under_way is None:
+                if self.failure is not None:  # the holder is over, and its spool could not be closed
+                    raise self.failure
                 if not self._spool.dirty or self._holder.is_over():
                     return
                 self._begin()
