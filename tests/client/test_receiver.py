@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.fake_broker import FakeBroker
-from holdfast.client import Connection, ConnectionEnded, Delivery, LinkError, connect
+from holdfast.client import Connection, ConnectionEnded, Delivery, LinkError, Receiver, connect, link, receiver
 from holdfast.client.receiver import _ranges
 from holdfast.errors import LocalProtocolError
 
@@ -82,6 +82,68 @@ async def test_close_gives_back_what_was_not_handed_out(broker: FakeBroker, conn
     assert [(entry.link, entry.count) for entry in broker.queue("q").entries] == [(None, 0)] * 8
     with pytest.raises(ConnectionEnded):
         await anext(receiver)
+
+
+async def test_close_gives_back_what_was_under_way(
+    broker: FakeBroker, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sent before the node hears that no more is wanted, and is no failed delivery."""
+    monkeypatch.setattr(receiver, "CLOSE_LIMIT_S", 1_000.0)  # it is the node's answer that ends the wait
+    closing = await connection.receiver("q", credit=9)
+    broker.put("q", *numbers(3))
+    await asyncio.wait_for(closing.close(), 10)
+    assert [(entry.link, entry.count) for entry in broker.queue("q").entries] == [(None, 0)] * 3
+
+
+async def under_way_to_its_end(broker: FakeBroker, connection: Connection) -> tuple[Receiver, asyncio.Task[None]]:
+    """A receiver whose node says no more, and a `close` that waits for the answer to its drain."""
+    closing = await connection.receiver("q", credit=9)
+    broker.silent = True
+    task = asyncio.ensure_future(closing.close())
+    await asyncio.sleep(0)
+    assert closing._drained is not None and not task.done()
+    return closing, task
+
+
+async def test_close_waits_a_limited_time_for_a_silent_node(
+    broker: FakeBroker, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver, "CLOSE_LIMIT_S", 0.01)
+    monkeypatch.setattr(link, "CLOSE_LIMIT_S", 0.01)
+    closed, task = await under_way_to_its_end(broker, connection)
+    await asyncio.wait_for(task, 10)
+    with pytest.raises(ConnectionEnded):
+        await anext(closed)
+
+
+@pytest.mark.parametrize("end", ["lost", "detached", "refused"])
+async def test_close_waits_no_more_once_the_link_is_gone(
+    broker: FakeBroker, connection: Connection, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """However the link ends: no answer to the drain comes any more."""
+    monkeypatch.setattr(receiver, "CLOSE_LIMIT_S", 1_000.0)
+    closed, task = await under_way_to_its_end(broker, connection)
+    broker.silent = False
+    if end == "lost":
+        broker.cut()
+    else:
+        broker.detach_all(None if end == "detached" else "amqp:resource-deleted")
+    await asyncio.wait_for(task, 10)
+    with pytest.raises((ConnectionEnded, LinkError, StopAsyncIteration)):
+        await anext(closed)
+
+
+async def test_a_close_that_is_cancelled_while_it_drains_may_be_called_again(
+    broker: FakeBroker, connection: Connection
+) -> None:
+    closed, task = await under_way_to_its_end(broker, connection)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    broker.silent = False
+    await asyncio.wait_for(closed.close(), 10)
+    with pytest.raises(ConnectionEnded):
+        await anext(closed)
 
 
 async def test_batches(broker: FakeBroker, connection: Connection) -> None:
