@@ -7,11 +7,12 @@ import pytest
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Header
 from holdfast.amqp.types import Described, Symbol, Ulong
-from holdfast.broker import cursor
+from holdfast.broker import cursor, exclusions
 from holdfast.broker.queue import Queue
 from holdfast.core import egress
 from holdfast.core.egress import ReaderLink
 from support.hops import names
+from support.memory import check_accounts
 from support.one_node import fill, world
 from support.rig import Client
 
@@ -305,3 +306,56 @@ def test_a_browser_passes_a_bounded_part_of_what_has_expired_in_one_turn(
     rig.settle()
     assert client.bodies(browser) == ["last"] and browser.credit == 0
     assert sum(looked) == 101 and max(looked) <= 10
+
+
+# ------------------------------------------------------------------------------------------------ what ADVANCE forgets
+
+
+def test_advance_forgets_what_is_known_of_what_came_back_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link of the subscription had it, was ended by a contained failure, and could have been resumed."""
+    rig, node, client = world()
+    core = node.core
+    assert core is not None
+    fill(rig, client, 1)
+    lost = rig.client(node)
+    lost.receiver("work", name="sub", source={"durable": 2, "expiry_policy": Symbol("never")})
+    rig.settle()
+    fill(rig, client, 99, first=2)
+    assert len(lost.deliveries) == 99, "it begins with what comes after it"
+    with monkeypatch.context() as patch:
+        patch.setattr(egress.ConsumerLink, "outcomes", failing)
+        lost.accept(count=1)
+        rig.settle()
+    assert lost.over and core.containment.peers_ended == 1
+    subscription, account = node.queue("work").named["sub"], core.memory.withheld.given_back
+    assert subscription.counts == {2: 0} and list(subscription.shown) == list(range(3, 101))
+    lease = held(open_subscription(client, "copy"))
+    for sequence, left in ((50, range(50, 101)), (101, range(0))):
+        assert client.manage("ADVANCE", "subscription", "sub", sequence=sequence, **lease)[0] == 200
+        assert subscription.counts == dict.fromkeys(left, 1) and sorted(subscription.returned) == list(left)
+        rig.settle()
+        assert account.held == len(left) * exclusions.GIVEN_BACK_BYTES
+    check_accounts(core)
+
+
+def test_the_end_of_a_taking_subscription_forgets_what_consumers_gave_back_before_it() -> None:
+    rig, node, client = world()
+    core = node.core
+    assert core is not None
+    fill(rig, client, 10)
+    lost = rig.client(node)
+    lost.receiver("work", credit=6)
+    rig.settle()
+    lost.close_transport()
+    rig.settle()
+    shared, account = node.queue("work").shared, core.memory.withheld.given_back
+    lease = held(open_subscription(client))
+    client.manage("ADVANCE", "subscription", "sub", sequence=5, **lease)
+    assert client.manage("DELETE", "subscription", "sub", queue="work")[0] == 200
+    rig.settle()
+    assert shared.counts == {5: 1, 6: 1} and account.held == 2 * exclusions.GIVEN_BACK_BYTES
+    check_accounts(core)
+
+
+def failing(*_: Any) -> Any:
+    raise RuntimeError("for once")

@@ -1,0 +1,135 @@
+"""A queue that offers nothing new before some of what lies below is done: when it is halted, and when it goes on."""
+
+from typing import Any
+
+from holdfast.amqp.performatives import Accepted, Source, Target
+from holdfast.amqp.types import Symbol
+from holdfast.broker import cursor
+from holdfast.core import events
+from support.hops import names
+from support.memory import check_accounts
+from support.one_node import fill, world
+from support.rig import Client, Node, Rig
+
+COUNT = 2 * cursor.GIVEN_BACK_MIN
+
+
+def core_of(node: Node) -> Any:
+    assert node.core is not None
+    return node.core
+
+
+def given_back(rig: Rig, node: Node, client: Client, address: str = "work") -> None:
+    """COUNT messages in the queue, which were shown to somebody who is gone."""
+    fill(rig, client, COUNT, address)
+    greedy = rig.client(node)
+    greedy.receiver(address, credit=COUNT)
+    rig.settle()
+    assert len(greedy.deliveries) == COUNT
+    greedy.close_transport()
+    rig.settle()
+
+
+def take(rig: Rig, client: Client, link: Any) -> list[str]:
+    """All that comes, accepted as it comes."""
+    found: list[str] = []
+    while some := client.accept(link=link):
+        found += some
+        rig.run(1)
+    return found
+
+
+def test_what_an_earlier_life_gave_back_halts_nothing_that_lies_ahead() -> None:
+    """Its counts are known, and nobody holds any of it: what would be waited for could never be done."""
+    rig, node, client = world()
+    given_back(rig, node, client)
+    node.handle(events.Stopping())
+    rig.run(1)
+    assert node.stopped
+    node.crash()
+    node.start()
+    core = core_of(node)
+    account = core.memory.withheld.given_back
+    account.held_max = 0
+    shared = node.queue("work").shared
+    assert len(shared.counts) == COUNT and not shared.halted
+    consumer = rig.client(node)
+    link = consumer.receiver("work", credit=COUNT)
+    rig.run(1)
+    assert account.held > 0 and account.room == 0
+    assert consumer.bodies() == names(1, cursor.GIVEN_BACK_MIN) and shared.halted
+    assert take(rig, consumer, link) == names(1, COUNT)
+    assert all(message.header is None or not message.header.first_acquirer for message in consumer.messages())
+    assert account.held == 0 and not shared.counts
+    check_accounts(core)
+
+
+def test_a_halted_queue_goes_on_at_once_when_another_makes_room() -> None:
+    """With the turn in which the room comes, whoever has nothing else to do: nobody asks for it again."""
+    rig, node, client = world()
+    core = core_of(node)
+    account = core.memory.withheld.given_back
+    for address in ("work", "other"):
+        given_back(rig, node, client, address)
+    account.held_max = account.held
+    fill(rig, client, 10, first=COUNT + 1)
+    mine, theirs = rig.client(node), rig.client(node)
+    mine.receiver("work", credit=10 * COUNT)
+    theirs.receiver("other", credit=COUNT)
+    rig.run(1)
+    assert mine.bodies() == names(1, COUNT) and len(theirs.deliveries) == COUNT
+    assert list(core.work.halted) == [node.queue("work")]
+    theirs.accept()
+    rig.settle()  # no time passes, and no commit comes back: what was accepted waits for more to share one
+    assert mine.bodies() == names(1, COUNT + 10) and not core.work.halted
+    rig.run(1)
+    mine.accept()
+    rig.run(1)
+    assert account.held == 0 and node.queue("work").messages == 0
+
+
+def test_a_subscription_that_is_halted_for_want_of_memory_for_ranges_goes_on_with_it() -> None:
+    rig, node, client = world()
+    core = core_of(node)
+    fill(rig, client, 1)
+    source = Source("work", durable=2, expiry_policy=Symbol("never"))
+    link = client.session.attach_receiver("sub", source, Target())
+    link.grant(10 * COUNT)
+    fill(rig, client, 2 * COUNT, first=2)
+    subscription = node.queue("work").named["sub"]
+    for number, delivery in enumerate(client.deliveries):
+        if number % 2:
+            link.settle(delivery.delivery_id, delivery.delivery_id, Accepted())
+    rig.run(1)
+    assert len(subscription.finished) > cursor.FINISHED_MIN
+    ranges = core.memory.ranges
+    ranges.held_max = ranges.held
+    before = len(client.deliveries)
+    fill(rig, client, 10)
+    rig.run(1)
+    assert len(client.deliveries) == before and list(core.work.halted) == [node.queue("work")]
+    ranges.held_max *= 2
+    rig.settle()
+    assert len(client.deliveries) == before + 10 and not core.work.halted
+
+
+def test_a_queue_that_is_deleted_while_it_is_halted_wakes_nobody() -> None:
+    rig, node, client = world()
+    core = core_of(node)
+    given_back(rig, node, client)
+    account = core.memory.withheld.given_back
+    account.held_max = account.held
+    consumer = rig.client(node)
+    consumer.receiver("work", credit=10 * COUNT)
+    rig.run(1)
+    fill(rig, client, 10, first=COUNT + 1)
+    assert core.work.halted
+    for each in (consumer, client):
+        each.close_transport()
+    rig.run(1)
+    asker = rig.client(node)
+    assert asker.manage("PURGE", "queue", "work")[0] == 200
+    assert asker.manage("DELETE", "queue", "work")[0] == 200
+    rig.run(1)
+    assert not core.work.halted and "work" not in core.catalog.queues and account.held == 0
+    core.validate()
