@@ -6,6 +6,8 @@ import pytest
 
 from holdfast.amqp.performatives import Accepted, Modified, Rejected
 from holdfast.core.config import Limits
+from holdfast.core.egress import ConsumerLink
+from holdfast.core.returns import Returns
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 
@@ -66,3 +68,80 @@ def test_as_many_as_may_be_leave_it_resumed() -> None:
     other.receiver("work")
     rig.run(1)
     assert other.bodies() == ["1", "2", "3"]
+
+
+# ------------------------------------------------------------------------------------------------ contained failures
+
+
+@pytest.mark.parametrize("goes_back", ["at once", "in turns to come", "only the second time"])
+def test_what_a_consumer_that_a_failure_suspends_keeps_no_more_goes_back_to_its_place(
+    monkeypatch: pytest.MonkeyPatch, goes_back: str
+) -> None:
+    """It had settled one, which the failure kept from being done; the rest waits for it to come back."""
+    rig, node, client = world()
+    fill(rig, client, 5)
+    core = node.core
+    assert core is not None
+    lost = rig.client(node)
+    lost.receiver("work", name="r", source=TIMED, unsettled={}, credit=5)
+    rig.settle()
+    tags = [item.tag for item in lost.deliveries]
+    left = [RuntimeError("too")] if goes_back == "only the second time" else []
+    give_back = Returns.give_back
+
+    def once(*given: Any, **options: Any) -> None:
+        if left:
+            raise left.pop()
+        give_back(*given, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsumerLink, "outcomes", failing)
+        patch.setattr(Returns, "give_back", once)
+        if goes_back == "in turns to come":
+            patch.setattr(core.chores.returns, "_left", 0)
+        lost.accept(count=1)
+        rig.settle()
+    assert lost.over and core.containment.peers_ended == 1 and not left
+    shared = node.queue("work").shared
+    assert list(shared.shown) == [2, 3, 4, 5] and shared.returned == [1]
+    other = rig.client(node)
+    other.receiver("work")
+    rig.run(1)
+    assert other.accept() == ["1"]
+    resume(rig, node, dict.fromkeys(tags[1:], Accepted()))
+    rig.run(1)
+    assert node.queue("work").messages == core.users.anonymous.unsettled_bytes == 0
+
+
+def test_what_a_suspended_consumer_keeps_stays_its_own_when_another_connection_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, node, client = world()
+    fill(rig, client, 5)
+    core = node.core
+    assert core is not None
+    tags = suspended(rig, node, 5)
+    shared = node.queue("work").shared
+    bad = rig.client(node)
+    bad.receiver("other")
+    fill(rig, client, 1, "other")
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsumerLink, "outcomes", failing)
+        bad.accept()
+        rig.settle()
+    assert bad.over and core.containment.peers_ended == 1 and list(shared.shown) == [1, 2, 3, 4, 5]
+    again = resume(rig, node, dict.fromkeys(tags[:3], Accepted()) | dict.fromkeys(tags[3:]))
+    rig.run(1)
+    assert node.bodies("work") == ["4", "5"] and not again.detached
+    again.close_transport()
+    rig.run(TIMED["timeout"] + 1)
+    other = rig.client(node)
+    other.receiver("work")
+    rig.run(1)
+    assert other.accept() == ["4", "5"]
+    rig.run(1)
+    assert node.queue("work").messages == 0
+
+
+def failing(*_: Any) -> Any:
+    raise RuntimeError("for once")

@@ -182,7 +182,8 @@ class Outgoing(Suspendable):
         self._use_bytes = 0
 
     def count_for(self, use: "Use | None", size: int) -> None:
-        """What is held, `size` bytes, counts for that user until `uncount`."""
+        """What is held, `size` bytes, counts for that user until `uncount`, once however often this is said."""
+        self.uncount()
         self._use, self._use_bytes = use, size
         if use is not None:
             use.given(size)
