@@ -131,6 +131,66 @@ def test_a_second_connection_of_a_sole_container_takes_no_place_either() -> None
     assert not again.alive and first.alive
 
 
+@pytest.mark.parametrize("bound", [bound for bound, _ in BOUNDS])
+def test_a_refused_connection_that_a_failure_ends_is_no_refusal_any_more(
+    monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    """It has heard its answer, says something that the node fails at, and is gone from every count, once."""
+    rig = Rig()
+    hub = hub_with(rig, bound)
+    kept = [opened(rig, hub) for _ in range(2)]
+    first, second = (Raw(rig, hub) for _ in range(2))
+    assert reason(first.say(HELLO))[0] == reason(second.say(HELLO))[0] == RESOURCE
+    core = hub.core
+    assert core is not None and len(core.refusals.due) == 2
+    number = core.connections[first.number].number
+    told = core.told
+
+    def fail(peer: Any, events: Any) -> None:
+        if peer.number == number:
+            raise RuntimeError("for once")
+        told(peer, events)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(core, "told", fail)
+        assert first.say(bytes.fromhex("0000000802000000")) == [], "it was told all that it is told"
+    assert first.over and not first.alive and core.containment.peers_ended == 1
+    assert [peer.number for peer in core.refusals.due] == [second.number]
+    core.validate()
+    assert all(peer.alive for peer in kept) and reason(Raw(rig, hub).say(HELLO))[0] == RESOURCE
+    kept[0].say(Close())
+    assert opened(rig, hub).served
+    refused = sum(row["refused"] for row in core.users.status())
+    rig.run(REFUSAL_S + 0.1)
+    assert not core.refusals.due and not second.alive and sum(row["refused"] for row in core.users.status()) == refused
+    assert refused == 3 and core.containment.peers_ended == 1 and core.containment.parts_failed == 0
+
+
+@pytest.mark.parametrize("step", ["of_client", "closing"])
+def test_a_failure_in_the_refusing_itself_is_told_as_one_and_leaves_no_place_taken(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    rig = Rig()
+    hub = hub_with(rig, "address_connections_max")
+    kept = [opened(rig, hub) for _ in range(2)]
+    core = hub.core
+    assert core is not None
+
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("for once")
+
+    more = Raw(rig, hub)
+    with monkeypatch.context() as patch:
+        patch.setattr(core.refusals, step, fail)
+        said = more.say(HELLO)
+    errors = [str(item.error.condition) for item in said if isinstance(item, Close)]
+    assert errors == (["amqp:internal-error"] if step == "of_client" else [RESOURCE])
+    assert not more.alive and not core.refusals.due and core.containment.peers_ended == 1
+    core.validate()
+    kept[0].say(Close())
+    assert opened(rig, hub).served and reason(Raw(rig, hub).say(HELLO))[0] == RESOURCE
+
+
 def test_a_neighbour_that_is_refused_says_why_it_has_no_session() -> None:
     """It dials a node that does not know it, and where it is a client like all others."""
     rig = Rig()
