@@ -257,6 +257,59 @@ def test_what_the_store_says_is_never_one_peers_own(rig: Rig, node: Node, error:
         fail_with(rig, node, "has_room", error)
 
 
+@pytest.mark.parametrize("step", ["_take_stock", "_wake_all", "_end"])
+def test_a_failure_in_the_containment_itself_ends_the_node_and_names_both(rig: Rig, node: Node, step: str) -> None:
+    """What peers share may be counted wrong from then on: nothing of it goes to the disk."""
+    core = core_of(node)
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "a")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ProducerLink, "delivered", raising(Defect("the first")))
+        patch.setattr(core.containment, step, raising(Defect("the second")))
+        with pytest.raises(BrokenInvariant, match=r"what failed could not be undone: Defect\('the second'\)") as found:
+            rig.settle()
+    assert str(found.value.__cause__) == "the first" and node.pending is None
+
+
+def test_what_is_counted_anew_after_a_failure_is_right_whatever_it_was(rig: Rig, node: Node) -> None:
+    """The failure may lie between any change and its count: so each count is made wrong, as it would be then."""
+    core = core_of(node)
+    holder, producer, bad = (rig.client(node) for _ in range(3))
+    holder.receiver("work")
+    links = producer.sender("work"), bad.sender("bad")
+    rig.settle()
+    for number in range(3):
+        producer.send(links[0], str(number))
+    rig.settle()
+    use = core.users.anonymous
+    counted = (use.connections, use.links, [account.held for account in core.memory.accounts])
+
+    def miscount(self: ProducerLink, delivery: Any) -> None:
+        use.connections += 1
+        use.links += 1
+        core.pressure.ahead_bytes += 100
+        core.pressure.partials.held += 100
+        for account in core.memory.accounts:
+            account.held += 100
+        core.memory.total.held += 7
+        next(iter(core.connections.values())).parked_bytes += 100
+        raise Defect("in between")
+
+    bad.send(links[1], "x")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ProducerLink, "delivered", miscount)
+        rig.settle()
+    assert bad.over and core.containment.peers_ended == 1
+    core.validate()
+    assert (use.connections, use.links) == (counted[0] - 1, counted[1] - 1)
+    assert core.memory.total.held == sum(account.held for account in core.memory.accounts)
+    assert holder.accept() == ["0", "1", "2"]
+    rig.run(1)
+    assert not node.queue("work").messages and not core.users.anonymous.unsettled_bytes
+
+
 def test_an_assertion_about_what_is_shared_ends_the_node(rig: Rig, node: Node) -> None:
     client = rig.client(node)
     link = client.sender("work")
