@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.performatives import Accepted, Rejected
-from holdfast.core import events
+from holdfast.core import chores, events, turn_end
 from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.disk import ROOM_BYTES
+from holdfast.core.disk import RETRY_S, ROOM_BYTES
 from holdfast.storage.memory import MemoryStore
+from support import streams
 from support.hops import STRICT, is_empty, names, send
 from support.rig import Client, Node, Rig
 from support.routing import agree, network, path
@@ -300,3 +301,118 @@ def test_a_session_with_a_stalled_node_that_begins_anew_is_no_way() -> None:
     b.hold_commits = False
     rig.run(10)
     assert path(a, "d") == "abd" and agree(*nodes)
+
+
+# ------------------------------------------------------------------------------------------------ the next try
+
+
+def at_rest(rig: Rig, node: Node) -> float:
+    """When the next try is due; until then nothing moves, whatever there is to do."""
+    rig.settle(500)
+    core = node.core
+    assert core is not None and core.disk.rests and core.in_flight is None
+    at, wanted = core.disk.next_deadline(), core.next_deadline()
+    assert at is not None and wanted is not None and rig.now < wanted <= at <= rig.now + RETRY_S
+    return at
+
+
+def test_what_is_refused_twice_is_tried_once_a_second_whoever_is_there() -> None:
+    """The first time it is tried at once, without what was appended; then nobody but the timer asks for it."""
+    rig = Rig()
+    node = rig.node("hub")
+    client, taker = rig.client(node), rig.client(node)
+    link = client.sender("work")
+    taker.receiver("work")
+    rig.settle()
+    for number in range(3):
+        client.send(link, str(number))
+    rig.settle()
+    node.refuse, node.refuse_all, tries = 5, True, node.tries
+    taker.accept()
+    client.send(link, "no room")
+    rig.settle()
+    assert at_rest(rig, node) == rig.now + RETRY_S
+    assert node.tries - tries == 2 and isinstance(client.outcomes[-1][1], Rejected)
+    for party in (client, taker):
+        party.close_transport()
+    rig.refuse_dials = True
+    for tried in range(3, 6):
+        at = at_rest(rig, node)
+        rig.run(at - rig.now - 0.001)
+        assert node.tries - tries == tried - 1
+        rig.run(0.001)
+        assert node.tries - tries == tried
+    assert at_rest(rig, node) == rig.now + RETRY_S and not node.refuse
+    rig.run(RETRY_S)
+    assert node.tries - tries == 6
+    assert node.core is not None and not node.core.disk.rests and node.bodies("work") == []
+
+
+def test_what_is_appended_to_the_next_try_and_refused_too_rests_and_is_told_once() -> None:
+    """A message comes between the refusal and the turn that tries again: it is no reason to ask the disk at once."""
+    rig = Rig()
+    node = rig.node("hub")
+    core = node.core
+    assert core is not None
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    node.hold_commits = True
+    client.send(link, "a")
+    rig.settle()
+    node.refuse = 2
+    node.finish_commit()
+    core.room_bytes = node.store.room_bytes()
+    client.send(link, "b")
+    client.flush()
+    assert client.end is not None
+    rig._deliver(client.end.wire.other(client.end))
+    node.hold_commits = False
+    rig.settle(500)
+    assert not node.refuse and [type(state) for _, state in client.outcomes] == [Rejected, Rejected]
+    at, tries = at_rest(rig, node), node.tries
+    core.room_bytes = node.store.room_bytes()
+    client.send(link, "c")
+    rig.run(at - rig.now - 0.001)
+    assert node.tries == tries and len(client.outcomes) == 2
+    rig.run(0.002)
+    assert client.outcomes[-1] == ("c", Accepted()) and node.bodies("work") == ["c"]
+    assert len([line for line in node.logs if "the disk is full" in line]) == 1
+
+
+@pytest.mark.parametrize("work", ["large", "leaving"])
+def test_what_a_turn_would_go_on_with_wakes_nobody_while_the_disk_rests(
+    monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    """Without a commit nothing of it comes to an end: turn would follow turn until the next try."""
+    monkeypatch.setattr(chores, "RECLAIM_COUNT", 2)
+    monkeypatch.setattr(chores, "RETIRES_MAX", 1)
+    monkeypatch.setattr(turn_end, "RETIRE_COUNT", 1)
+    rig = Rig()
+    node = streams.start(rig)
+    client, link = streams.sending(rig, node)
+    for number in range(9):
+        client.send(link, str(number))
+    client.send(link, streams.body(streams.LARGE))
+    rig.settle()
+    if work == "large":
+        client.receiver("work")
+        rig.settle()
+        node.hold_commits = True
+        client.accept()
+        rig.run(0.1)
+        node.finish_commit()
+        node.hold_commits = False
+    else:
+        client.close_transport()
+        rig.settle()
+        assert node.core is not None
+        node.core.catalog.delete(node.queue("work"))
+        node.due = True
+    node.refuse, node.refuse_all, tries = 3, True, node.tries
+    for tried in range(1, 4):
+        at = at_rest(rig, node)
+        assert node.tries - tries == tried
+        rig.pass_time(at - rig.now)
+    rig.run(1)
+    assert not node.refuse and streams.is_clean(node)

@@ -173,6 +173,23 @@ def test_a_turn_that_is_undone_has_them_as_they_were() -> None:
     assert depth(jfk) == 1 and jfk.queue("@hub").expired_total == 5
 
 
+def test_what_is_undone_in_a_queue_that_is_deleted_is_looked_for_no_more() -> None:
+    """By nobody: neither in this life nor, by the row that says where to look, in the next."""
+    rig, jfk, _ = pair()
+    send(rig, jfk, ["x"] * 5, ttl_s=1.0)
+    jfk.hold_commits = True
+    send(rig, jfk, ["y"])
+    rig.run(1 + WITHIN_S)
+    core, queue = jfk.core, jfk.queue("@hub")
+    assert core is not None and core.turn.rewritten and core.turn.decided
+    core.catalog.delete(queue)
+    core.expiry.forget(queue)
+    undo.take_back_gathered(core, ())
+    row = ("node", records.timed_key(queue.queue_id))
+    assert row not in core.work.batch.puts and row in core.work.batch.deletes
+    assert core.work.wheel.first_s() is None
+
+
 def test_without_room_for_a_tombstone_it_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, jfk, _ = pair()
     send(rig, jfk, ["x"], ttl_s=1.0)
