@@ -1,5 +1,6 @@
 """Which copies of a store are known for what they are when they are opened, and what is none (ADR 0025)."""
 
+import errno
 import lzma
 import os
 import shutil
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.broker.port import Batch
+from holdfast.errors import StorageError, StorageFull
+from holdfast.storage import lmdb as lmdb_store
 from holdfast.storage.backup import backup, restore
 from holdfast.storage.check import check
 from holdfast.storage.compaction import compact
@@ -198,6 +201,40 @@ def test_a_copy_of_before_the_record_is_known_over_a_store_that_has_one(
     store.mint()
     kill(store)
     assert copied(path) is None and check(path).findings == []
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.EMFILE])
+def test_a_mark_that_cannot_be_written_behind_a_stored_batch_ends_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Who was told of a full disk would take the batch back, which is on the disk."""
+    path, kept = tmp_path / "data", tmp_path / "kept"
+    work(path)
+    subprocess.run(["cp", "-a", str(path), str(kept)], check=True)
+    work(path)
+    shutil.rmtree(path)
+    kept.rename(path)
+    for mark in path.glob("opened-*"):
+        mark.rename(path / "opened-99")
+    store = LmdbStore(path, ahead_bytes=AHEAD)
+    assert store.copied is not None and not store._opens
+    fresh = store.draw_uuid()
+
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lmdb_store, "mark_opened", refused)
+        patch.setattr(store._allocation, "free_on_disk", lambda: 0)  # not even then is it one
+        with pytest.raises(StorageError, match="its mark cannot be written") as found:
+            store.commit(Batch(mint=fresh, appends=[(1, 1, b"stored")]))
+    assert not isinstance(found.value, StorageFull)
+    with pytest.raises(StorageError, match="writing failed"):
+        store.commit(Batch(puts={("node", b"steady"): bytes(8)}))
+    kill(store)
+    again = LmdbStore(path, ahead_bytes=AHEAD)
+    assert again.uuid == fresh and again.read(1, 0, count_max=9, bytes_max=99) == [(1, b"stored")]
+    kill(again)
 
 
 @pytest.mark.parametrize("schema", range(OLDEST, SCHEMA))
