@@ -89,6 +89,9 @@ class Egress:
     def credited(self) -> None:
         """The peer moved its credit, or the session's window opened."""
 
+    def go_on(self) -> None:
+        """It was held back in this turn: its queue is offered in the next one, behind those that are told so before."""
+
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
         """The peer's word on deliveries of ours; `contexts` as they were sent."""
 
@@ -237,6 +240,11 @@ class ConsumerLink(Egress):
         self.cursor.queue.touch()
         self.core.draining(self)
 
+    def go_on(self) -> None:
+        queue = self.cursor.queue
+        queue.work.busy.pop(queue, None)
+        queue.touch()
+
     def drain_if_idle(self) -> bool:
         """Answers a drain where there is nothing to send now; True when the drain is over (CLIENTS 23, 24)."""
         link = self.link
@@ -369,6 +377,11 @@ class ReaderLink(Egress):
     def credited(self) -> None:
         self.queue.touch()
         self.core.draining(self)
+
+    def go_on(self) -> None:
+        queue = self.queue
+        queue.work.busy.pop(queue, None)
+        queue.touch()
 
     def drain_if_idle(self) -> bool:
         """As ConsumerLink's, of what no pump answers: credit that is used up, and a queue that offers nothing."""

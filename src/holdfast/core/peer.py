@@ -113,7 +113,7 @@ class Peer:
         for link in sorted(held_back, key=lambda link: link.served):
             link.served = False
             if link in self.egress:
-                link.credited()
+                link.go_on()
 
     def closed(self, error: Error | None) -> None:
         """It closed, or answered our close; `error`: why, in its own words."""
