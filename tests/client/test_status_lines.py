@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from holdfast.client.verbs.status_lines import ROWS_MAX, status_lines
 
 PLAIN: dict[str, Any] = {"node": "hub", "uptime_s": 5.0, "resident_bytes": 1_000_000, "queues": [], "origins": []}
@@ -37,6 +39,23 @@ def test_what_was_lost_before_a_restart_is_told_in_all() -> None:
     text = "\n".join(status_lines(PLAIN | {"dead_letters": letters, "losses_total": lost}))
     assert "0 of the oldest were dropped since the node's start (0 B), 7 since the store was made (2.0 KiB)" in text
     assert "lost: 12 numbers in 3 ranges since 2026-01-02T03:04:05.000Z" in text
+
+
+def test_failures_and_a_former_store_are_told() -> None:
+    told = {"failures": {"peers_ended": 2, "parts": 1}, "store": "u2", "former_store": "u1"}
+    lines = status_lines(PLAIN | told)
+    assert "failures: 2 connections ended, 1 parts failed; see the log" in lines
+    assert "store: new UUID since this start: u2, formerly u1" in lines
+    told = {"failures": {"peers_ended": 0, "parts": 0}, "store": "u2", "former_store": None}
+    text = "\n".join(status_lines(PLAIN | told))
+    assert "failures" not in text and "store:" not in text
+
+
+@pytest.mark.parametrize("state", ["full", "gone"])
+def test_a_disk_without_room_is_told_once(state: str) -> None:
+    """The node's own warning says it, with what to do."""
+    told = {"warnings": ["the disk is full: WHY"], "disk": {"state": state, "reason": "WHY"}}
+    assert "\n".join(status_lines(PLAIN | told)).count("WHY") == 1
 
 
 def test_an_older_node_tells_less() -> None:

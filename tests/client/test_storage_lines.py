@@ -18,7 +18,6 @@ LETTERS = {"messages": 3, "bytes": 2_000, "dropped": 0, "dropped_bytes": 0}
             {"disk": {"state": "stalled", "commit_s": 7.2}},
             ["disk: no answer to a commit for 7 s; nothing is taken until it answers"],
         ),
-        ({"disk": {"state": "full", "commit_s": 0.0}}, ["disk: full; producers get no credit until there is room"]),
         ({"dead_letters": {**LETTERS, "messages": 0}}, []),
         ({"dead_letters": LETTERS}, ["dead letters: 3, 2.0 KiB"]),
         (

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.amqp.performatives import Accepted, Rejected, Released
 from holdfast.broker.exclusions import Exclusions
-from holdfast.core import endings, ingress
+from holdfast.core import endings, events, ingress
 from holdfast.core.egress import ConsumerLink
 from holdfast.core.ingress import ProducerLink
 from holdfast.errors import BrokenInvariant, StorageError
@@ -135,6 +135,12 @@ def test_the_peer_hears_why_and_the_node_tells_where(rig: Rig, node: Node, monke
     (line,) = [line for line in node.logs if "Defect" in line]
     assert "for once" in line and "node.py" not in line.split(" at ")[0] and "the connection is ended" in line
     status = good.manage("STATUS", "node")[1]
+    assert status["failures"] == {"peers_ended": 1, "parts": 0}
+
+
+def test_a_failure_in_the_driver_counts(rig: Rig, node: Node) -> None:
+    node.handle(events.DriverFailed())
+    status = rig.client(node).manage("STATUS", "node")[1]
     assert status["failures"] == {"peers_ended": 1, "parts": 0}
 
 

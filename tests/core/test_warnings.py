@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.core import warnings as warnings_module
 from holdfast.core.config import NeighbourConfig, NodeConfig, QueueConfig, UserConfig
+from holdfast.core.disk import ROOM_BYTES
 from holdfast.storage.memory import MemoryStore
 from support.hops import STRICT, names, send
 from support.rig import Node, Rig
@@ -143,6 +144,18 @@ def test_a_full_disk() -> None:
     node.core.room_bytes = 0
     ((_, line),) = node.core.warnings.all()
     assert line.startswith("the disk is full")
+
+
+def test_a_full_disk_has_its_warning_as_long_as_its_state() -> None:
+    """What is gathered and not on disk yet has taken its room already."""
+    rig = Rig()
+    core = rig.node("hub").core
+    core.room_bytes = ROOM_BYTES
+    assert core.disk.status()["state"] == "ok" and not core.warnings.all()
+    core.work.batch.bytes_appended += 1
+    assert core.disk.status()["state"] == "full"
+    ((key, _),) = core.warnings.all()
+    assert key == "disk"
 
 
 def test_what_was_on_a_disk_that_is_gone_is_listed() -> None:

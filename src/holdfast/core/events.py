@@ -53,6 +53,11 @@ class ConnectionLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DriverFailed:
+    """The driver failed with a connection, has logged why, and ends it: one more for the count in `status`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectFailed:
     """A `Connect` came to nothing."""
 
@@ -171,6 +176,7 @@ Event = (
     | BytesReceived
     | FramesReceived
     | ConnectionLost
+    | DriverFailed
     | ConnectFailed
     | WritingPaused
     | WritingResumed

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.custody import Origin
-from holdfast.core.disk import ADVICE, ROOM_BYTES
+from holdfast.core.disk import ADVICE
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -72,7 +72,7 @@ class Warnings:
         core = self.core
         if core.disk.gone is not None:
             yield "gone", f"the store's file is gone: {core.disk.gone}. {ADVICE}"
-        elif core.room_bytes < ROOM_BYTES:
+        elif core.disk.full:
             yield "disk", f"the disk is full: new messages wait or are refused; {core.disk.bounded_by()}"
         short = core.descriptors.condition()
         if short is not None:

@@ -77,6 +77,7 @@ REASONS: Final[dict[str, dict[str, str]]] = {
     FATES: {},
     EVENTS: {
         "DriverWarned": "the driver's word; tests of it give it",
+        "DriverFailed": "the driver's word; tests of it give it",
         "NetworkChanged": "a system's word; tests of sessions give it",
         "OutputMeasured": "the simulated system cannot tell; tests of liveness and of the runtime do",
         "DescriptorsMeasured": "a process's own; the runtime's tests have it",

@@ -1,13 +1,15 @@
-"""What is logged of single connections that fail in the driver: a bounded number of tracebacks.
+"""Single connections that fail in the driver: each is ended and counted, a bounded number is logged with a traceback.
 
-Rules of this file: one for each node's process; whoever calls it ends the connection.
+Rules of this file: one for each node's process. The core counts (`failures` of `status`).
 """
 
 import logging
 import math
 import time
+from collections.abc import Callable
 from typing import Final
 
+from holdfast.core.events import DriverFailed, Event
 from holdfast.node.transport import Peer, describe
 
 INTERVAL_S: Final = 1.0
@@ -17,9 +19,10 @@ _log = logging.getLogger(__name__)
 
 
 class Failures:
-    """Of the connections of a node."""
+    """Ends connections that failed in the driver, and reports them to the log and to the core by `feed`."""
 
-    def __init__(self) -> None:
+    def __init__(self, feed: Callable[[Event], None]) -> None:
+        self._feed = feed
         self._told_at = -math.inf
 
     def end(self, peer: Peer, error: Exception) -> None:
@@ -29,3 +32,4 @@ class Failures:
             self._told_at = now
             _log.error("%s: %s; the connection is ended", peer.peer_name, describe(error), exc_info=error)
         peer.transport.abort()
+        self._feed(DriverFailed())

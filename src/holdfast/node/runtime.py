@@ -143,7 +143,7 @@ class NodeRuntime:
         """To be handed to the writer before the turn is over."""
         self._over = False
         self._bad_kinds: set[str] = set()
-        self.failed = Failures().end
+        self.failed = Failures(self._feed).end
         self._stopping = False
         self._stopped = False
         self._timer: asyncio.Handle | None = None

@@ -26,8 +26,12 @@ def status_lines(told: dict[str, Any]) -> list[str]:
 
 
 def _measures(told: dict[str, Any]) -> list[str]:
-    """A line for the memory held for peers, one for the turns."""
+    """A line for failures, where there were any, one for the memory held for peers, one for the turns."""
     lines = []
+    failures = told.get("failures")
+    if isinstance(failures, dict) and any(failures.values()):
+        ended, parts = failures.get("peers_ended"), failures.get("parts")
+        lines.append(f"failures: {ended} connections ended, {parts} parts failed; see the log")
     memory, turns = told.get("memory"), told.get("turns")
     if isinstance(memory, dict):
         line = f"memory {size(memory.get('bytes'))} of {size(memory.get('bytes_max'))} for peers"

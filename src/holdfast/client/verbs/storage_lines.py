@@ -1,6 +1,7 @@
 """What plain `holdfast status` prints of a node's store, beside the tables.
 
-Rules of this file: pure; a line only where there is something to know or to do. An older node tells less.
+Rules of this file: pure; a line only where there is something to know or to do. An older node tells less. A disk that
+is full, and a store whose file is gone, are among the node's warnings.
 """
 
 from typing import Any
@@ -11,14 +12,12 @@ from holdfast.columns import size
 def storage_lines(told: dict[str, Any]) -> list[str]:
     """Lines of the status `told`, as `render.plain` makes it."""
     lines = []
+    if told.get("former_store"):
+        lines.append(f"store: new UUID since this start: {told.get('store')}, formerly {told['former_store']}")
     disk = told.get("disk")
     if isinstance(disk, dict) and disk.get("state") == "stalled":
         seconds = disk.get("commit_s") or 0.0
         lines.append(f"disk: no answer to a commit for {seconds:.0f} s; nothing is taken until it answers")
-    elif isinstance(disk, dict) and disk.get("state") in ("full", "gone"):
-        full = "full; producers get no credit until there is room"
-        line = f"disk: {full if disk['state'] == 'full' else 'the file of the store is gone; nothing is taken'}"
-        lines.append(line + (f": {disk['reason']}" if disk.get("reason") else ""))
     letters = told.get("dead_letters")
     counts = ("messages", "dropped", "dropped_total")
     if isinstance(letters, dict) and any(letters.get(count) for count in counts):
