@@ -1,4 +1,4 @@
-"""An older store that is put back by hand: someone new from the start, or as soon as anybody can know (ADR 0025)."""
+"""An older store that is put back: it gets a new UUID at the start, or as soon as anybody can know (ADR 0025)."""
 
 from typing import Any
 

@@ -53,7 +53,7 @@ def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_is_left_out_is_counte
     lines = found.decode().splitlines()
     taken = [line for line in lines if line.endswith("x")]
     assert [int(line.split(" INFO ")[1].split()[0]) for line in taken] == list(range(len(taken)))
-    assert lines[-2:] == [f"{1_000 - len(taken)} lines of the log were left out: it took none", lines[-1]]
+    assert lines[-2:] == [f"{1_000 - len(taken)} log lines dropped: standard error did not accept them", lines[-1]]
     assert lines[-1].endswith("INFO at last") and 100 < len(taken) < 1_000
 
 

@@ -1,4 +1,4 @@
-"""Backup of a store, and a store made of one: whole or not at all, and someone new (CUSTODY, "Names")."""
+"""Backup of a store, and a store made of one: whole or not at all, and with a new UUID (CUSTODY, "Names")."""
 
 import os
 import signal

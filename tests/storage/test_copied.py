@@ -113,7 +113,7 @@ def test_an_older_copy_that_is_put_back_is_known(
     work(path, clean=clean)
     way(kept, path)
     assert copied(path) is not None
-    assert copied(path) is not None  # until it is someone new
+    assert copied(path) is not None  # until it has a new UUID
     store = LmdbStore(path, ahead_bytes=AHEAD)
     before = store.uuid
     assert store.mint() != before and store.copied is None
@@ -196,7 +196,7 @@ def test_a_copy_of_before_the_record_is_known_over_a_store_that_has_one(
     assert copied(path) is None  # brought up to date, and opened
     way(kept, path)
     before = copied(path)
-    assert before is not None and copied(path) is not None  # until it is someone new
+    assert before is not None and copied(path) is not None  # until it has a new UUID
     store = LmdbStore(path, ahead_bytes=AHEAD)
     store.mint()
     kill(store)

@@ -229,7 +229,7 @@ def split_blob_key(key: bytes) -> int:
 
 @dataclass(slots=True)
 class Renewal:
-    """What a store that was put back, and is someone new since, still numbers anew of one destination's queue: from
+    """What a store that was put back, and has a new UUID since, still numbers anew of one destination's queue: from
     `first` on, what has a number of `store` from `since` on.
 
     `place`: where that goes on in this life; `following`: the next of `store`'s numbers, until the pass has caught up;

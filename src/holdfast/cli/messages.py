@@ -221,7 +221,7 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             "deletes a queue and all that is in it; of @NODE, a node that left, the messages become dead letters",
             "holdfast queue delete flights\nholdfast queue delete @jfk",
         ),
-        ("purge", "drops all that is in a queue", "holdfast queue purge flights"),
+        ("purge", "drops the messages of a queue that no consumer holds", "holdfast queue purge flights"),
         (
             "skip",
             "gives up waiting for what is missing, and counts it as lost",

@@ -86,7 +86,7 @@ class Catalog:
         self.former_origins: dict[tuple[UUID, str], Origin] = {}
         """By origin and suffix: those counted for another name of this node, of which something waits still."""
         self.former: UUID | None = None
-        """Who the store was when these tables were last written, where it is someone new since."""
+        """Who the store was when these tables were last written, where it got a new UUID since."""
         self.identities: dict[str, int] = {}
         """By destination: the next number of an identity given here."""
         self.renewals: dict[str, records.Renewal] = {}

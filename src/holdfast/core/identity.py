@@ -1,4 +1,4 @@
-"""The identities that this node gives, and how a store that was rolled back becomes someone new (CUSTODY, "Names").
+"""The identities that this node gives, and how a store that was rolled back gets a new UUID (CUSTODY, "Names").
 
 Rules of this file: entries stored by the earlier life keep the identity they have; only what this life numbered
 with a rolled-back counter, and has not sent, is numbered anew. What was sent may be stored already where it went, and
@@ -52,7 +52,7 @@ def _next(core: "NodeCore", destination: str) -> entry.Identity:
 
 
 class Former(NamedTuple):
-    """Who a store was before this life found that it had to be someone new, and why."""
+    """Who a store was before this life found that it needed a new UUID, and why."""
 
     uuid: UUID
     why: str
@@ -85,7 +85,7 @@ def begin_anew(store: "Tables", name: str) -> Former | None:
 def tell_former(core: "NodeCore") -> None:
     """What has become of the store, in the log and in the records, once the catalog has read whose it was."""
     if core.former is None and core.catalog.former is not None:
-        core.former = Former(core.catalog.former, "it became someone new before it was stopped")
+        core.former = Former(core.catalog.former, "it got a new UUID before it was stopped")
     if core.former is None:
         return
     core.renewed = True
@@ -139,7 +139,7 @@ def _tell_reused(core: "NodeCore", old: UUID, destination: str, mark: int) -> No
 
 
 def renew(core: "NodeCore", destination: str, mark: int) -> None:
-    """A peer is ahead of our own counters: this store was rolled back. From now on it is someone new.
+    """A peer is ahead of our own counters: this store was rolled back. It gets a new UUID.
 
     All of that goes with this turn's batch: who it is, and what is to be numbered anew, which a crash between the two
     would leave under numbers of the former store that its destination has, of other messages. Others hear of it once
@@ -285,7 +285,7 @@ def _renamed(core: "NodeCore", destination: str, value: bytes, renewal: Renewal)
 
 
 def check(core: "NodeCore", destination: str, number: int) -> bool:
-    """Whether `number` of ours, which another node shows us, can be; else a restored store's, and we are someone new.
+    """Whether `number` of ours, which another node shows us, can be; else a restored store's, and we get a new UUID.
 
     What this life numbered and has not sent, whichever way, nobody else can have.
     """

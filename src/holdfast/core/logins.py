@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
 
 WAIT_S: Final = 5.0
-"""How long a login may wait to be looked at: less than a peer has for its hello."""
+"""How long a login may wait to be looked at: less than `handshake_time_out_s` leaves a peer."""
 
 REMEMBERED_MAX: Final = 10_000
 """Pairs of address and name whose failures are remembered; at the bound the one longest without a failure goes."""

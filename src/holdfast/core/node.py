@@ -73,10 +73,10 @@ class NodeCore:
         self.config = config
         self.store = store
         self.former = identity.begin_anew(store, config.name)
-        """Where the store was a copy, or another node's, as this life began: who it was; it is someone new since."""
+        """Where the store was a copy, or another node's, as this life began: its UUID before, and why."""
         self.store_uuid = entry.uuid_of(store.uuid.bytes)
         self.renewed = False
-        """Whether this life found its store rolled back, and became someone new."""
+        """Whether this life found its store rolled back, and gave it a new UUID."""
         self.rng = rng
         self.now = now
         self.started_at = now

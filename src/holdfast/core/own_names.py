@@ -2,7 +2,7 @@
 
 Rules of this file: who sends to a node counts its numbers by its name, so the node counts what it finished by its own
 name too, each by itself: rows of another name stay as they are until the node has that name again. The name under
-which a store was opened last is in the store; under another one it is someone new.
+which a store was opened last is in the store; under another one it gets a new UUID.
 """
 
 from collections.abc import Iterable, Mapping

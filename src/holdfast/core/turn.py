@@ -57,7 +57,7 @@ class Turn:
     """As they were, and what of their waiting numbers changed: (number, what it had been), in the order of change."""
     identities: dict[str, int] = field(default_factory=dict)
     begun_anew: bool = False
-    """Whether the store became someone new in it: all numbers of identities begin anew with its batch."""
+    """Whether the store got a new UUID in it: all numbers of identities begin anew with its batch."""
     renewals: dict[str, tuple[Renewal, int]] = field(default_factory=dict)
     """By destination: what was numbered anew, and where that had come to before."""
     rewritten: dict[tuple[Queue, int], bytes] = field(default_factory=dict)

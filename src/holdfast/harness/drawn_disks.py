@@ -1,4 +1,4 @@
-"""Disks that stall or refuse while a store becomes someone new, and while what is on its way is purged.
+"""Disks that stall or refuse while a store gets a new UUID, and while what is on its way is purged.
 
 Rules of this file: from streams of its own, so that nothing else of a seed changes. A store that goes back to an older
 state forgets what it had sent, and only who has seen more can tell it so (docs/adr/0025, *What is left*): so it is that
@@ -28,7 +28,7 @@ QUEUE: Final = "renewed"
 
 
 def with_disks(plan: Plan, seed: int) -> Plan:
-    """The plan with a store that becomes someone new, or with purges, for a share of seeds each."""
+    """The plan with a store that gets a new UUID, or with purges, for a share of seeds each."""
     seeds = SeedTree(seed).child("swarm")
     return _with_purges(_with_renewal(plan, seeds.stream("renewal")), seeds.stream("purges"))
 

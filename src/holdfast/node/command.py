@@ -115,7 +115,7 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
     )
     settings = settings.on_disk(store.bytes_most())
     if not store.table_in_memory:
-        text = "store %s: its table of readers is a file, as this system has no place for it in memory (/dev/shm)"
+        text = "store %s: LMDB's reader table is the file readers.mdb, because memfd_create is not available"
         _log.warning(text + ": a file system that hangs will stop the node", settings.data)
     name = settings.core.name
 

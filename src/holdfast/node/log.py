@@ -33,7 +33,7 @@ class LogHandler(logging.Handler):
         try:
             lines = self.format(record)
             if self._left_out:
-                lines = f"{self._left_out} lines of the log were left out: it took none\n{lines}"
+                lines = f"{self._left_out} log lines dropped: standard error did not accept them\n{lines}"
             if self._behind.put(f"{lines}\n".encode(errors="backslashreplace")):
                 self._left_out = 0
             else:

@@ -4,7 +4,7 @@ Rules of this file: a backup is one read transaction of LMDB's, in a process of 
 dies of a backup is the backup. While it reads, pages that the node frees cannot be used again, so the store grows;
 it gives way before the node would run out of space. A backup, and a restored store, are there whole or not at all.
 
-A restored store is someone new (CUSTODY, "Names"): what its former life did after the backup is known to others and
+A restored store gets a new UUID (CUSTODY, "Names"): what its former life did after the backup is known to others and
 not to it. So it gets a UUID of its own, its queues too, and numbers its messages from 1; what it holds keeps the
 identities it has, and counts as shown.
 """
@@ -256,7 +256,7 @@ _OWN_NUMBERS: Final = (b"custody\0i", b"custody\0r")
 
 
 def _renew(env: lmdb.Environment, fresh: UUID) -> None:
-    """One transaction makes the store someone new."""
+    """One transaction gives the store a new UUID."""
     with env.begin(write=True) as txn:
         tables = databases(env, txn)[-1]
         txn.put(UUID_KEY, fresh.bytes)

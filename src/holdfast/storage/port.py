@@ -21,7 +21,7 @@ class Store(EntryReader, Protocol):
     """A store that is open. Made by `LmdbStore(path, …)` or `MemoryStore()`."""
 
     uuid: UUID
-    """Drawn when the store was made, or by who must be someone new: as on disk."""
+    """Drawn when the store was made, or anew where it needs another (CUSTODY, "Names"): as on disk."""
 
     copied: str | None
     """Why the store is taken for a copy, or an older one put back, for people to read; None where it is not. Stands

@@ -1,4 +1,4 @@
-"""Canaries in what meets a disk that refuses: a store that becomes someone new, and a purge of what is on its way.
+"""Canaries in what meets a disk that refuses: a store that gets a new UUID, and a purge of what is on its way.
 
 Rules of this file: as in `hop_defects.py`.
 """

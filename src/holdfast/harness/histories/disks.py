@@ -38,7 +38,7 @@ async def restored_backup(stage: Stage) -> None:
     await stage.together()
     late = await stage.send("jfk", "work@hub", stage.some(1, 5))
     await in_order(stage, before + forgotten + fresh + late)
-    stage.check(jfk.store.uuid != old, "jfk is someone new")
+    stage.check(jfk.store.uuid != old, "jfk has a new UUID")
     stage.equal("origins that the hub knows", len(stage.core("hub").catalog.origins), 2)
     stage.equal("what the hub tells as lost", stage.losses("hub"), [])
     told = [(origin, first, last) for origin, first, last, _ in stage.losses("jfk")]
@@ -47,7 +47,7 @@ async def restored_backup(stage: Stage) -> None:
 
 async def copied_store(stage: Stage) -> None:
     """An older copy of jfk's store is put back. via, with a new disk, is all that it meets; the hub, which has seen its
-    numbers, is out of reach: jfk knows by its own directory that it is someone new."""
+    numbers, is out of reach: jfk knows by its own directory that it needs a new UUID."""
     await stage.together()
     jfk, via = stage.nodes["jfk"], stage.nodes["via"]
     before = await stage.send("jfk", "work@hub", stage.some(1, 30))
@@ -75,7 +75,7 @@ async def copied_store(stage: Stage) -> None:
     stage.join("via", "hub")
     await stage.together()
     await in_order(stage, before + forgotten + fresh)
-    stage.check(jfk.store.uuid != old and stage.told("jfk", "copied, put back"), "jfk is someone new, and says so")
+    stage.check(jfk.store.uuid != old and stage.told("jfk", "copied, put back"), "jfk has a new UUID, and says so")
 
 
 async def replaced_disk_receiver(stage: Stage) -> None:
@@ -191,7 +191,7 @@ async def clock_jump(stage: Stage) -> None:
 
 
 HISTORIES = (
-    History("restored-backup", "jfk is restored to an older state and gives the same numbers again: it is someone new.",
+    History("restored-backup", "jfk is restored to an older state and gives numbers again: it gets a new UUID.",
             sites("jfk-hub"), restored_backup),
     History("copied-store", "An older copy of jfk's store is put back, and who it meets first cannot know.",
             sites("jfk-via", "via-hub", forwarding={"jfk": {"hub": "via"}, "hub": {"jfk": "via"}}), copied_store),

@@ -1,4 +1,4 @@
-"""Histories of who a node is: a store that becomes someone new and dies of it, a name and a store that part.
+"""Histories of who a node is: a store that gets a new UUID and dies of it, a name and a store that part.
 
 Rules of this file: one function a history; each says which keys are where, which store gave a number, and what is told.
 Source: docs/CUSTODY.md, "Names"; docs/adr/0025-copied-stores.md.
