@@ -51,7 +51,8 @@ class Withheld(NamedTuple):
 
 
 class Exclusions:
-    """Of one cursor. Each taker keeps the sequences that it called undeliverable in its own `excluded`."""
+    """What the takers of one cursor called undeliverable. Each taker keeps the sequences that it called undeliverable
+    in its own `excluded`."""
 
     __slots__ = (
         "_accounts", "_by_size", "_limits", "_limits_heap", "_looked", "_mixed", "_refused", "_smallest", "aside",

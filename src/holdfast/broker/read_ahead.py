@@ -19,7 +19,8 @@ IDLE_PUMPS: Final = 1_000
 
 
 class ReadAhead:
-    """Of one node. `account` counts what was read, until the last of it is handed out."""
+    """Bounds what the cursors of a node read ahead. `account` counts what was read, until the last of it is handed
+    out."""
 
     __slots__ = ("_holders", "_pumps", "account")
 

@@ -34,7 +34,8 @@ def due_s(expires_ms: int, ttl_ms: int) -> int:
 
 
 class Wheel:
-    """Of one node. Each queue knows the second of each of its blocks (`Queue.expiring`)."""
+    """When to look at which block of a node's queues. Each queue knows the second of each of its blocks
+    (`Queue.expiring`)."""
 
     __slots__ = ("_seconds", "_slots")
 

@@ -1,4 +1,5 @@
-"""What is too much for one turn and is done bit by bit: purges, and the entries of queues that were deleted.
+"""Background work, a bounded share each turn: purges, rejections, returned entries, departed nodes, renumbering,
+deleted queues.
 
 Rules of this file: a turn takes a bounded share, and none while its batch is deep already; what a restart must go on
 with has a row in the store, what it may forget (a purge, whose answer nobody had) has none.
@@ -40,7 +41,7 @@ class Purge:
 
 
 class Chores:
-    """Of one node."""
+    """Runs the background work of a node; `step` does one turn's share."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core

@@ -49,7 +49,7 @@ class Offset:
 
 
 class Clocks:
-    """Of all neighbours."""
+    """Asks each neighbour for its wall clock, and keeps how far it is from ours."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core

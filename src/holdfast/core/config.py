@@ -171,7 +171,8 @@ class Limits:
     unfinished_bytes_max: int = 16 * MIB
     """Bytes held of deliveries that have not come whole; beyond, each is written as it comes, however small."""
     parked_bytes_max: int = 32 * MIB
-    """Bytes held of deliveries that wait for room in their queue; beyond, one more is released."""
+    """Bytes held of deliveries that wait for room in their queue; beyond, one more is released, or rejected where
+    the disk is full."""
     idle_time_out_s: float = 60.0
     peer_idle_time_out_min_s: float = 0.1
     """The shortest idle-time-out of a peer's that is kept: half of it is how often it wants an empty frame."""
@@ -179,21 +180,23 @@ class Limits:
     nesting_max: int = 32
     """Lists in lists, maps, arrays and descriptors, of what frames say; messages are passed on unread."""
     sessions_max: int = 256
-    """Of one connection; so are those down to `name_bytes_max`, but where one says otherwise."""
+    """Sessions per connection."""
     links_max: int = 4_096
+    """Links per connection."""
     session_links_max: int = 1_024
     """Links of one session, as its begin says (AMQP's handle-max, which is one less)."""
     incoming_unsettled_max: int = 262_144
     """Deliveries of one session that wait for our outcome."""
     partial_bytes_max: int = 128 * MIB
-    """Bytes held of its deliveries of which the last frame is still to come."""
+    """Bytes held per connection of deliveries of which the last frame is still to come."""
     terms_bytes_max: int = 8 * MIB
-    """Memory that a peer's open and attaches hold."""
+    """Memory per connection that a peer's open and attaches hold."""
     attaches_per_s: int = 1_000
-    """Work that a connection may ask for, counted in attaches (amqp/effort.py); what is more waits."""
+    """Work per connection, counted in attaches (amqp/effort.py); what is more waits."""
     attaches_burst: int = 2_000
+    """The same that may come at once."""
     output_bytes_max: int = 16 * MIB
-    """Answers that a connection has not read."""
+    """Bytes per connection of answers that were not read."""
     name_bytes_max: int = 16_384
     """A container-id, a hostname, a link's name."""
     requests_max: int = 100
@@ -212,13 +215,13 @@ class Limits:
     login_retry_s: float = 1.0
     """Seconds between these; as often one failure is forgiven."""
     user_connections_max: int = 1_500
-    """Connections of one user, or neighbour; those without a name count as one user. So are those down to
-    `user_requests_per_s`."""
+    """Connections per user or neighbour; those without a name count as one user."""
     user_links_max: int = 65_536
+    """Links per user or neighbour."""
     user_unsettled_bytes_max: int = 16 * 1024 * MIB
-    """Bytes of messages that its consumers hold unsettled; beyond, they get no more."""
+    """Bytes per user or neighbour of messages that its consumers hold unsettled; beyond, they get no more."""
     user_requests_per_s: int = 2_000
-    """Requests to `$management`; what is more waits."""
+    """Requests to `$management` per user or neighbour; what is more waits."""
     memory_bytes_max: int = 512 * MIB
     """Memory that may be held for all peers together: what each other limit bounds, for one purpose or connection."""
     memory_queue_bytes_max: int = 128 * MIB

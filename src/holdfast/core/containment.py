@@ -1,9 +1,9 @@
 """Failures contained: an exception in what one peer's bytes set off ends that peer, never the node (docs/adr/0019).
 
-Rules of this file: except for `run`, `tick` and `next_deadline`, nothing here runs unless something was raised. Whom a
-failure belongs to is read from its traceback: every peer that a function under way was called on, or with. After it
-`NodeCore.validate` has the last word. What contradicts itself (`BrokenInvariant`), a store that fails, and an
-assertion about what peers share end the node, before the next commit is handed over.
+Rules of this file: except for `run`, `finish`, `tick` and `next_deadline`, nothing here runs unless something was
+raised. Whom a failure belongs to is read from its traceback: every peer that a function under way was called on, or
+with. After it `NodeCore.validate` has the last word. What contradicts itself (`BrokenInvariant`), a store that fails,
+and an assertion about what peers share end the node, before the next commit is handed over.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ ATTEMPTS_MAX: Final = 10_000
 
 
 class Containment:
-    """Of one node."""
+    """Ends the peers that a failure belongs to, or lets the part that failed rest, and undoes the turn."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core

@@ -31,7 +31,7 @@ WARN_S: Final = 3_600.0
 
 
 class DeadLetters:
-    """What becomes of those of one node past the bounds."""
+    """Drops the oldest dead letters at each bound."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core

@@ -53,7 +53,7 @@ class Departure:
 
 
 class Departures:
-    """Of one node."""
+    """Finds nodes that left, and makes dead letters of what is queued for them when an operator asks."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core

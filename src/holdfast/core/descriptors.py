@@ -16,7 +16,7 @@ FEW: Final = 16
 
 
 class Descriptors:
-    """Of one node. `left` and `most`: as last measured; None before that."""
+    """Warns while file descriptors are few. `left` and `most`: as last measured; None before that."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core

@@ -50,8 +50,9 @@ _GONE: Final = _refusal(GONE)
 
 
 class Disk:
-    """Of one node. `stalled`: the commit under way has taken longer than `commit_stall_s`. `gone`: why what is appended
-    now would be in no file that is found again; None as it should be."""
+    """Whether the disk answers, has room and has the store's file. `stalled`: the commit under way has taken longer
+    than `commit_stall_s`. `gone`: why what is appended now would be in no file that is found again; None as it should
+    be."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core

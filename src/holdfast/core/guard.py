@@ -1,5 +1,5 @@
-"""What one node bears of all its peers together: who has not said who it is, how many come from one address, what is
-not read, whom a line in the log is about.
+"""What all peers together may have of a node: who has not said who it is, how many come from one address, what is not
+read, whom a line in the log is about.
 
 Rules of this file: counts, and names whom to drop; `NodeCore` drops. A peer that we dialled, or that a session has
 adopted as a neighbour, is nobody's stranger: it is not dropped in favour of another, and what is said of it is logged.
@@ -21,7 +21,7 @@ LOG_CHARACTERS_MAX: Final = 500
 
 
 class Guard:
-    """One for each node."""
+    """Keeps the bounds on strangers, addresses, unread output and work, and names the connection that has to go."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core

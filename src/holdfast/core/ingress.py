@@ -2,7 +2,8 @@
 
 Rules of this file: a delivery is answered once it is on disk (`stored`) or cannot be (`refused`); at a full queue
 `block` parks what was already under way and gives no credit, `refuse` rejects. What is parked is bounded in bytes: a
-large message lies on disk meanwhile, one more of the others is released. CUSTODY, "Producers".
+large message lies on disk meanwhile, one more of the others is released, or rejected where the disk is full. CUSTODY,
+"Producers".
 """
 
 from collections import deque
@@ -153,7 +154,8 @@ class Intake(Ingress):
     # ------------------------------------------------------------------------------------------------ whole
 
     def park(self, delivery: Delivery) -> None:
-        """Keeps the delivery until there is room for it; released where too many bytes wait already."""
+        """Keeps the delivery until there is room for it; where too many bytes wait already it is
+        released, or rejected where the disk is full."""
         core = self.core
         size = PARKED_BYTES + len(delivery.payload)
         if not core.memory.parked.charge(size):

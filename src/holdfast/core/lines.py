@@ -1,8 +1,8 @@
 """How much a node logs: lines of one cause are bounded in rate, and those left out are counted.
 
-Rules of this file: nothing else bounds lines. A cause is a place in the code and whom or what the line is about: a
-configured neighbour or user, the place of a failure, or the address of a stranger, of which there are at most
-STRANGERS_MAX. So causes are bounded, whatever peers say. A line is cut at LINE_CHARACTERS_MAX.
+Rules of this file: every line of the core passes here; some callers are rarer. A cause is a place in the code and whom
+or what the line is about: a configured neighbour or user, the place of a failure, or the address of a stranger, of
+which there are at most STRANGERS_MAX. So causes are bounded, whatever peers say. A line is cut at LINE_CHARACTERS_MAX.
 """
 
 from types import FrameType
@@ -40,7 +40,7 @@ class Cause:
 
 
 class Lines:
-    """One for each node."""
+    """Limits the rate of log lines, cause by cause, and counts those left out."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core

@@ -24,7 +24,7 @@ REMEMBERED_MAX: Final = 10_000
 
 
 class Tries:
-    """Of one address for one name. `left`: tries that need not wait; below 0 where some wait already."""
+    """The tries of one address for one name. `left`: tries that need not wait; below 0 where some wait already."""
 
     __slots__ = ("at", "left")
 
@@ -34,7 +34,7 @@ class Tries:
 
 
 class Logins:
-    """Of one node."""
+    """Slows down failed logins, by address and name."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core

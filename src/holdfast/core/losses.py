@@ -25,7 +25,7 @@ TABLE: Final = "losses"
 
 
 class Losses:
-    """Of one node, over all its lives."""
+    """The list of what was lost, stored over restarts."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core

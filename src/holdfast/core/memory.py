@@ -64,7 +64,8 @@ FORGOTTEN_A_TURN: Final = 100
 
 
 class Memory:
-    """Of one node. `total` is the bound of all; each other account is for one purpose."""
+    """The accounts of what a node holds for its peers. `total` is the bound of all; each other account is for one
+    purpose."""
 
     def __init__(self, limits: Limits) -> None:
         most = limits.memory_bytes_max

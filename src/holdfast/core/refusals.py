@@ -20,7 +20,7 @@ REFUSAL_S: Final = 3.0
 
 
 class Refusals:
-    """Of one node; one of its `Timed` parts while there are any."""
+    """Tells connections past a bound which it is, and drops them in time. A `Timed` part while there are any."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core

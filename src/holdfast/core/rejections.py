@@ -49,7 +49,7 @@ what waits would grow with each link that comes to reject and goes; one disposit
 
 @dataclass(eq=False, slots=True)
 class Rejection:
-    """Of one disposition: what is left of it. `answer`: what the link is told at the end."""
+    """What is left of one disposition that rejected. `answer`: what the link is told at the end."""
 
     link: "ConsumerLink"
     sequences: deque[int]
@@ -67,7 +67,7 @@ class Rejection:
 
 @dataclass(eq=False, slots=True)
 class Lane:
-    """Of one connection, which may be gone: its links with what waits of each, the one whose turn it is first.
+    """What waits of one connection, which may be gone: by link, the one whose turn it is first.
 
     `left_bytes`: what is left of its shares; below nothing it waits.
     """
@@ -77,7 +77,7 @@ class Lane:
 
 
 class Rejections:
-    """Of one node."""
+    """Moves what consumers rejected to the dead letters, connections by turns."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core

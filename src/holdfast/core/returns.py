@@ -28,7 +28,7 @@ class Return(NamedTuple):
 
 
 class Returns:
-    """Of one node."""
+    """Gives back what links that ended held, a bounded number each turn."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core

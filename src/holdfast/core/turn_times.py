@@ -22,7 +22,7 @@ LONG_S: Final = 0.02
 
 
 class TurnTimes:
-    """Since the node's start, and since the last record of telemetry."""
+    """Processor time of turns, counted since the node's start and since the last record of telemetry."""
 
     def __init__(self) -> None:
         self.counts = [0] * len(BUCKETS)

@@ -28,7 +28,7 @@ LINKS_WOKEN: Final = 1_000
 
 
 class Use:
-    """Of one user or neighbour. `kind`: user, neighbour or anonymous."""
+    """What one user or neighbour has of the node, and its bounds. `kind`: user, neighbour or anonymous."""
 
     __slots__ = (
         "_at", "_own", "_tokens", "_waking", "connections", "connections_max", "crowded", "full", "kind",
@@ -139,7 +139,7 @@ class Use:
 
 
 class Users:
-    """Of one node."""
+    """Counts connections, links and requests for each user and neighbour, and refuses or delays those past a bound."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core

@@ -33,7 +33,7 @@ Condition = tuple[str, str]
 
 
 class Warnings:
-    """One for each node; one of its `Timed` parts."""
+    """Looks for such conditions every LOOK_S, and logs those that last. One of the node's `Timed` parts."""
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core

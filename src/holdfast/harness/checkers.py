@@ -52,7 +52,7 @@ class Disk:
 
 
 class Ledger:
-    """Every copy on every disk. `count_hops`: transmission entries retired because a neighbour has them."""
+    """Every copy on every disk. `hops`: transmission entries retired because a neighbour has them."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ class WorldHandle(asyncio.TimerHandle):
 
 
 class WorldLoop(asyncio.AbstractEventLoop):
-    """`run_in` makes it the running loop for as long as a `with` lasts: coroutines find it, callbacks run in it."""
+    """The running loop for as long as a `with` on it lasts: coroutines find it, callbacks run in it."""
 
     def __init__(self, world: World) -> None:
         self.world = world
