@@ -29,7 +29,7 @@ def world(**bounds: Any) -> tuple[Rig, Node, Client]:
     return rig, hub, rig.client(hub)
 
 
-def bury(rig: Rig, client: Client, *bodies: str) -> None:
+def make_dead_letters(rig: Rig, client: Client, *bodies: str) -> None:
     """Rejected one by one."""
     link, reader = client.sender("work"), client.receiver("work")
     rig.settle()
@@ -51,9 +51,9 @@ def told(client: Client) -> dict[str, Any]:
 
 def test_messages_max() -> None:
     rig, hub, client = world(messages_max=3)
-    bury(rig, client, *names(1, 3))
+    make_dead_letters(rig, client, *names(1, 3))
     assert hub.bodies(DEAD_LETTERS) == names(1, 3) and told(client)["dropped"] == 0
-    bury(rig, client, "4", "5")
+    make_dead_letters(rig, client, "4", "5")
     assert hub.bodies(DEAD_LETTERS) == names(3, 5)
     status = told(client)
     assert (status["messages"], status["dropped"], status["messages_max"]) == (3, 2, 3)
@@ -66,7 +66,7 @@ def test_messages_max() -> None:
 
 def test_bytes_max() -> None:
     rig, hub, client = world(bytes_max=5_000)
-    bury(rig, client, *[f"{number}".ljust(1_000) for number in range(1, 9)])
+    make_dead_letters(rig, client, *[f"{number}".ljust(1_000) for number in range(1, 9)])
     left = [body.strip() for body in hub.bodies(DEAD_LETTERS)]
     queue = hub.queue(DEAD_LETTERS)
     assert left == names(9 - len(left), 8) and 3 <= len(left) <= 4 and queue.bytes_held <= 5_000
@@ -75,9 +75,9 @@ def test_bytes_max() -> None:
 
 def test_keep_s() -> None:
     rig, hub, client = world(keep_s=600)
-    bury(rig, client, "1", "2")
+    make_dead_letters(rig, client, "1", "2")
     rig.run(300)
-    bury(rig, rig.client(hub), "3")
+    make_dead_letters(rig, rig.client(hub), "3")
     assert hub.bodies(DEAD_LETTERS) == names(1, 3)
     rig.run(400)
     assert hub.bodies(DEAD_LETTERS) == ["3"] and told(rig.client(hub))["dropped"] == 2
@@ -94,7 +94,7 @@ def test_they_leave_when_their_time_is_over_and_not_at_the_next_minute(keep_s: f
         if body == "3":
             rig.run(2 * keep_s)
             assert hub.bodies(DEAD_LETTERS) == []
-        bury(rig, rig.client(hub), body)
+        make_dead_letters(rig, rig.client(hub), body)
         buried[body] = wall_s(rig)
         rig.run(keep_s / 3)
     hub.crash()
@@ -110,7 +110,7 @@ def test_those_that_end_one_after_the_other_leave_one_after_the_other(keep_s: fl
     rig, hub, _ = world(keep_s=keep_s)
     buried = []
     for number in range(3):
-        bury(rig, rig.client(hub), f"{number}")
+        make_dead_letters(rig, rig.client(hub), f"{number}")
         buried.append(wall_s(rig))
         rig.run(keep_s / 4)
     for number, at in enumerate(buried):
@@ -121,7 +121,7 @@ def test_those_that_end_one_after_the_other_leave_one_after_the_other(keep_s: fl
 
 def test_one_that_a_consumer_held_leaves_soon_after_it_came_back() -> None:
     rig, hub, client = world(keep_s=5)
-    bury(rig, client, "1", "2")
+    make_dead_letters(rig, client, "1", "2")
     other = rig.client(hub)
     other.receiver(DEAD_LETTERS, credit=1)
     rig.run(8)
@@ -135,7 +135,7 @@ def test_how_often_the_age_is_looked_at_is_bounded(monkeypatch: pytest.MonkeyPat
     """Letters that end one after the other."""
     rig, hub, client = world(keep_s=320)
     for number in range(60):
-        bury(rig, client, f"{number}")
+        make_dead_letters(rig, client, f"{number}")
         rig.run(1)
     looks = count_reads(monkeypatch)
     rig.run(320 - 60)
@@ -146,11 +146,11 @@ def test_how_often_the_age_is_looked_at_is_bounded(monkeypatch: pytest.MonkeyPat
 
 def test_what_a_consumer_holds_stays_and_is_counted_once() -> None:
     rig, hub, client = world(messages_max=3)
-    bury(rig, client, "1")
+    make_dead_letters(rig, client, "1")
     other = rig.client(hub)
     reader = other.receiver(DEAD_LETTERS, credit=1)
     rig.settle()
-    bury(rig, client, *names(2, 6))
+    make_dead_letters(rig, client, *names(2, 6))
     assert hub.bodies(DEAD_LETTERS) == ["1", "5", "6"] and hub.queue(DEAD_LETTERS).messages == 3
     assert other.accept(link=reader) == ["1"]
     reader.grant(10)
@@ -158,7 +158,7 @@ def test_what_a_consumer_holds_stays_and_is_counted_once() -> None:
     assert other.bodies(reader) == ["5", "6"]
     other.close_transport()
     rig.run(2)
-    bury(rig, client, "7", "8")  # what was given back goes like all others
+    make_dead_letters(rig, client, "7", "8")  # what was given back goes like all others
     rig.run(2)
     assert hub.bodies(DEAD_LETTERS) == ["6", "7", "8"] and hub.queue(DEAD_LETTERS).messages == 3
 
@@ -173,7 +173,7 @@ def test_a_subscription_keeps_none_of_them(with_consumer: bool) -> None:
     if with_consumer:
         other.receiver(DEAD_LETTERS)
     rig.settle()
-    bury(rig, client, *names(1, 6))
+    make_dead_letters(rig, client, *names(1, 6))
     rig.run(1)
     kept = names(1, 3) if with_consumer else names(4, 6)  # what is in a consumer's hands stays, and what comes goes
     assert hub.bodies(DEAD_LETTERS) == kept and hub.queue(DEAD_LETTERS).messages == 3
@@ -217,9 +217,9 @@ def test_many_at_once_leave_over_turns_and_the_node_comes_to_rest(monkeypatch: p
 
 def test_a_refused_batch_drops_them_once() -> None:
     rig, hub, client = world(messages_max=2)
-    bury(rig, client, "1", "2")
+    make_dead_letters(rig, client, "1", "2")
     hub.refuse = 1
-    bury(rig, client, "3", "4")
+    make_dead_letters(rig, client, "3", "4")
     rig.run(2)
     queue = hub.queue(DEAD_LETTERS)
     assert len(hub.bodies(DEAD_LETTERS)) == queue.messages <= 2
@@ -241,7 +241,7 @@ def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_with_the_last_too_old_gone_nothing_is_read_for_it_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, hub, client = world(keep_s=600)
-    bury(rig, client, "1")
+    make_dead_letters(rig, client, "1")
     rig.run(800)
     assert hub.bodies(DEAD_LETTERS) == []
     reads = count_reads(monkeypatch)

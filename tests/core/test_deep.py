@@ -358,7 +358,7 @@ def test_a_store_that_was_rolled_back_is_renumbered_from_where_this_life_began(t
         return read(queue_id, first, count_max=count_max, bytes_max=bytes_max)
 
     node.store.read = noted  # type: ignore[method-assign]  # notes what it passes on
-    identity.check(node.core, "hub", DEEP + 100)
+    identity.check_or_renew(node.core, "hub", DEEP + 100)
     node.settle()
     assert node.core.renewed and min(reads) > DEEP
     assert node.core.catalog.identities["hub"] == 6

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.amqp import conditions
 from holdfast.amqp.extensions import PRODUCER
 from holdfast.amqp.performatives import Accepted, Modified, Rejected
 from holdfast.amqp.types import Symbol
@@ -102,7 +103,7 @@ def rejected(rig: Rig, node: Node, client: Client, count: int) -> None:
     assert node.core is not None and node.core.in_flight is not None and len(node.core.in_flight.moves) == count
     consumer.close_transport()
     for link in list(node.core.producers_of(node.queue("work"))):
-        node.core.steal(link, "the test wants the queue alone")
+        node.core.end_link(link, "the test wants the queue alone", conditions.RESOURCE_DELETED)
     rig.settle()
 
 
@@ -140,7 +141,7 @@ def test_what_was_on_its_way_out_in_a_turn_that_is_undone_leaves_too() -> None:
     assert core is not None and core.in_flight is not None and len(core.turn.moves) == 3
     consumer.close_transport()
     for link in list(core.producers_of(node.queue("work"))):
-        core.steal(link, "the test wants the queue alone")
+        core.end_link(link, "the test wants the queue alone", conditions.RESOURCE_DELETED)
     ask(rig, client, "DELETE", "work")
     undo.take_back_gathered(core, ())
     node.hold_commits = False
@@ -177,7 +178,7 @@ def test_no_row_is_written_of_a_queue_that_was_deleted(way: str) -> None:
     core = node.core
     assert core is not None and core.in_flight is not None
     for each in list(core.producers_of(node.queue("work"))):
-        core.steal(each, "the test wants the queue alone")
+        core.end_link(each, "the test wants the queue alone", conditions.RESOURCE_DELETED)
     rig.settle()
     if way == "subscribed":
         with pytest.raises(IndexError):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from core.test_dead_letters import bury
+from core.test_dead_letters import make_dead_letters
 from holdfast.amqp.performatives import Rejected
 from holdfast.core.config import DeadLettersConfig
 from holdfast.core.losses import LISTED_MAX
@@ -87,7 +87,7 @@ def test_a_refused_turn_has_lost_nothing_and_what_is_decided_anew_is_told_once()
         restart(rig, hub)
 
 
-def test_at_the_bound_the_eldest_are_counted_alone() -> None:
+def test_at_the_bound_the_oldest_are_counted_alone() -> None:
     rig = Rig()
     hub = rig.node("hub")
     lose(rig, hub, *[(number, number) for number in range(1, LISTED_MAX)])
@@ -108,7 +108,7 @@ def test_at_the_bound_the_eldest_are_counted_alone() -> None:
 def test_dropped_dead_letters_are_counted_over_restarts_and_refused_commits() -> None:
     rig = Rig()
     hub = rig.node("hub", dead_letters=DeadLettersConfig(messages_max=2))
-    bury(rig, rig.client(hub), *names(1, 5))
+    make_dead_letters(rig, rig.client(hub), *names(1, 5))
     assert status(rig, hub)["dead_letters"]["dropped_total"] == 3
     restart(rig, hub)
     letters = status(rig, hub)["dead_letters"]
@@ -119,7 +119,7 @@ def test_dropped_dead_letters_are_counted_over_restarts_and_refused_commits() ->
     for name in names(6, 9):
         client.send(sender, name)
     rig.settle()
-    hub.refuse = 2  # the first batches that bury one, and drop another for it
+    hub.refuse = 2  # the first batches that dead-letter one, and drop another for it
     for _ in range(6):
         client.accept(Rejected(), count=1, link=reader)
         rig.settle()

@@ -259,11 +259,11 @@ def test_a_turn_looks_at_few_of_the_links_whose_requests_wait_for_their_users_ti
     core = node.core
     assert core is not None
     looks, most, woken = [0], [0], [0]
-    may_ask, tick, handle = core.users.may_ask, core.users.tick, node.handle
+    admit_request, tick, handle = core.users.admit_request, core.users.tick, node.handle
 
     def counted(link: Any) -> bool:
         looks[0] += 1
-        return may_ask(link)
+        return admit_request(link)
 
     def ticked(now: float) -> None:
         before = len(core.users.waiting)
@@ -275,7 +275,7 @@ def test_a_turn_looks_at_few_of_the_links_whose_requests_wait_for_their_users_ti
         handle(event)
         most[0] = max(most[0], looks[0])
 
-    monkeypatch.setattr(core.users, "may_ask", counted)
+    monkeypatch.setattr(core.users, "admit_request", counted)
     monkeypatch.setattr(core.users, "tick", ticked)
     monkeypatch.setattr(node, "handle", handled)
     for link in links:

@@ -176,11 +176,11 @@ def mints_alone(original: Original) -> Original:
 def named_after_nobody(original: Original) -> Original:
     """The end of a message does not say whose it is."""
 
-    def stone_of(core: Any, item: entry.Entry) -> bytes:
+    def tombstone_of(core: Any, item: entry.Entry) -> bytes:
         assert item.identity is not None
         return original(core, replace(item, identity=item.identity._replace(number=2**40 + item.identity.number)))
 
-    return stone_of
+    return tombstone_of
 
 
 def returns(value: object) -> Callable[[Original], object]:
@@ -195,13 +195,13 @@ BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
     ("low-water", forwarding.Forwarding, "receipt_for", empty_queue_is_done),
     ("bounded-restarts", custody.Origin, "load", waiting_anew),
     ("late-after-tombstone", custody.Origin, "decide", ended_is_a_copy),
-    ("expired-in-custody", expiry, "stone_of", named_after_nobody),
+    ("expired-in-custody", expiry, "tombstone_of", named_after_nobody),
     ("expired-in-custody", destination.Destination, "expire", returns(False)),
     ("strict-full", hops.CustodySender, "_block", returns(None)),
     ("full-neighbours", forwarding.Forwarding, "_may_share", returns(False)),
     ("stale-return", forwarding.Forwarding, "holds", returns(False)),
     ("own-origin", ingress, "next_identity", identity_kept),
-    ("restored-backup", identity, "check", returns(True)),
+    ("restored-backup", identity, "check_or_renew", returns(True)),
     ("copied-store", identity, "begin_anew", returns(None)),
     ("killed-as-someone-new", identity, "_renewals", mints_alone),
     ("renamed-at-rest", own_names.OwnNames, "suffix", returns("")),

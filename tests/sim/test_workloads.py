@@ -163,7 +163,7 @@ def test_a_copy_that_never_came_is_told() -> None:
 
 
 def test_a_producer_that_is_not_fenced_is_told() -> None:
-    with patch.object(NodeCore, "steal", lambda *_: None):
+    with patch.object(NodeCore, "end_link", lambda *_: None):
         result = ran.__wrapped__("reconnecting-producer", "none")
     assert "was accepted from a producer that a newer one has fenced" in result.failure
 

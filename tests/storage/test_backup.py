@@ -204,10 +204,10 @@ READER = """
 import os, sys
 from pathlib import Path
 from holdfast.storage.copying import open_quiet
-from holdfast.storage.readers import reading
+from holdfast.storage.readers import backup_transaction
 path = Path(sys.argv[1])
 fd = os.open(path / "data.mdb", os.O_RDONLY)
-with open_quiet(path) as env, reading(path, env, fd) as txn:
+with open_quiet(path) as env, backup_transaction(path, env, fd) as txn:
     print("reading", flush=True)
     sys.stdin.readline()
 """

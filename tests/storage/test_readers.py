@@ -19,7 +19,7 @@ from holdfast.storage import environment, readers
 from holdfast.storage.backup import backup
 from holdfast.storage.copying import open_quiet
 from holdfast.storage.lmdb import LmdbStore
-from holdfast.storage.readers import Reading
+from holdfast.storage.readers import BackupReaderLock
 from holdfast.units import MIB
 
 LIMIT_S = 20.0
@@ -28,7 +28,7 @@ OTHER = """
 import os, sys
 from pathlib import Path
 from holdfast.storage.copying import copy_out, open_quiet
-from holdfast.storage.readers import Reading
+from holdfast.storage.readers import BackupReaderLock
 path = Path(sys.argv[1])
 data = os.open(path / "data.mdb", os.O_RDONLY)
 places, txns, seen = {}, {}, {}
@@ -39,7 +39,7 @@ def content(env, txn):
             found += list(cursor)
     return found
 def place(number):
-    places[number] = Reading(path, data)
+    places[number] = BackupReaderLock(path, data)
 def begin(number):
     txns[number] = places[number].begin(env)
     seen[number] = content(env, txns[number])
@@ -345,7 +345,7 @@ def test_a_backup_waits_no_longer_than_its_time(tmp_path: Path, monkeypatch: pyt
     held.begin()
     data = os.open(tmp_path / "data.mdb", os.O_RDONLY)
     with pytest.raises(StorageError, match=r"its node has been at one commit for 0\.05 s"):
-        Reading(tmp_path, data)
+        BackupReaderLock(tmp_path, data)
     os.close(data)
     held.go_on.set()
     held.end()
@@ -368,7 +368,7 @@ def test_a_backup_that_is_stopped_while_it_begins_holds_no_commit_up_for_long(
     monkeypatch.setattr(readers, "BEGIN_S", 0.05)
     store = LmdbStore(tmp_path)
     data = os.open(tmp_path / "data.mdb", os.O_RDONLY)
-    place = Reading(tmp_path, data)
+    place = BackupReaderLock(tmp_path, data)
     fcntl.flock(data, fcntl.LOCK_EX)
     began = time.monotonic()
     store.commit(Batch(appends=[(1, 1, b"x")]))
@@ -388,7 +388,7 @@ def test_a_beginning_that_took_too_long_is_made_anew(
     monkeypatch.setattr(readers, "BEGIN_S", 0.2)
     LmdbStore(tmp_path).close()
     data = os.open(tmp_path / "data.mdb", os.O_RDONLY)
-    place = Reading(tmp_path, data)
+    place = BackupReaderLock(tmp_path, data)
     begun: list[Any] = []
     flock = fcntl.flock
 

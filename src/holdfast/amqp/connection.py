@@ -201,8 +201,8 @@ class Connection(Bounds):
             self._understand(data, events)
         return events
 
-    def bear(self, now: float) -> None:
-        """What the peer says is not being read for now: its silence is none."""
+    def reading_paused(self, now: float) -> None:
+        """Reading is paused, so inactivity does not count."""
         self._heard = now
 
     def next_deadline(self) -> float | None:

@@ -243,7 +243,7 @@ class Asks:
             neighbour.send({"kind": ANSWER, "ask": Ulong(number), "steps": [_as_sent(step) for step in steps]})
 
         under_way = sum(ask.by == neighbour.name for ask in (*self.looking, *self.waiting.values()))
-        if not self._may_ask(neighbour.name) or under_way >= NEIGHBOUR_ASKS_MAX:
+        if not self._count_question(neighbour.name) or under_way >= NEIGHBOUR_ASKS_MAX:
             told([{"node": core.config.name, "state": "busy", "note": "too many questions at once"}])
             return
         if core.config.name in asked:
@@ -253,7 +253,8 @@ class Asks:
         limit_s = min(limit_ms / 1000, LIMIT_S[1])
         self._begin(wanted, hint, tuple(map(str, asked)), limit_s, told, neighbour.name)
 
-    def _may_ask(self, name: str) -> bool:
+    def _count_question(self, name: str) -> bool:
+        """Counts a question of that neighbour; whether it is within its rate."""
         left, since = self._allowance.get(name, (NEIGHBOUR_ASKS_BURST, self.core.now))
         left = min(NEIGHBOUR_ASKS_BURST, left + (self.core.now - since) * NEIGHBOUR_ASKS_PER_S)
         self._allowance[name] = (max(left - 1, 0.0), self.core.now)

@@ -235,7 +235,7 @@ def _produce(
     producer = core.catalog.producer(str(name), address)
     older = producer.holder
     if isinstance(older, ProducerLink):
-        core.steal(older, f"producer {name!r} speaks from a newer link")
+        core.end_link(older, f"producer {name!r} speaks from a newer link", conditions.STOLEN)
     producer.epoch += 1
     if unknown is None:
         named = ProducerLink(core, peer, link, queue, destination=destination, to=to, producer=producer)
@@ -322,7 +322,7 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
             )
         for taker in list(found.takers):
             if isinstance(taker, ConsumerLink):
-                core.steal(taker, f"subscription {name!r} is read on a newer link")
+                core.end_link(taker, f"subscription {name!r} is read on a newer link", conditions.STOLEN)
         cursor = found
     elif queue.taken_by is not None:
         text = f"queue {queue.name!r} is taken by subscription {queue.taken_by!r}, which reads alone"

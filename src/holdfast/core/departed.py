@@ -88,7 +88,7 @@ class Departures:
             return
         for name, queue in unknown.items():
             for link in list(core.producers_of(queue)):
-                core.steal(link, f"{core.config.name!r} has no route to {name!r}", conditions.NOT_FOUND)
+                core.end_link(link, f"{core.config.name!r} has no route to {name!r}", conditions.NOT_FOUND)
         for receiver in list(core.custody_receivers.values()):
             if receiver.destination in unknown:
                 text = f"{core.config.name!r} has no route to {receiver.destination!r}"
@@ -189,7 +189,7 @@ class Departures:
         core = self.core
         name = queue.name[1:]
         for link in list(core.producers_of(queue)):  # where new mail is kept, they find a new queue
-            core.steal(link, f"queue {queue.name!r} was deleted by an operator", conditions.RESOURCE_DELETED)
+            core.end_link(link, f"queue {queue.name!r} was deleted by an operator", conditions.RESOURCE_DELETED)
         for neighbour in core.neighbours.values():
             sender = neighbour.senders.get(name)
             if sender is not None:

@@ -49,7 +49,7 @@ def too_large(link: Sender, parts: tuple[Any, ...], value: bytes = b"\0\0") -> b
 def refuse_transaction(link: "ConsumerLink | ReaderLink", state: TransactionalState) -> None:
     """A disposition is of a transaction that nobody declared: its link ends, and what it holds goes back."""
     text = f"txn-id {state.txn_id.hex()}: transactions are not offered here"
-    link.core.steal(link, text, UNKNOWN_TRANSACTION)
+    link.core.end_link(link, text, UNKNOWN_TRANSACTION)
 
 
 class Egress:
@@ -128,7 +128,7 @@ class ConsumerLink(Egress):
             return 0
         link = self.link
         rejections = self.core.chores.rejections
-        if self.user_is_full or (rejections.waiting and rejections.crowd(self)):
+        if self.user_is_full or (rejections.waiting and rejections.is_crowded(self)):
             return 0
         credit = link.credit
         left = self.core.config.limits.unsettled_max - self.held - self.rejecting
@@ -145,7 +145,7 @@ class ConsumerLink(Egress):
         use = self.use
         if use is None or self.presettled or (use.unsettled_bytes < use.unsettled_bytes_max and not use.crowded):
             return False
-        use.full[self] = None
+        use.blocked_consumers[self] = None
         return True
 
     def count_held(self, size: int) -> None:
@@ -217,7 +217,7 @@ class ConsumerLink(Egress):
         if alone:
             cursor.links_ended[sequence] = ended + 1
         text = f"sequence {sequence} has {size} bytes, this link takes {self.link.message_bytes_max}"
-        core.steal(self, text, MESSAGE_SIZE_EXCEEDED)
+        core.end_link(self, text, MESSAGE_SIZE_EXCEEDED)
 
     def end_large(self) -> None:
         """The link is gone: nothing more of a large message is sent on it."""
@@ -268,7 +268,7 @@ class ConsumerLink(Egress):
             return False
         if self.held + self.rejecting >= core.config.limits.unsettled_max or self.user_is_full:
             return False
-        return not core.chores.rejections.crowd(self) and has_something(cursor, marks=not core.disk.stalled)
+        return not core.chores.rejections.is_crowded(self) and has_something(cursor, marks=not core.disk.stalled)
 
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
         cursor = self.cursor
@@ -313,7 +313,7 @@ class ConsumerLink(Egress):
         most = self.core.config.limits.excluded_max
         if len(self.excluded) > most and self.cursor.exclusions.count(self) > most:
             text = f"accepted are {most} messages of the queue that are undeliverable on one link"
-            self.core.steal(self, text, RESOURCE_LIMIT_EXCEEDED)
+            self.core.end_link(self, text, RESOURCE_LIMIT_EXCEEDED)
 
     def gone(self, unsettled: list[Any]) -> None:
         mine = self.in_hands(unsettled)
@@ -344,7 +344,7 @@ class ConsumerLink(Egress):
         self.held = 0
         self._settled(self.held_bytes)
         if self.use is not None:
-            self.use.full.pop(self, None)
+            self.use.blocked_consumers.pop(self, None)
 
 
 class ReaderLink(Egress):
@@ -428,7 +428,7 @@ class ReaderLink(Egress):
             path = self._path(value) if self.tells_path and value[1] & entry.CUSTODY else b""
             parts = annotate.for_consumer(value, sequence, None, self.core.clock.steady_ms, path)
             if too_large(link, parts, value):
-                self.core.steal(self, f"sequence {sequence} is larger than this link takes", MESSAGE_SIZE_EXCEEDED)
+                self.core.end_link(self, f"sequence {sequence} is larger than this link takes", MESSAGE_SIZE_EXCEEDED)
                 return
             message_format = int.from_bytes(value[20:24], "big")
             if value[1] & entry.BLOB:

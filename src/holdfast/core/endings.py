@@ -90,7 +90,7 @@ def dead_letter_on_its_way(
     tombstone(core, queue, value)
 
 
-def bury(core: "NodeCore", value: bytes, to: str, node: str) -> int:
+def dead_letter_unroutable(core: "NodeCore", value: bytes, to: str, node: str) -> int:
     """A message for a node of which nothing is known, as a dead letter with that reason; its sequence there."""
     core.forwarding.dead_lettered += 1
     return dead_letter(core, value, f"{core.config.name!r} has no route to {node!r}", f"{to}@{node}")
@@ -166,11 +166,11 @@ def tombstone(core: "NodeCore", queue: Queue, value: bytes) -> None:
     item = entry.unpack(value)
     if item.identity is None or item.flags & entry.TOMBSTONE:
         return
-    stone = stone_of(core, item)
+    stone = tombstone_of(core, item)
     queue.append(stone, entry.size_of(stone))
 
 
-def stone_of(core: "NodeCore", item: entry.Entry) -> bytes:
+def tombstone_of(core: "NodeCore", item: entry.Entry) -> bytes:
     """The end of a message in custody, with its identity."""
     return entry.pack(
         flags=entry.DURABLE | entry.TOMBSTONE,

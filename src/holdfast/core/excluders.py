@@ -32,4 +32,4 @@ def end_some(core: "NodeCore") -> None:
             if left <= 0 or account.held <= enough:
                 return
             left -= 1
-            core.steal(link, text, RESOURCE_LIMIT_EXCEEDED)
+            core.end_link(link, text, RESOURCE_LIMIT_EXCEEDED)

@@ -16,7 +16,7 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.taker import Shown
 from holdfast.broker.wheel import BLOCK_BITS, BLOCK_COUNT, STEP_S_MAX, due_s
 from holdfast.core.catalog import WAITING
-from holdfast.core.endings import stone_of
+from holdfast.core.endings import tombstone_of
 from holdfast.core.hops import CustodySender
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Expiry:
         done: list[int] = []
         for sequence, value in found:
             if queue.in_transit:
-                stone = stone_of(core, entry.unpack(value))
+                stone = tombstone_of(core, entry.unpack(value))
                 ended = core.has_room(len(stone), forwarding=True)
                 if ended:
                     rewriting.replace(queue, sequence, value, stone, core.turn.rewritten)

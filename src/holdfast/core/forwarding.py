@@ -148,7 +148,7 @@ class Forwarding:
         ours = core.store_uuid.bytes
         origin, number = arrival.identity
         if origin.bytes == ours:
-            identity.check(core, destination, number)
+            identity.check_or_renew(core, destination, number)
         else:
             if receiver.way != (self.ways, origin):
                 self._brought(origin, destination, receiver.neighbour)

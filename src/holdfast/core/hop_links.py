@@ -203,7 +203,7 @@ class HopLinks:
             self.ready[sender] = None
             self._look_soon()
 
-    def has_work(self, sender: "CustodySender") -> None:
+    def note_work(self, sender: "CustodySender") -> None:
         """A sender without a link has something to send."""
         if self.peer is not None and sender not in self.holding and sender not in self.ready and sender.may_attach:
             self.ready[sender] = None

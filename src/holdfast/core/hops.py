@@ -23,7 +23,7 @@ from holdfast.core import carried
 from holdfast.core.aliases import Given, Taken
 from holdfast.core.blocked import Blocked
 from holdfast.core.egress import too_large
-from holdfast.core.endings import dead_letter_on_its_way, stone_of
+from holdfast.core.endings import dead_letter_on_its_way, tombstone_of
 from holdfast.core.forwarding import HELD_MAX, PASSED_BYTES
 from holdfast.core.hop_links import TakesTurns, name_and_source
 from holdfast.core.ingress import Intake
@@ -203,7 +203,7 @@ class CustodySender(TakesTurns):
     def wants(self) -> int:
         link = self.link
         if link is None:
-            self.neighbour.links.has_work(self)
+            self.neighbour.links.note_work(self)
             return 0
         if not self.open or self.peer is None or not self.peer.writable or not link.sendable:
             return 0
@@ -254,7 +254,7 @@ class CustodySender(TakesTurns):
         assert link is not None and peer is not None
         said = value
         if queue.expired(value):  # its end goes in its place, lest all behind it wait
-            said = stone_of(core, entry.unpack(value))
+            said = tombstone_of(core, entry.unpack(value))
             queue.expired_total += 1
         ours = core.store_uuid.bytes
         origin = entry.origin_of(value)

@@ -105,9 +105,9 @@ def tell_renamed(core: "NodeCore", neighbour: str, store: UUID) -> None:
         core.log("WARNING", f"{text}, or two nodes run on copies of one store", about=neighbour)
 
 
-def refuses(core: "NodeCore", neighbour: str, peer: "Peer", store: object) -> bool:
-    """Whether the store of that neighbour, who opens a connection, is another's whose session is up: as origins the two
-    would be one. The connection is closed then, and both ends say why."""
+def refuse_shared_store(core: "NodeCore", neighbour: str, peer: "Peer", store: object) -> bool:
+    """Closes the connection that a neighbour opens where its store is another's whose session is up: as origins the two
+    would be one. Both ends say why. Whether it did."""
     for other in core.neighbours.values():
         if (
             other.name != neighbour
@@ -284,8 +284,8 @@ def _renamed(core: "NodeCore", destination: str, value: bytes, renewal: Renewal)
     return entry.repack(item._replace(identity=_next(core, destination), trace=b""))
 
 
-def check(core: "NodeCore", destination: str, number: int) -> bool:
-    """Whether `number` of ours, which another node shows us, can be; else a restored store's, and we get a new UUID.
+def check_or_renew(core: "NodeCore", destination: str, number: int) -> bool:
+    """Whether `number` of ours, which another node shows us, can be. If not, this store was restored: `renew`.
 
     What this life numbered and has not sent, whichever way, nobody else can have.
     """
@@ -301,7 +301,7 @@ def check(core: "NodeCore", destination: str, number: int) -> bool:
 
 def receipt(core: "NodeCore", destination: str, mark: int) -> None:
     """The destination's word on what it finished of ours (CUSTODY, end to end 2)."""
-    if mark <= core.catalog.receipts.get(destination, 0) or not check(core, destination, mark):
+    if mark <= core.catalog.receipts.get(destination, 0) or not check_or_renew(core, destination, mark):
         return
     core.catalog.receipts[destination] = mark
     core.catalog.put_receipt(destination)

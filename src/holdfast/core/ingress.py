@@ -20,7 +20,7 @@ from holdfast.broker.producers import Producer
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate, streams
 from holdfast.core.annotate import VIEWED_BYTES
-from holdfast.core.endings import bury
+from holdfast.core.endings import dead_letter_unroutable
 from holdfast.core.identity import next_identity
 from holdfast.core.memory import PARKED_BYTES
 from holdfast.core.peer import Peer
@@ -87,7 +87,7 @@ class Ingress:
         for number, payload in enumerate(run.payloads, run.first_id):
             self.delivered(Delivery(self.link, number, b"", run.message_format, run.settled, payload, None, None))
 
-    def refuses(self, delivery: Delivery) -> bool:
+    def refuse_unusable(self, delivery: Delivery) -> bool:
         """Answers a delivery without payload or of a transaction; False for any other. To be asked where either holds.
 
         Proton repeats a delivery that it settled as an empty one: that is dropped, and no message is made of it.
@@ -363,7 +363,7 @@ class ProducerLink(Intake):
 
     def delivered(self, delivery: Delivery) -> None:
         odd = delivery.state is not None or not delivery.payload
-        if not (odd and self.refuses(delivery)) and (self.parked or not self.take(delivery, large=False)):
+        if not (odd and self.refuse_unusable(delivery)) and (self.parked or not self.take(delivery, large=False)):
             self.park(delivery)
         self.core.refills[self] = None
 
@@ -499,5 +499,5 @@ class ProducerLink(Intake):
     def keep(self, value: bytes, size: int) -> int:
         """Takes the entry into the turn; its sequence."""
         if self.unknown is not None:
-            return bury(self.core, value, self.to, self.unknown)
+            return dead_letter_unroutable(self.core, value, self.to, self.unknown)
         return self.queue.append(value, size)

@@ -17,7 +17,7 @@ LINE_CHARACTERS_MAX: Final = 1_000
 """Of one line: words of peers may be in it."""
 
 CAUSES_MAX: Final = 10_000
-"""Remembered at once; the eldest is forgotten, and may have its lines again."""
+"""Remembered at once; the oldest is forgotten, and may have its lines again."""
 
 STRANGERS_MAX: Final = 100
 """Addresses with lines of their own; further ones share theirs."""

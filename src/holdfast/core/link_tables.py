@@ -34,7 +34,7 @@ def _serving(core: "NodeCore") -> dict[str, Iterable[Any]]:
         "relays": core.relays,
         "readers": [link for held in core.readers.values() for link in held],
         "takers": [taker for queue in queues for cursor in queue.cursors for taker in cursor.takers],
-        "full": [link for use in uses_of(core) for link in use.full],
+        "blocked consumers": [link for use in uses_of(core) for link in use.blocked_consumers],
         "replies": core.reply_links.values(),
         "custody receivers": core.custody_receivers.values(),
         # Who has nothing parked any more drops out when it is looked at (offering.py).

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.core.turn import Turn
 
 LISTED_MAX: Final = 1_000
-"""Ranges that are kept; of more the eldest are counted alone."""
+"""Ranges that are kept; of more the oldest are counted alone."""
 TABLE: Final = "losses"
 
 

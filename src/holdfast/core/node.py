@@ -364,10 +364,8 @@ class NodeCore:
             gone.peer.egress.pop(gone, None)
             gone.gone([])
 
-    def steal(
-        self, link: ProducerLink | ConsumerLink | ReaderLink, reason: str, condition: str = "amqp:link:stolen"
-    ) -> None:
-        """We end it: a newer link took its place (CUSTODY, "Producers"), or it cannot have what comes next."""
+    def end_link(self, link: ProducerLink | ConsumerLink | ReaderLink, reason: str, condition: str) -> None:
+        """Detaches it with the error: a newer link took its place, say (CUSTODY, "Producers"), or its queue is gone."""
         handle = link.link
         handle.detach(closed=True, error=Error(Symbol(condition), reason))
         link.peer.touch()
@@ -548,7 +546,7 @@ class NodeCore:
 
     def _tick_one(self, peer: Peer) -> None:
         if peer.pauses:  # what it said meanwhile lies unread
-            peer.amqp.bear(self.now)
+            peer.amqp.reading_paused(self.now)
         self.told(peer, peer.amqp.tick(self.now))
         peer.touch()
         self.deadlines.watch(peer)

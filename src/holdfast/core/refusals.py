@@ -32,7 +32,7 @@ class Refusals:
         core = self.core
         reason = core.guard.reserved.get(peer)
         if reason is None:
-            reason = core.users.has_all(peer)
+            reason = core.users.too_many_connections(peer)
             if reason is None:
                 return None
         core.users.count_refused(peer)

@@ -151,7 +151,7 @@ class Rejections:
                 if not rejections[0].sequences:
                     self._over(rejections[0])
 
-    def crowd(self, link: "ConsumerLink") -> bool:
+    def is_crowded(self, link: "ConsumerLink") -> bool:
         """Whether so much waits of that link's user and cursor that it gets no more."""
         return self.counts.get((link.cursor, link.use), 0) >= WAITING_MAX
 

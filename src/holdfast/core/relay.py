@@ -74,7 +74,7 @@ class RelayLink(Intake):
 
     def delivered(self, delivery: Delivery) -> None:
         odd = delivery.state is not None or not delivery.payload
-        if not (odd and self.refuses(delivery)) and (self.parked or not self.take(delivery, large=False)):
+        if not (odd and self.refuse_unusable(delivery)) and (self.parked or not self.take(delivery, large=False)):
             self.park(delivery)
         self.core.refills[self] = None
 

@@ -92,7 +92,7 @@ class RequestLink(Ingress):
         self.grants = grants
 
     def delivered(self, delivery: Delivery) -> None:
-        if (delivery.state is not None or not delivery.payload) and self.refuses(delivery):
+        if (delivery.state is not None or not delivery.payload) and self.refuse_unusable(delivery):
             self._renew()
             return
         limits = self.core.config.limits
@@ -244,7 +244,7 @@ def serve(core: "NodeCore") -> None:
         elif not core.memory.admits(core, peer, REPLY_BYTES):
             peer.stalled[link] = None
             core.memory.stalled[peer] = None
-        elif core.users.may_ask(link):
+        elif core.users.admit_request(link):
             left -= link.serve_one()
             if link.waiting:
                 core.requests[link] = None

@@ -12,6 +12,7 @@ from hashlib import sha256
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.amqp import conditions
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.extensions import TAG_OFFSET
 from holdfast.amqp.performatives import UINT_MAX, Source, Target
@@ -71,7 +72,8 @@ class Resumption:
         incoming, outgoing = self.incoming.get(key), self.outgoing.get(key)
         if outgoing is not None and outgoing.taker is not None and outgoing.until is None:
             outgoing.taker.fenced = True
-            self.core.steal(outgoing.taker, f"link {link.name!r} is attached on a newer connection")
+            text = f"link {link.name!r} is attached on a newer connection"
+            self.core.end_link(outgoing.taker, text, conditions.STOLEN)
         if attach is None or attach.unsettled is not None:
             return
         if incoming is not None and incoming.holder is None:
@@ -92,7 +94,7 @@ class Resumption:
         asked = attach.unsettled
         if record is not None and record.holder is not None:
             older, record.holder = record.holder, None
-            self.core.steal(older, f"link {link.name!r} is resumed on a newer one")
+            self.core.end_link(older, f"link {link.name!r} is resumed on a newer one", conditions.STOLEN)
         if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= UINT_MAX or not hold_s:
             if record is not None:
                 self._forget(record)

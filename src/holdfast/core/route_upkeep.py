@@ -101,7 +101,7 @@ class Upkeep:
                 self._wait(name, fields)
 
     def _wait(self, name: str, fields: dict[str, Any]) -> None:
-        """It goes to that neighbour as soon as there is credit; of more than `records_max` the eldest is dropped."""
+        """It goes to that neighbour as soon as there is credit; of more than `records_max` the oldest is dropped."""
         waiting = self._to_send.setdefault(name, {})
         waiting[f"{fields['kind']} {fields['node']}"] = fields
         if len(waiting) > self.states.records_max:
@@ -150,12 +150,12 @@ class Upkeep:
         return None
 
     def _remember(self, moments: dict[str, float], names: dict[str, Any], name: str) -> None:
-        """It is one of `names` from now on; the eldest goes at the bound."""
+        """It is one of `names` from now on; the oldest goes at the bound."""
         moments.pop(name, None)
         while len(moments) >= self.states.records_max:
-            eldest = next(iter(moments))
-            del moments[eldest]
-            names.pop(eldest, None)
+            oldest = next(iter(moments))
+            del moments[oldest]
+            names.pop(oldest, None)
         moments[name] = self.core.now
 
     # ------------------------------------------------------------------------------------------------ forgetting

@@ -108,7 +108,7 @@ class Routes:
         """By neighbour, the messages of a summary that came before the session was up on our side."""
         self._asked_at: float | None = None
         self._answered: dict[tuple[str, str], float] = {}
-        """What was answered, to whom, and when, within ASK_S; the eldest first."""
+        """What was answered, to whom, and when, within ASK_S; the oldest first."""
         self._logged_at: dict[str, float] = {}
         self._hears = {
             "links": self._hear_links,

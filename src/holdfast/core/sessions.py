@@ -327,7 +327,7 @@ class Neighbour:
 
     def opened(self, peer: Peer, properties: dict[Any, Any]) -> None:
         """The peer's open: on a connection that we dialled, or that we now know to be this neighbour's."""
-        if identity.refuses(self.core, self.name, peer, properties.get(STORE)):
+        if identity.refuse_shared_store(self.core, self.name, peer, properties.get(STORE)):
             return
         if peer is self.peer:
             self._move(Happened.OPENED)

@@ -153,7 +153,7 @@ class Temporaries:
     def _end(self, queue: TemporaryQueue, reason: str) -> None:
         core = self.core
         for link in queue.links(core):
-            core.steal(link, f"dynamic node {queue.name!r} was deleted: {reason}", conditions.RESOURCE_DELETED)
+            core.end_link(link, f"dynamic node {queue.name!r} was deleted: {reason}", conditions.RESOURCE_DELETED)
         if queue.peer is not None:
             self._uncount(queue)
         core.chores.forget(queue)

@@ -87,7 +87,7 @@ def begin(core: "NodeCore") -> bool:
     command = events.Commit(number=core.commit_number + 1, batch=turn.batch)
     marked = core.destination.snapshot_marks()
     left = [(queue.queue_id, sequence) for queue, sequence, _ in turn.moves]
-    on_disk = not (turn.batch or left)
+    needs_no_disk = not (turn.batch or left)
     core.catalog.counters_put()  # from here on nothing is called that could fail, until the turn is handed over
     core.destination.touched.clear()
     turn.batch.retires += left
@@ -97,7 +97,7 @@ def begin(core: "NodeCore") -> bool:
     core.hops_in_flight, core.marks_in_flight = hops, marked
     core.turn, work.batch, work.moved, work.urgent = fresh, fresh.batch, [], False
     core.commits_failed = 0
-    if on_disk:
+    if needs_no_disk:
         completed(core, turn)
         return True
     core.commit_number += 1

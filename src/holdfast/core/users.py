@@ -31,7 +31,7 @@ class Use:
     """What one user or neighbour has of the node, and its bounds. `kind`: user, neighbour or anonymous."""
 
     __slots__ = (
-        "_at", "_own", "_tokens", "_waking", "connections", "connections_max", "crowded", "full", "kind",
+        "_at", "_own", "_tokens", "_waking", "blocked_consumers", "connections", "connections_max", "crowded", "kind",
         "links", "links_max", "logins_failed", "name", "refused", "requests", "requests_delayed", "requests_per_s",
         "unsettled_bytes", "unsettled_bytes_max", "waiting",
     )  # fmt: skip
@@ -64,7 +64,7 @@ class Use:
         self.refused = 0
         """Connections and links that were one too many."""
         self.logins_failed = 0
-        self.full: dict[ConsumerLink, None] = {}
+        self.blocked_consumers: dict[ConsumerLink, None] = {}
         """Consumers that get nothing until some of the user's messages are settled."""
         self.waiting: dict[RequestLink, None] = {}
         """Links with requests whose time has not come, the next one first."""
@@ -72,15 +72,15 @@ class Use:
         self._tokens = float(self.requests_per_s)
         self._at = now
 
-    def has_all(self, count: int, what: str) -> str:
+    def bound_reached_text(self, count: int, what: str) -> str:
         """That it has `count` of `what`, connections or links, and gets no more; with the name of the bound."""
         who = "clients without a name have" if self.kind == ANONYMOUS else f"{self.kind} {self.name!r} has"
         whom = "they" if self.kind == ANONYMOUS else "it"
         key = f"{what}_max of the [[user]]" if getattr(self._own, f"{what}_max") else f"user_{what}_max"
         return f"{who} {count} {what}, the most {whom} may have ({key})"
 
-    def may_ask(self, now: float) -> bool:
-        """Counts one request, if its time has come."""
+    def count_request(self, now: float) -> bool:
+        """Counts one request, if its time has come; whether it has."""
         most = float(self.requests_per_s)
         self._tokens = min(most, self._tokens + (now - self._at) * most)
         self._at = now
@@ -107,17 +107,17 @@ class Use:
     def settled(self, size: int) -> None:
         """Messages of `size` bytes are settled, or were taken back."""
         self.unsettled_bytes -= size
-        if self.full and not self.is_full:
+        if self.blocked_consumers and not self.is_full:
             self._waking[self] = None
 
     def wake(self) -> None:
-        """Some of those that are full are offered messages again, while there is room; each that finds none is full
-        anew, behind the others."""
-        full = self.full
-        for link in list(islice(full, 0 if self.is_full else LINKS_WOKEN)):
-            del full[link]
+        """Some of those that are blocked are offered messages again, while there is room; each that finds none is
+        blocked anew, behind the others."""
+        blocked = self.blocked_consumers
+        for link in list(islice(blocked, 0 if self.is_full else LINKS_WOKEN)):
+            del blocked[link]
             link.cursor.queue.touch()
-        if not full or self.is_full:
+        if not blocked or self.is_full:
             self._waking.pop(self, None)
 
     def status(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Users:
         self.core = core
         config, now = core.config, core.now
         self.waking: dict[Use, None] = {}
-        """Those with room again, and consumers that are full."""
+        """Those with room again, and blocked consumers."""
         limits, waking = config.limits, self.waking
         self.anonymous = Use(ANONYMOUS, ANONYMOUS, limits, None, now, waking)
         self.by_name = {user.name: Use("user", user.name, limits, user, now, waking) for user in config.users}
@@ -164,7 +164,7 @@ class Users:
 
     def enter(self, peer: Peer) -> None:
         """The connection is open, and whose it is is known. One too many of a neighbour is closed, with the reason."""
-        reason = self.has_all(peer)
+        reason = self.too_many_connections(peer)
         if reason is not None:
             self.count_refused(peer)
             self.core.refusals.refuse(peer, reason)
@@ -172,10 +172,11 @@ class Users:
         peer.use = use = self._of(peer)
         use.connections += 1
 
-    def has_all(self, peer: Peer) -> str | None:
+    def too_many_connections(self, peer: Peer) -> str | None:
         """Why the connection is one too many for whom it counts; None where it is not."""
         use = self._of(peer)
-        return None if use.connections < use.connections_max else use.has_all(use.connections_max, "connections")
+        most = use.connections_max
+        return None if use.connections < most else use.bound_reached_text(most, "connections")
 
     def count_refused(self, peer: Peer) -> None:
         """The connection is one too many."""
@@ -212,7 +213,7 @@ class Users:
         if use.links <= use.links_max:
             return None
         use.refused += 1
-        return use.has_all(use.links_max, "links")
+        return use.bound_reached_text(use.links_max, "links")
 
     def wake(self) -> None:
         """Once a turn: consumers whose user has room again, a bounded number of each."""
@@ -221,13 +222,13 @@ class Users:
 
     # ------------------------------------------------------------------------------------------------ requests
 
-    def may_ask(self, link: "RequestLink") -> bool:
-        """Whether a request of that link is carried out now; else it waits for its user's time."""
+    def admit_request(self, link: "RequestLink") -> bool:
+        """Counts a request of that link, or has it wait for its user's time. Whether it is carried out now."""
         use = link.peer.use
         if link in self.granted:
             del self.granted[link]
             return True
-        if use is None or (not use.waiting and use.may_ask(self.core.now)):
+        if use is None or (not use.waiting and use.count_request(self.core.now)):
             return True
         use.requests_delayed += 1
         self.waiting[link] = use
@@ -241,7 +242,7 @@ class Users:
     def tick(self, now: float) -> None:
         """Those whose time has come ask, in the order in which they wait; the others are not looked at."""
         for use in list(self.uses):
-            while use.waiting and use.may_ask(now):
+            while use.waiting and use.count_request(now):
                 link = next(iter(use.waiting))
                 self.forget(link)
                 self.granted[link] = None

@@ -501,7 +501,7 @@ class NodeRuntime:
         self._feed(ReadPutOff(connection=peer.connection, size=len(data)))
 
     def _take(self, peer: Peer, data: bytes) -> None:
-        """Hands the core what was read, or as much of it as one turn can bear."""
+        """Hands the core what was read, or as much of it as one turn takes."""
         began = time.monotonic()
         size = len(data)
         if peer.slow and size > LIGHT_BYTES:

@@ -48,7 +48,7 @@ from holdfast.storage.directory import (
     refusal,
 )
 from holdfast.storage.pages import read_root, reusable_pages
-from holdfast.storage.readers import reading
+from holdfast.storage.readers import backup_transaction
 from holdfast.storage.schema import BACKUP_KEY, FILE_KEY, UUID_KEY, databases, read_identity
 from holdfast.storage.upgrades import upgrade
 from holdfast.units import MIB, iso8601
@@ -119,7 +119,7 @@ def _backup(path: Path, target: Path, watch: Watch | None) -> BackedUp:
         aside_lock = hold(aside)
         try:
             (aside / DATA).unlink(missing_ok=True)
-            with open_quiet(path) as env, reading(path, env, data_fd) as txn:
+            with open_quiet(path) as env, backup_transaction(path, env, data_fd) as txn:
                 _, uuid, of_backup = read_identity(env, path, txn)
                 if of_backup is not None:
                     raise StorageError(f"store {path}: is a backup itself, made {of_backup}: copy its directory")

@@ -47,7 +47,7 @@ from holdfast.storage.entries import Entries, Group, by_queue, pack
 from holdfast.storage.environment import open_environment
 from holdfast.storage.pages import META_PAGES
 from holdfast.storage.port import Batch, Rows, Space
-from holdfast.storage.readers import Readers
+from holdfast.storage.readers import NodeReaderLock
 from holdfast.storage.schema import UUID_KEY, databases, read_identity
 from holdfast.storage.upgrades import upgrade
 from holdfast.units import MIB
@@ -135,7 +135,7 @@ class LmdbStore:
             check_length(path, self._data_fd)
             make_durable(path, self._data_fd)
             self._env, self.table_in_memory = open_environment(path, bytes_max)
-            self._readers = Readers(self._env, path, self._data_fd)
+            self._readers = NodeReaderLock(self._env, path, self._data_fd)
             self.uuid = read_identity(self._env, path)[1]
             with self._readers, self._env.begin(write=True) as txn:
                 self._databases = databases(self._env, txn)

@@ -32,7 +32,7 @@ from holdfast.errors import StorageError
 from holdfast.storage.directory import TABLE, TABLE_BYTES, allocate
 from holdfast.storage.pages import Damage, read_root, reusable_pages
 
-__all__ = ["Readers", "Reading", "reading"]
+__all__ = ["BackupReaderLock", "NodeReaderLock", "backup_transaction"]
 
 UNBOUNDED_PAGES: Final = 1 << 62
 
@@ -58,8 +58,10 @@ _NO_TABLE: Final = b"Holdfast: LMDB's readers are not listed here\n"
 """In the place of LMDB's magic number."""
 
 
-class Readers:
-    """Of the environment `env` of the store in `path`, whose file is open as `data_fd`.
+class NodeReaderLock:
+    """The node's side of both locks: what a backup reads stays.
+
+    `env` is the environment of the store in `path`, whose file is open as `data_fd`.
 
     `with readers:` around each transaction that writes, one at a time.
 
@@ -170,8 +172,8 @@ def _claim(path: Path) -> int:
     return fd
 
 
-class Reading:
-    """A backup's place beside the node: what the store holds since this was made stays readable until `close`."""
+class BackupReaderLock:
+    """A backup's side of both locks: what the store holds since this was made stays readable until `close`."""
 
     def __init__(self, path: Path, data_fd: int) -> None:
         """Waits for a commit that is under way. Raises `StorageError` where that takes longer than ADMIT_S, or the node
@@ -219,12 +221,12 @@ class Reading:
 
 
 @contextmanager
-def reading(path: Path, env: lmdb.Environment, data_fd: int) -> "Iterator[lmdb.Transaction[Any]]":
+def backup_transaction(path: Path, env: lmdb.Environment, data_fd: int) -> "Iterator[lmdb.Transaction[Any]]":
     """What is committed in the store in `path` now, for as long as the block lasts, whatever its node does meanwhile.
 
-    `env`: the store, open without LMDB's locks. `data_fd`: its file, open for this alone. See `Reading`.
+    `env`: the store, open without LMDB's locks. `data_fd`: its file, open for this alone. See `BackupReaderLock`.
     """
-    place = Reading(path, data_fd)
+    place = BackupReaderLock(path, data_fd)
     try:
         with place.begin(env) as txn:
             yield txn
