@@ -9,8 +9,7 @@ from holdfast.amqp.performatives import Rejected
 from holdfast.core.config import DeadLettersConfig
 from holdfast.core.losses import LISTED_MAX
 from holdfast.storage.check import check
-from holdfast.storage.memory import MemoryStore
-from support.hops import STRICT, names, send
+from support.hops import STRICT, names, replaced_disk, send
 from support.rig import Node, Rig
 from support.stores import LoneNode
 
@@ -44,16 +43,7 @@ def restart(rig: Rig, node: Node) -> None:
 
 
 def test_what_is_lost_is_listed_after_a_crash() -> None:
-    rig = Rig()
-    jfk, hub = rig.pair(**STRICT)
-    rig.run(1)
-    send(rig, jfk, *names(1, 4), to="hub")
-    rig.run(3)
-    hub.crash()
-    hub.store = MemoryStore(mint_from=rig.uuid)
-    hub.start()
-    rig.run(8)
-    send(rig, jfk, *names(5, 6), to="hub")
+    rig, _, hub = replaced_disk()
     before = status(rig, hub)
     assert [(loss["first"], loss["last"]) for loss in before["losses"]] == [(1, 4)] and before["losses"][0]["at"]
     assert (before["losses_total"]["ranges"], before["losses_total"]["numbers"]) == (1, 4)

@@ -1,6 +1,7 @@
 """An older store that is put back: it gets a new UUID at the start, or as soon as anybody can know (ADR 0025)."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -27,8 +28,9 @@ def status_of(rig: Rig, node: Node) -> dict[str, Any]:
     return rig.client(node).manage("STATUS", "node")[1]
 
 
-def test_new_messages_are_new_though_the_first_contact_knows_nothing() -> None:
-    """a is put back; its only neighbour, b, has passed nothing on that it remembers: c knows, and says so too late."""
+def first_contact_knows_nothing(last: int, *, known: bool = True) -> tuple[Rig, Node, Node, Node, UUID]:
+    """a is put back to 3 of 9 and sends 10 to `last`; its only neighbour, b, has passed nothing on that it remembers: c
+    knows, and says so too late. With them a's former UUID. `known`: as `put_back` says."""
     rig = Rig()
     a, b, c = rig.line("a", "b", "c", c=STRICT)
     rig.run(2)
@@ -38,16 +40,23 @@ def test_new_messages_are_new_though_the_first_contact_knows_nothing() -> None:
     send(rig, a, *names(4, 9), to="c")
     rig.run(2)
     old = a.store.uuid
-    put_back(a, kept)
+    if not known:
+        c.unwatched.add("$holdfast/custody")  # it will accept what it takes for copies
+    put_back(a, kept, known=known)
     for node in (b, c):
         node.crash()
     b.store = type(b.store)(mint_from=rig.uuid)  # its disk is new
     b.start()
     a.start()
-    send(rig, a, *names(10, 15), to="c")
+    send(rig, a, *names(10, last), to="c")
     rig.run(2)
     c.start()
     rig.run(40)
+    return rig, a, b, c, old
+
+
+def test_new_messages_are_new_though_the_first_contact_knows_nothing() -> None:
+    rig, a, b, c, old = first_contact_knows_nothing(15)
     assert c.bodies("work") == names(1, 15)
     told = status_of(rig, a)
     assert told["former_store"] == str(old) and told["store"] == str(a.store.uuid) != str(old)
@@ -170,26 +179,7 @@ def test_a_full_disk_does_not_keep_it_from_becoming_someone_new() -> None:
 
 def test_what_may_have_been_dropped_is_listed_where_a_copy_is_found_out_too_late() -> None:
     """Nothing on the disk told: a snapshot of the whole machine."""
-    rig = Rig()
-    a, b, c = rig.line("a", "b", "c", c=STRICT)
-    rig.run(2)
-    send(rig, a, *names(1, 3), to="c")
-    rig.run(2)
-    kept = snapshot(a)
-    send(rig, a, *names(4, 9), to="c")
-    rig.run(2)
-    old = a.store.uuid
-    c.unwatched.add("$holdfast/custody")  # it will accept what it takes for copies
-    put_back(a, kept, known=False)
-    for node in (b, c):
-        node.crash()
-    b.store = type(b.store)(mint_from=rig.uuid)
-    b.start()
-    a.start()
-    send(rig, a, *names(10, 12), to="c")
-    rig.run(2)
-    c.start()
-    rig.run(40)
+    rig, a, _, c, old = first_contact_knows_nothing(12, known=False)
     assert a.store.uuid != old and c.bodies("work") == names(1, 9)
     (loss,) = status_of(rig, a)["losses"]
     assert (loss["origin"], loss["first"], loss["last"]) == (str(old), 4, 6)

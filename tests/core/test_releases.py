@@ -140,8 +140,8 @@ def test_a_full_queue_holds_up_what_moves_and_nobody_spins(monkeypatch: pytest.M
     assert taken == names(1, 9)
 
 
-def test_time_is_counted_for_some_origins_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(destination, "ORIGINS_A_TURN", 1)
+def three_origins_with_a_gap() -> tuple[Rig, Node]:
+    """The hub has number 2 of each of three neighbours, and waits WAIT_S for their first."""
     rig = Rig()
     queues = (QueueConfig(name="work", order="bounded", order_wait_s=WAIT_S),)
     nodes = rig.graph("a-hub", "b-hub", "c-hub", hub={"queues": queues})
@@ -150,6 +150,12 @@ def test_time_is_counted_for_some_origins_a_turn(monkeypatch: pytest.MonkeyPatch
         if node.name != "hub":
             send_from(rig, node, 2, f"{node.name}2")
     hub = rig.nodes["hub"]
+    return rig, hub
+
+
+def test_time_is_counted_for_some_origins_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(destination, "ORIGINS_A_TURN", 1)
+    rig, hub = three_origins_with_a_gap()
     assert hub.core is not None and len(hub.core.destination.waiters) == 3
     rig.run(WAIT_S - 2)
     assert hub.bodies("work") == []
@@ -163,14 +169,7 @@ def test_time_is_counted_for_some_origins_a_turn(monkeypatch: pytest.MonkeyPatch
 def test_time_is_counted_for_some_ranges_a_turn(monkeypatch: pytest.MonkeyPatch, ranges: int, most: int) -> None:
     """Each of the three origins has one gap, and so one clock."""
     monkeypatch.setattr(destination, "TICK_RANGES", ranges)
-    rig = Rig()
-    queues = (QueueConfig(name="work", order="bounded", order_wait_s=WAIT_S),)
-    nodes = rig.graph("a-hub", "b-hub", "c-hub", hub={"queues": queues})
-    rig.run(8)
-    for node in nodes:
-        if node.name != "hub":
-            send_from(rig, node, 2, f"{node.name}2")
-    hub = rig.nodes["hub"]
+    rig, hub = three_origins_with_a_gap()
     counted: list[int] = []
     passed: list[float] = []
     pass_time = GapClocks.pass_time

@@ -8,7 +8,7 @@ from holdfast.core import warnings as warnings_module
 from holdfast.core.config import NeighbourConfig, NodeConfig, QueueConfig, UserConfig
 from holdfast.core.disk import ROOM_BYTES
 from holdfast.storage.memory import MemoryStore
-from support.hops import STRICT, names, send
+from support.hops import names, replaced_disk, send
 from support.rig import Node, Rig
 from support.routing import topology
 
@@ -160,16 +160,7 @@ def test_a_full_disk_has_its_warning_as_long_as_its_state() -> None:
 
 def test_what_was_on_a_disk_that_is_gone_is_listed() -> None:
     """GUARANTEES: by origin and numbers, in status and telemetry."""
-    rig = Rig()
-    jfk, hub = rig.pair(**STRICT)
-    rig.run(1)
-    send(rig, jfk, *names(1, 4), to="hub")
-    rig.run(3)
-    hub.crash()
-    hub.store = MemoryStore(mint_from=rig.uuid)
-    hub.start()
-    rig.run(8)
-    send(rig, jfk, *names(5, 6), to="hub")
+    rig, jfk, hub = replaced_disk()
     assert hub.bodies("work") == names(5, 6)
     (loss,) = status(rig, hub)["losses"]
     assert (loss["origin"], loss["first"], loss["last"]) == (str(jfk.core.store_uuid), 1, 4)

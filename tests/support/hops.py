@@ -25,6 +25,21 @@ def send(rig: Rig, node: Node, *bodies: str, to: str = "d", queue: str = "work",
     return client
 
 
+def replaced_disk() -> tuple[Rig, Node, Node]:
+    """jfk and the hub, whose disk was replaced after it had taken 1 to 4 of jfk's; it has 5 and 6 on the new one."""
+    rig = Rig()
+    jfk, hub = rig.pair(**STRICT)
+    rig.run(1)
+    send(rig, jfk, *names(1, 4), to="hub")
+    rig.run(3)
+    hub.crash()
+    hub.store = MemoryStore(mint_from=rig.uuid)
+    hub.start()
+    rig.run(8)
+    send(rig, jfk, *names(5, 6), to="hub")
+    return rig, jfk, hub
+
+
 def names(first: int, last: int) -> list[str]:
     return [str(number) for number in range(first, last + 1)]
 
