@@ -88,6 +88,11 @@ def test_connections_max() -> None:
     assert opened(rig, node).served and all(peer.alive for peer in peers[1:])
 
 
+def test_by_default_one_user_leaves_the_others_of_its_address_places() -> None:
+    limits = Limits()
+    assert limits.user_connections_max < limits.address_connections_max < limits.connections_max
+
+
 def test_address_connections_max() -> None:
     rig, node = world(address_connections_max=2)
     peers = [opened(rig, node) for _ in range(2)]

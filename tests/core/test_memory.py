@@ -176,6 +176,19 @@ def hog(rig: Rig, node: Node, address: str, size: int) -> Any:
     return peer
 
 
+def test_past_memory_bytes_max_who_holds_most_over_all_connections_goes_first(rig: Rig) -> None:
+    """Many connections that are each a little lighter than another's one are no way to have that one dropped."""
+    node = rig.node("hub", limits=Limits(memory_bytes_max=4 * MIB, attaches_burst=100_000, handshakes_max=100))
+    core = core_of(node)
+    heavy = hog(rig, node, "10.0.0.1", 1_200_000)
+    many = [hog(rig, node, "10.0.0.2", 600_000) for _ in range(8)]
+    assert core.memory.dropped and heavy.alive
+    assert 0 < sum(peer.alive for peer in many) < 8
+    assert core.memory.total.held <= 4 * MIB
+    (line,) = [line for line in node.logs if "memory is used up" in line][:1]
+    assert "address 10.0.0.2" in line
+
+
 def test_past_memory_bytes_max_the_heaviest_goes_and_nobody_else(rig: Rig) -> None:
     node = rig.node("hub", limits=Limits(memory_bytes_max=4 * MIB, attaches_burst=100_000, handshakes_max=100))
     core = core_of(node)

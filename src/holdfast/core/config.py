@@ -214,7 +214,7 @@ class Limits:
     """Failed logins from one address for one name that are answered at once; the next are looked at one by one."""
     login_retry_s: float = 1.0
     """Seconds between these; as often one failure is forgiven."""
-    user_connections_max: int = 1_500
+    user_connections_max: int = 1_000
     """Connections per user or neighbour; those without a name count as one user."""
     user_links_max: int = 65_536
     """Links per user or neighbour."""

@@ -8,6 +8,7 @@ what it sends is always read: its own bounds are small. Source: docs/adr/0030-on
 """
 
 from collections.abc import Iterable
+from heapq import heapify, heappop, heapreplace
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -274,19 +275,31 @@ class Memory:
         for _ in range(FORGOTTEN_A_TURN):
             if self.total.held <= self.total.held_max or not core.resume.forget_oldest():
                 break
+        self._drop_heaviest(core)
+
+    def _drop_heaviest(self, core: "NodeCore") -> None:
+        """The heaviest connection of whoever holds the most, again and again; those with less than their share stay."""
         share = self.share(core)
         held_by = {peer: self.weight(peer) for peer in core.connections.values()}
         for record in core.resume.incoming.values():
             if record.holder is not None:
                 held_by[record.holder.peer] = held_by.get(record.holder.peer, 0) + record.counted_bytes
-        for peer, held in sorted(held_by.items(), key=itemgetter(1), reverse=True):
-            if peer.neighbour is not None or peer.dialled:
-                continue
-            if self.total.held <= self.total.held_max or held <= share:
-                break
+        of_each: dict[str, list[tuple[int, Peer]]] = {}
+        for peer, held in sorted(held_by.items(), key=itemgetter(1)):
+            if peer.neighbour is None and not peer.dialled and held > share:
+                of_each.setdefault(core.users.who(peer), []).append((held, peer))
+        heaviest = [(-sum(held for held, _ in theirs), who) for who, theirs in of_each.items()]
+        heapify(heaviest)
+        while heaviest and self.total.held > self.total.held_max:
+            together, who = heaviest[0]
+            held, peer = of_each[who].pop()
+            if of_each[who]:
+                heapreplace(heaviest, (together + held, who))
+            else:
+                heappop(heaviest)
             self.dropped += 1
-            text = f"it holds {held} bytes of the node's memory, more than any other, and memory is used up"
-            core.drop(peer, f"{text} (memory_bytes_max)")
+            text = f"it holds {held} bytes of the node's memory and {who} {-together}, more than any other"
+            core.drop(peer, f"{text}, and memory is used up (memory_bytes_max)")
 
     def status(self) -> dict[str, Any]:
         """As `status` tells it."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.types import Ulong
 from holdfast.core.config import Limits, UserConfig
+from holdfast.core.guard import host_of
 from holdfast.core.peer import Peer
 
 if TYPE_CHECKING:
@@ -187,6 +188,11 @@ class Users:
         if peer.neighbour is not None:
             return self.neighbours.get(peer.neighbour.config.name, self.anonymous)
         return self.by_name.get(peer.amqp.authenticated_user or "", self.anonymous)
+
+    def who(self, peer: Peer) -> str:
+        """The user by whom it came, or the address of one without a name; for people, too."""
+        use = peer.use
+        return f"user {use.name!r}" if use is not None and use.kind == "user" else f"address {host_of(peer.address)}"
 
     def left(self, peer: Peer) -> None:
         """The connection is gone."""
