@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.amqp.performatives import Accepted
 from holdfast.amqp.types import Ulong
 from holdfast.core import clocks
-from holdfast.core.clocks import ANSWER_S, EVERY_S, SAMPLES
+from holdfast.core.clocks import ANSWER_S, EVERY_S, SAMPLES, WALL_MS_MAX
+from support.hops import send
 from support.rig import Node, Rig
 
 
@@ -118,3 +120,44 @@ def test_what_is_no_time_is_passed_over(key: str, value: Any) -> None:
     assert known.offset_s("hub") is None
     core.control_kinds["clock"](core.asker, {"kind": "clock", **good, key: value})
     assert len(core.asker.told) == (key in ("heard", "answered"))
+
+
+@pytest.mark.parametrize(
+    "at_ms",
+    [-(10**15), -100_000_000, -1, 0, WALL_MS_MAX, 2**53, 2**63, 2**64, 10**30],
+)
+def test_a_node_works_whatever_its_wall_clock_says(at_ms: int) -> None:
+    """Before 1970, after 9999, and where no integer of a format has room: messages and sessions pass, and go on."""
+    rig = Rig()
+    jfk, hub = rig.pair(start=False)
+    for node in (jfk, hub):
+        node.clock_error_ms = at_ms - rig.wall_ms
+        node.start()
+    rig.run(1)
+    client = send(rig, jfk, "a", "b", to="hub")
+    rig.run(1)
+    assert client.outcomes == [("a", Accepted()), ("b", Accepted())]
+    assert hub.bodies("work") == ["a", "b"]
+    body = rig.client(hub).manage("STATUS", "node")[1]
+    assert body["failures"] == {"peers_ended": 0, "parts": 0}
+    assert next(queue["oldest_s"] for queue in body["queues"] if queue["name"] == "work") >= 0
+    hub.crash()
+    hub.clock_error_ms = 0  # someone set it
+    hub.start()
+    rig.run(10)
+    send(rig, jfk, "c", to="hub")
+    rig.run(1)
+    assert hub.bodies("work") == ["a", "b", "c"]
+
+
+def test_a_wall_clock_that_jumps_while_the_node_runs() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    for at_ms in (-(10**12), 2**64, 0, rig.wall_ms):
+        jfk.clock_error_ms = hub.clock_error_ms = at_ms - rig.wall_ms
+        send(rig, jfk, str(at_ms), to="hub")
+        rig.run(3)
+    assert len(hub.bodies("work")) == 4
+    for node in (jfk, hub):
+        assert rig.client(node).manage("STATUS", "node")[1]["failures"] == {"peers_ended": 0, "parts": 0}

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -82,3 +83,22 @@ def test_a_reader_that_is_gone_costs_its_lines_alone(pipe: tuple[int, int]) -> N
     assert os.read(again, 4_096).endswith(b"INFO but this\n")
     os.close(again)
     os.close(other)
+
+
+@pytest.mark.parametrize(
+    ("created", "wanted"),
+    [
+        (-100_000.75, r"1969-12-3\d \d\d:\d\d:\d\d,250"),
+        (-0.25, r"19(69|70)-\d\d-\d\d \d\d:\d\d:59,750"),
+        (253_500_000_000.0, r"10003-\d\d-\d\d \d\d:\d\d:\d\d,000"),
+        (1e30, r"1\d{30} s,000"),
+    ],
+)
+def test_a_line_has_a_time_whatever_the_clock_says(pipe: tuple[int, int], created: float, wanted: str) -> None:
+    reading, writing = pipe
+    handler = LogHandler(writing)
+    line = record("here")
+    line.created, line.msecs = created, (created % -1) * 1000
+    handler.emit(line)
+    handler.flush()
+    assert re.fullmatch(f"{wanted} INFO here\n", os.read(reading, 65_536).decode())

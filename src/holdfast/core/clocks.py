@@ -27,8 +27,16 @@ ANSWER_S: Final = 10.0
 
 TIME_MS_MAX: Final = 2**53
 
+WALL_MS_MAX: Final = 253_402_214_400_000
+"""The last day of the year 9999 begins: where ISO 8601 and most calendars end."""
+
 ASK: Final = "clock"
 ANSWER: Final = "time"
+
+
+def calendar_ms(wall_ms: int) -> int:
+    """The moment nearest to `wall_ms`, from 1970 to 9999: a clock may show anything, an entry stores no sign."""
+    return min(max(wall_ms, 0), WALL_MS_MAX)
 
 
 @dataclass(slots=True)

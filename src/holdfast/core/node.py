@@ -21,7 +21,7 @@ from holdfast.core.asks import Asks
 from holdfast.core.blobs import Blobs
 from holdfast.core.catalog import Catalog, Tables
 from holdfast.core.chores import Chores
-from holdfast.core.clocks import Clocks
+from holdfast.core.clocks import Clocks, calendar_ms
 from holdfast.core.config import NodeConfig
 from holdfast.core.containment import ATTEMPTS_MAX, ENTRIES_MAX, Containment
 from holdfast.core.dead_letters import DeadLetters
@@ -80,7 +80,7 @@ class NodeCore:
         self.rng = rng
         self.now = now
         self.started_at = now
-        self.started_wall_ms = wall_ms
+        self.started_wall_ms = wall_ms = calendar_ms(wall_ms)
         self.work = Work()
         self.turn = Turn(self.work.batch)
         self.in_flight: Turn | None = None
@@ -448,7 +448,7 @@ class NodeCore:
     # ------------------------------------------------------------------------------------------------ turn
 
     def _end_turn(self, event: events.TurnEnded) -> None:
-        self.clock.wall_ms = event.wall_ms
+        self.clock.wall_ms = calendar_ms(event.wall_ms)
         self.pressure.measured(event)
         self.work.offered_bytes = 0
         for _ in range(ATTEMPTS_MAX):

@@ -19,12 +19,24 @@ END_S: Final = 1.0
 """What the end of the process waits for the last lines."""
 
 
+class LineFormatter(logging.Formatter):
+    """The time of a line, whatever the clock says: before 1970, or beyond what the system's calendar holds."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        second, fraction = divmod(record.created, 1)
+        try:
+            moment = time.strftime(self.default_time_format, time.localtime(second))
+        except (OverflowError, ValueError, OSError):
+            moment = f"{second:.0f} s"
+        return f"{moment},{int(fraction * 1000):03d}"
+
+
 class LogHandler(logging.Handler):
     """Writes each record as lines to the open file `fd`, soon and in order."""
 
     def __init__(self, fd: int) -> None:
         super().__init__()
-        self.setFormatter(logging.Formatter(FORMAT))
+        self.setFormatter(LineFormatter(FORMAT))
         self._fd = fd
         self._left_out = 0
         self._behind = WriteBehind("holdfast-log", self._write, bytes_max=WAITING_BYTES_MAX)
