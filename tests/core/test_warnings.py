@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core import sessions
 from holdfast.core import warnings as warnings_module
 from holdfast.core.config import NeighbourConfig, NodeConfig, QueueConfig, UserConfig
 from holdfast.core.disk import ROOM_BYTES
@@ -180,3 +181,71 @@ def test_a_condition_is_logged_at_its_second_look_and_anew_when_it_comes_back(mo
         rig.run(warnings_module.LOOK_S)
         said.append(warned(hub, "it is so"))
     assert said == [0, 1, 1, 1, 1, 2]
+
+
+def test_a_node_that_is_not_listed_is_told_at_both_ends_what_to_add() -> None:
+    rig = Rig()
+    hub = rig.node("hub")
+    jfk = rig.node("jfk", neighbours=(NeighbourConfig(name="hub", remote="h:1"),))
+    rig.run(30)
+    cure = """it is not listed at 'hub': add [[neighbour]] name = "jfk" there"""
+    (line,) = status(rig, hub)["warnings"]
+    assert line.startswith("a node 'jfk' at ") and line.endswith(f" tried to be a neighbour; {cure}")
+    assert warned(hub, "tried to be a neighbour") == 1
+    (line,) = status(rig, jfk)["warnings"]
+    assert line.startswith("neighbour hub (h:1): no session: ") and cure in line
+    jfk.crash()
+    rig.run(warnings_module.CONTESTED_S + 10)
+    assert status(rig, hub)["warnings"] == []
+
+
+def test_a_node_that_logs_in_as_another_user_than_is_expected() -> None:
+    rig = Rig()
+    hub = rig.node("hub", neighbours=(NeighbourConfig(name="jfk"),), users=(UserConfig(name="app", password="x"),))
+    jfk = rig.node("jfk", neighbours=(NeighbourConfig(name="hub", remote="h:1", user="app", password="x"),))
+    rig.run(30)
+    cure = (
+        """it did not log in as 'hub' expects it to: compare user and password with [[neighbour]] name = "jfk" there"""
+    )
+    client = rig.client(hub, mechanism="PLAIN", user="app", password="x")
+    (line,) = client.manage("STATUS", "node")[1]["warnings"]
+    assert cure in line
+    (line,) = status(rig, jfk)["warnings"]
+    assert cure in line
+
+
+def test_a_node_that_has_this_ones_name() -> None:
+    """What dials says whom it takes us for, and hears that the name is ours."""
+    rig = Rig()
+    hub = rig.node("hub")
+    client = rig.client(hub, container_id="hub", offered_capabilities=(sessions.CAPABILITY,))
+    client.sender("$holdfast/control")
+    rig.settle()
+    (line,) = status(rig, hub)["warnings"]
+    assert line.endswith("both nodes are called 'hub': give one of them another name")
+
+
+def test_nodes_that_are_not_listed_are_bounded_in_number_and_in_the_log() -> None:
+    rig = Rig()
+    hub = rig.node("hub")
+    for number in range(3 * warnings_module.STRANGERS_MAX):
+        client = rig.client(
+            hub, container_id=f"node{number:03}" + 200 * "x", offered_capabilities=(sessions.CAPABILITY,)
+        )
+        client.sender("$holdfast/control")
+        rig.settle()
+        assert client.detached[-1].error is not None
+    found = status(rig, hub)["warnings"]
+    assert len(found) == warnings_module.STRANGERS_MAX and "node059" in found[-1] and len(found[-1]) < 500
+    rig.run(60)
+    assert warned(hub, "tried to be a neighbour") <= hub.core.config.limits.log_lines_per_minute
+
+
+def test_a_client_that_attaches_to_a_neighbours_address_is_no_matter_for_an_operator() -> None:
+    rig = Rig()
+    hub = rig.node("hub")
+    client = rig.client(hub)
+    client.sender("$holdfast/control")
+    rig.settle()
+    assert client.detached[-1].error is not None
+    assert status(rig, hub)["warnings"] == []

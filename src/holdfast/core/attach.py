@@ -35,6 +35,7 @@ from holdfast.broker.queue import Queue
 from holdfast.core import hops, subscriptions
 from holdfast.core.catalog import TooManyQueues
 from holdfast.core.control import CONTROL_ADDRESS, CONTROL_CREDIT, ControlReceiver
+from holdfast.core.doors import why_no_neighbour
 from holdfast.core.egress import ConsumerLink, ReaderLink
 from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX, ProducerLink
 from holdfast.core.management import MANAGEMENT
@@ -166,7 +167,7 @@ def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
         link.accept(max_message_size=core.config.limits.request_bytes_max)
         requests.top_up(core.config.limits.requests_max)
     elif address == CONTROL_ADDRESS:
-        neighbour = _of_neighbour(peer)
+        neighbour = _of_neighbour(core, peer)
         link.context = ControlReceiver(core, peer, link, neighbour)
         link.accept(max_message_size=NODE_MESSAGE_BYTES_MAX)
         link.grant(CONTROL_CREDIT)
@@ -177,17 +178,14 @@ def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
         _produce(core, peer, link, told, found, properties)
 
 
-def _of_neighbour(peer: Peer) -> "Neighbour":
+def _of_neighbour(core: "NodeCore", peer: Peer) -> "Neighbour":
     if peer.neighbour is None:
-        raise Refusal(
-            conditions.UNAUTHORIZED_ACCESS,
-            "this address is for neighbours: found a connection that is no [[neighbour]]'s",
-        )
+        raise Refusal(conditions.UNAUTHORIZED_ACCESS, why_no_neighbour(core, peer))
     return peer.neighbour
 
 
 def _custody(core: "NodeCore", peer: Peer, link: Receiver, properties: dict[Any, Any]) -> None:
-    neighbour = _of_neighbour(peer)
+    neighbour = _of_neighbour(core, peer)
     destination, epoch = properties.get(hops.DESTINATION), properties.get(hops.EPOCH)
     if not isinstance(destination, str) or not isinstance(epoch, UUID):
         raise Refusal(conditions.INVALID_FIELD, f"accepted are the properties {hops.DESTINATION} and {hops.EPOCH}")

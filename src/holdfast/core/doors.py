@@ -6,6 +6,7 @@ compared in constant time and never told.
 
 from collections.abc import Callable
 from hmac import compare_digest
+from json import dumps
 from typing import TYPE_CHECKING, Any
 
 from holdfast.amqp import connection as amqp
@@ -20,6 +21,7 @@ from holdfast.core.logins import Login
 from holdfast.core.memory import CONNECTION_BYTES
 from holdfast.core.peer import Peer
 from holdfast.core.relay import ANONYMOUS_RELAY
+from holdfast.names import NAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -186,6 +188,24 @@ def _is_neighbour(core: "NodeCore", peer: Peer, name: str) -> bool:
     if core.config.users:
         return user == (config.user or name)
     return peer.loopback
+
+
+def why_no_neighbour(core: "NodeCore", peer: Peer) -> str:
+    """What a connection is told that asks for what only neighbours may have. One of another node of ours, which may be
+    meant as a neighbour, is among the warnings here as well."""
+    theirs = peer.amqp.remote_open
+    if theirs is None or sessions.CAPABILITY not in [str(item) for item in theirs.offered_capabilities or ()]:
+        return "this address is for neighbours: found a connection that does not offer custody"
+    here, name = core.config.name, str(theirs.container_id)[:NAME_BYTES_MAX]
+    listed = f"[[neighbour]] name = {dumps(name, ensure_ascii=False)}"
+    if name == here:
+        cure = f"both nodes are called {here!r}: give one of them another name"
+    elif name not in core.neighbours:
+        cure = f"it is not listed at {here!r}: add {listed} there"
+    else:
+        cure = f"it did not log in as {here!r} expects it to: compare user and password with {listed} there"
+    core.warnings.came_as_neighbour(name, f"a node {name!r} at {host_of(peer.address)} tried to be a neighbour; {cure}")
+    return f"this address is for neighbours, which {name!r} is not: {cure}"
 
 
 def _same(wanted: str, found: str | None) -> bool:

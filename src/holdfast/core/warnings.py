@@ -23,7 +23,10 @@ ORIGINS_MAX: Final = 20
 GAPS_MAX: Final = 3
 """Gaps of one origin that a line names."""
 CONTESTED_S: Final = 600.0
-"""How long after two stores used one name the warning stays."""
+"""How long after two stores used one name, or a node tried to be a neighbour, the warning stays."""
+
+STRANGERS_MAX: Final = 20
+"""Nodes that tried to be neighbours and are none; a further one takes the place of the one that tried longest ago."""
 
 TURNS: Final = "turns"
 DESCRIPTORS: Final = "descriptors"
@@ -44,6 +47,16 @@ class Warnings:
         """Neighbours under whose name a store came again after another one had: two nodes have the name. And when."""
         self.shared: dict[str, tuple[str, float]] = {}
         """Neighbours that came with another's store, and were refused: why, and when."""
+
+        self.strangers: dict[str, tuple[str, float]] = {}
+        """By name, nodes that tried to be neighbours and are none: what is said of them, and when they last tried."""
+
+    def came_as_neighbour(self, name: str, text: str) -> None:
+        """A node of that name, which may be anything, is refused as a neighbour."""
+        self.strangers.pop(name, None)
+        if len(self.strangers) >= STRANGERS_MAX:
+            del self.strangers[next(iter(self.strangers))]
+        self.strangers[name] = text, self.core.now
 
     def next_deadline(self) -> float | None:
         return self._look_at
@@ -78,6 +91,9 @@ class Warnings:
         if short is not None:
             yield DESCRIPTORS, short
         yield from self._neighbours()
+        for name, (text, at) in self.strangers.items():
+            if core.now < at + CONTESTED_S:
+                yield f"stranger - {name}", text
         waiting = (origin for origin in core.catalog.all_origins() if origin.waiting)
         for origin in islice(waiting, ORIGINS_MAX):
             yield from self._missing(origin)
