@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import sessions
+from holdfast.core import destination, sessions
 from holdfast.core import warnings as warnings_module
 from holdfast.core.config import NeighbourConfig, NodeConfig, QueueConfig, UserConfig
 from holdfast.core.disk import ROOM_BYTES
@@ -249,3 +249,69 @@ def test_a_client_that_attaches_to_a_neighbours_address_is_no_matter_for_an_oper
     rig.settle()
     assert client.detached[-1].error is not None
     assert status(rig, hub)["warnings"] == []
+
+
+FULL = QueueConfig(name="work", messages_max=3)
+
+
+def test_a_full_queue_that_other_nodes_wait_for() -> None:
+    """Said at the node that has no room, once it has lasted, and over with the first place in the queue."""
+    rig = Rig()
+    a, b, c = rig.line("a", "b", "c", c={"queues": (FULL,)})
+    rig.run(3)
+    send(rig, a, *names(1, 20), to="c")
+    rig.run(warnings_module.FULL_S - 1)
+    assert status(rig, c)["warnings"] == []
+    rig.run(30)
+    (line,) = status(rig, c)["warnings"]
+    size = c.queue("work").bytes_held
+    wanted = f"queue work: full (3 messages, {size} bytes): 17 messages from b wait for room; take messages out of it"
+    assert line.startswith(wanted)
+    assert warned(c, wanted) == 1 and status(rig, a)["warnings"] == status(rig, b)["warnings"] == []
+    rig.run(200)
+    assert warned(c, wanted) == 1
+    client = rig.client(c)
+    link = client.receiver("work")
+    rig.settle()
+    while client.accept(link=link):
+        rig.settle()
+    assert status(rig, c)["warnings"] == []
+    rig.run(30)
+    assert not c.core.destination.full
+
+
+def test_a_queue_that_is_full_for_what_lies_here_already() -> None:
+    rig = Rig()
+    a, c = rig.graph("a-c", c={"queues": (QueueConfig(name="work", messages_max=3, order="strict"),)})
+    rig.run(1)
+    a.core.catalog.identities["c"] = 2
+    send(rig, a, *names(2, 9), to="c")
+    rig.run(1)
+    rig.client(c).manage("SKIP", "queue", "work")
+    rig.run(60)
+    (line,) = status(rig, c)["warnings"]
+    assert "1 origins have messages in $waiting for it" in line and line.startswith("queue work: full (3 messages")
+
+
+def test_a_full_queue_whose_neighbour_is_gone_is_no_warning() -> None:
+    rig = Rig()
+    a, c = rig.graph("a-c", c={"queues": (FULL,)})
+    rig.run(1)
+    send(rig, a, *names(1, 20), to="c")
+    a.crash()
+    rig.run(60)
+    assert "full" not in str(status(rig, c)["warnings"])
+
+
+def test_full_queues_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(destination, "FULL_QUEUES_MAX", 2)
+    rig = Rig()
+    queues = tuple(QueueConfig(name=name, messages_max=1) for name in ("one", "two", "three"))
+    nodes = rig.graph("a-c", "b-c", "d-c", c={"queues": queues})
+    a, c = nodes[0], nodes[1]
+    rig.run(1)
+    for node, queue in zip([a, *nodes[2:]], ("one", "two", "three"), strict=True):
+        send(rig, node, *names(1, 3), to="c", queue=queue)
+    rig.run(30)
+    assert sorted(c.core.destination.full) == ["one", "two"]
+    assert len(status(rig, c)["warnings"]) == 2

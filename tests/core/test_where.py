@@ -162,7 +162,9 @@ def test_what_it_waits_for_in_transmission() -> None:
     rig.run(3)
     put(a, *[str(number) for number in range(4005)], address="work@c")
     told = ask(a, "4004")
-    assert told["custody"] in ("a", "b") and told["waits_for"].startswith(("credit of", "the answer of", "answers of"))
+    assert told["custody"] in ("a", "b")
+    waits = [step["waits_for"] for step in told["steps"] if step["state"] == "in transmission"]
+    assert waits and waits[0].startswith(("credit of", "the answer of", "answers of"))
     put(a, "unrouted", address="work@nowhere")
     assert ask(a, "unrouted")["waits_for"] == "a route to 'nowhere'"
     apart(rig, "a", "b")
@@ -171,6 +173,35 @@ def test_what_it_waits_for_in_transmission() -> None:
     told = ask(a, "cut")
     assert told["waits_for"].startswith("the session with 'b', which is") and told["custody"] == "a"
     assert told["path"] == [{"node": "a", "since": told["steps"][0]["since"]}] and b.core and c.core
+
+
+def test_a_full_queue_at_the_destination_is_what_it_waits_for() -> None:
+    """Also for what its sender holds: the node that has no room is asked."""
+    rig = Rig()
+    a, b, c = rig.line("a", "b", "c", c={"queues": (QueueConfig(name="work", messages_max=2),)})
+    rig.run(3)
+    put(a, *[str(number) for number in range(200)], address="work@c")
+    for message_id in ("2", "70", "199"):
+        told = ask(a, message_id)
+        assert told["state"] == "in transmission" and told["custody"] in ("a", "b")
+        assert told["waits_for"] == "room in queue 'work', which is full" or told["custody"] == "a", message_id
+    told = ask(a, "2")
+    assert states(told) == [("a", "passed"), ("b", "in transmission"), ("c", "expected")] and told["complete"]
+    assert told["steps"][1]["waits_for"] == "the answer of 'c'" and told["custody"] == "b"
+    assert b.core and c.core
+
+
+def test_a_full_queue_is_what_waits_at_its_destination_too() -> None:
+    rig = Rig()
+    a, c = rig.graph("a-c", c={"queues": (QueueConfig(name="work", messages_max=1, order="strict"),)})
+    rig.run(1)
+    a.core.catalog.identities["c"] = 2
+    put(a, "2", "3", "4", address="work@c")
+    rig.run(1)
+    rig.client(c).manage("SKIP", "queue", "work")
+    rig.run(3)
+    told = ask(a, "4")
+    assert states(told)[-1] == ("c", "held back") and told["waits_for"] == "room in queue 'work', which is full"
 
 
 def test_held_until_a_table_changes_and_a_loop_of_questions_ends() -> None:

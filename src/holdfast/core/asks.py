@@ -177,7 +177,7 @@ class Asks:
             step |= {"looked_at": look.looked_at, "messages": messages}
             step["note"] = f"not found in the {look.looked_at} that were looked at, of {messages}"
         ask.steps = [{"node": name, "store": str(core.store_uuid), **step}]
-        if hint is None or hint.destination == name or step["state"] in _FOUND:
+        if hint is None or hint.destination == name or (step["state"] in _FOUND and look.onward is None):
             self._end(ask)
             return
         hop = core.forwarding.next_hop(hint.destination)
@@ -282,6 +282,9 @@ def answer_of(ids: tuple[MessageId, ...], steps: list[Step]) -> dict[str, Any]:
     known = [step for step in steps if step["state"] != "not here"]
     found = bool(known) and known[0]["state"] in (*_FOUND, "passed")
     holder = next((step for step in reversed(steps) if step.get("custody")), None)
+    told = last
+    if holder is not None and holder["state"] == "in transmission" and last["state"] not in (*_FOUND, "passed"):
+        told = holder | ({"waits_for": last["waits_for"]} if "waits_for" in last else {})  # why it does not go on
     times = {step["node"]: step.get("since") for step in steps}
     path: list[str] = []
     for step in steps:
@@ -290,10 +293,10 @@ def answer_of(ids: tuple[MessageId, ...], steps: list[Step]) -> dict[str, Any]:
     return {
         "message_id": as_sent(ids[0]),
         "found": found,
-        "complete": last["state"] in _FOUND and "looked_at" not in last,
+        "complete": last["state"] in (*_FOUND, *(["expected"] if told is not last else ())) and "looked_at" not in last,
         "custody": holder["node"] if holder is not None else None,
-        "state": last["state"],
-        "waits_for": last.get("waits_for"),
+        "state": told["state"],
+        "waits_for": told.get("waits_for"),
         "path": [{"node": name, "since": times.get(name)} for name in path],
         "steps": [_as_sent(step) for step in steps],
     }

@@ -585,7 +585,7 @@ class CustodyReceiver(Intake):
             taken = self.core.forwarding.take(self, arrival, message_format)
         else:  # asked first, whatever the trace says (CUSTODY, "Trace")
             self.core.forwarding.arrived(arrival.identity.origin, self.neighbour)
-            taken = self.core.destination.take(arrival, message_format=message_format)
+            taken = self.core.destination.take(arrival, message_format=message_format, via=self.neighbour)
         if taken is None:
             if not self.core.room_is_known:
                 self.core.wait_for_room(self)

@@ -28,6 +28,9 @@ CONTESTED_S: Final = 600.0
 STRANGERS_MAX: Final = 20
 """Nodes that tried to be neighbours and are none; a further one takes the place of the one that tried longest ago."""
 
+FULL_S: Final = 10.0
+"""How long a queue has no room for what other nodes sent before that is a warning: slow consumers have time."""
+
 TURNS: Final = "turns"
 DESCRIPTORS: Final = "descriptors"
 
@@ -65,6 +68,7 @@ class Warnings:
         if now < self._look_at:
             return
         self._look_at = now + LOOK_S
+        self.core.destination.forget_full()
         found = dict(self.all())
         self._since = {key: self._since.get(key, now) for key in found}
         self._logged_at = {key: at for key, at in self._logged_at.items() if key in found}
@@ -94,6 +98,7 @@ class Warnings:
         for name, (text, at) in self.strangers.items():
             if core.now < at + CONTESTED_S:
                 yield f"stranger - {name}", text
+        yield from self._full()
         waiting = (origin for origin in core.catalog.all_origins() if origin.waiting)
         for origin in islice(waiting, ORIGINS_MAX):
             yield from self._missing(origin)
@@ -123,12 +128,30 @@ class Warnings:
                 text = "its topology file has no link to this node: nothing comes back over it; give both the same file"
                 yield f"link {name}", f"neighbour {name}: {text}"
 
+    def _full(self) -> Iterator[Condition]:
+        """Queues here that have had no room for a while, which other nodes wait for."""
+        core = self.core
+        destination = core.destination
+        for name, full in destination.full.items():
+            if core.now < full.since + FULL_S or not destination.is_full(name):
+                continue
+            neighbours, messages, origins = destination.waiting_for_room(name)
+            queue = core.catalog.queues[name]
+            waits = [f"{messages} messages from {' and '.join(neighbours)} wait for room"] if neighbours else []
+            waits += [f"{origins} origins have messages in $waiting for it"] if origins else []
+            if waits:
+                advice = "take messages out of it, or raise its messages_max or bytes_max"
+                text = f"full ({queue.messages} messages, {queue.bytes_held} bytes): {', '.join(waits)}; {advice}"
+                yield f"full {name}", f"queue {name}: {text}"
+
     def _missing(self, origin: Origin) -> Iterator[Condition]:
         """Queues that wait, in order, for numbers that have not come."""
         strict = sorted({item.queue for item in origin.waiting.values() if item.order == "strict"})
         if not strict:
             return
         gaps = origin.gaps()
+        if not gaps:  # they wait for room
+            return
         spelt = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in gaps[:GAPS_MAX])
         more = f" and {len(gaps) - GAPS_MAX} more gaps" if len(gaps) > GAPS_MAX else ""
         who = self._name_of(origin)

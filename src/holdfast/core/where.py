@@ -112,6 +112,7 @@ class Look:
                 self.looked_at += 1
                 if self._is(value) and not queue.leaves(sequence):
                     self.step = state_of(self.core, queue, sequence, value)
+                    self._ask_on(queue, sequence, value)
                     return
                 if value[1] & entry.TOMBSTONE and self._is_known(value):
                     self._stone = ended_of(self.core, queue, sequence, value)
@@ -119,6 +120,19 @@ class Look:
                 return
             first = found[-1][0] + 1
             yield
+
+    def _ask_on(self, queue: Queue, sequence: int, value: bytes) -> None:
+        """Of what only a neighbour's answers or credit keep here that one is asked too: it says what it lacks, or that
+        it has it by now."""
+        forwarding, destination = self.core.forwarding, queue.name[1:]
+        hop = forwarding.next_hop(destination) if queue.in_transit else None
+        if hop is None or not hop.established or queue.expired(value) or forwarding.holds(destination, sequence):
+            return
+        sender = hop.senders.get(destination)
+        if sender is not None and sender.open:
+            item = entry.unpack(value)
+            assert item.identity is not None
+            self.onward, self.neighbour = Hint(destination, item.identity, item.to), hop.name
 
     def _in_passed(self) -> Iterator[None]:
         """The newest first, as they are now: what leaves or comes meanwhile does not matter."""
@@ -237,10 +251,14 @@ def _gap(core: "NodeCore", item: entry.Entry, sequence: int) -> str:
     origin = core.catalog.origin_at(item.identity.origin, sequence)
     gaps = [(first, last) for first, last in origin.gaps(GAPS_MAX + 1) if first < item.identity.number]
     if not gaps:
-        return "its turn"
+        return _room(item.to) if core.destination.is_full(item.to) else "its turn"
     told = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in gaps[:GAPS_MAX])
     more = " and more" if len(gaps) > GAPS_MAX else ""
     return f"missing numbers of {name_of(core, item.identity.origin)}: {told}{more}"
+
+
+def _room(name: str) -> str:
+    return f"room in queue {name!r}, which is full"
 
 
 def _wait(core: "NodeCore", destination: str, queue: Queue, sequence: int) -> str:
@@ -277,4 +295,5 @@ def finished_here(core: "NodeCore", hint: Hint) -> Step:
         if number in origin.ended:
             return {"state": "ended", "reason": ENDED}
         return {"state": "delivered", "queue": hint.to}
-    return {"state": "expected"}
+    waits = {"waits_for": _room(hint.to)} if core.destination.is_full(hint.to) else {}
+    return {"state": "expected", **waits}

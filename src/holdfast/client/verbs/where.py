@@ -69,7 +69,7 @@ def ids_of(text: str, kind: str | None) -> list[Any]:
 def as_text(answer: dict[str, Any]) -> str:
     """What a person reads: one line that says it, then each node's word."""
     steps = answer["steps"]
-    last = steps[-1]
+    last = next((step for step in reversed(steps) if step["state"] == answer["state"]), steps[-1])
     if not answer["found"]:
         said = f"{answer['message_id']}: nothing is known of it at {last['node']}"
     else:
