@@ -9,7 +9,7 @@ from holdfast.core import warnings as warnings_module
 from holdfast.core.config import NeighbourConfig, NodeConfig, QueueConfig, UserConfig
 from holdfast.core.disk import ROOM_BYTES
 from holdfast.storage.memory import MemoryStore
-from support.hops import names, replaced_disk, send
+from support.hops import STRICT, apart, names, replaced_disk, reroute, send
 from support.rig import Node, Rig
 from support.routing import topology
 
@@ -315,3 +315,25 @@ def test_full_queues_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatc
     rig.run(30)
     assert sorted(c.core.destination.full) == ["one", "two"]
     assert len(status(rig, c)["warnings"]) == 2
+
+
+def test_a_neighbour_that_takes_nothing_for_a_destination() -> None:
+    """Its routes lack the node: who sends there says so as long as something waits, and the neighbour takes nothing."""
+    rig = Rig()
+    a, b, c = rig.graph("a-b", "b-c", routes={"a": {"d": "b"}})
+    rig.run(3)
+    assert status(rig, a)["warnings"] == []  # nothing waits
+    send(rig, a, "1", "2", to="d")
+    rig.run(30)
+    (line,) = status(rig, a)["warnings"]
+    why = "amqp:not-found: 'b' has no route to 'd'"
+    assert line == f"neighbour b: it takes nothing for 'd', 2 messages wait: {why}; compare the routes of both nodes"
+    assert warned(a, line) == 1
+    reroute(rig, b, d="c")
+    rig.run(30)
+    assert status(rig, a)["warnings"] == []
+    (line,) = status(rig, b)["warnings"]
+    assert "neighbour c: it takes nothing for 'd', 2 messages wait" in line and c.core
+    apart(rig, "b", "c")
+    rig.run(30)
+    assert len(status(rig, b)["warnings"]) == 1

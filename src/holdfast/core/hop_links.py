@@ -5,6 +5,7 @@ connection (channel-max, §2.7.1); neither is exceeded. Destinations beyond that
 that has nothing to send gives its place up at once, one that has after TURN_S. Source: docs/adr/0028-hop-links.md.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from holdfast.amqp.connection import Sender, Session
 from holdfast.amqp.performatives import Error
 from holdfast.broker.cursor import READ_BYTES
 from holdfast.broker.queue import Queue
+from holdfast.core.peer import REASON_CHARACTERS_MAX
 
 if TYPE_CHECKING:
     from holdfast.core.hops import CustodySender
@@ -133,6 +135,8 @@ class HopLinks:
         self._refused_at: float | None = None
         self._refused_count = 0
         self._warned_at: float | None = None
+        self._refusals: dict[CustodySender, str] = {}
+        """Senders whose link the neighbour refused on this connection, the last time that they asked, and why."""
 
     def begin(self, peer: "Peer", session: Session) -> None:
         """A connection whose control link is on `session`."""
@@ -146,6 +150,7 @@ class HopLinks:
         self.sessions = []
         self.holding.clear()
         self.ready.clear()
+        self._refusals.clear()
         self.due_at = self._refused_at = None
 
     # ------------------------------------------------------------------------------------------------ places
@@ -220,6 +225,9 @@ class HopLinks:
     def gone(self, sender: "CustodySender", error: Error | None) -> None:
         """Its link is over, and its place free. `error`: the neighbour's, with which it refused the link."""
         self.holding.pop(sender, None)
+        self._refusals.pop(sender, None)
+        if error is not None:
+            self._refusals[sender] = f"{error.condition}: {error.description}"[:REASON_CHARACTERS_MAX]
         if error is not None and error.condition == conditions.RESOURCE_LIMIT_EXCEEDED:
             self._refused_at, self._refused_count = self.core.now, len(self.holding)
         if self.ready:
@@ -263,6 +271,16 @@ class HopLinks:
             elif now >= since + TURN_S:
                 sender.begin_to_yield(now)
                 wanted -= 1
+
+    def refusals(self) -> Iterator[tuple[str, str]]:
+        """Destinations for which the neighbour takes nothing, though something waits, each with a line about it."""
+        for sender, reason in list(self._refusals.items()):
+            if sender.open or not sender.active:
+                del self._refusals[sender]
+            elif sender.has_work:
+                waiting = sender.queue.messages - sender.queue.tombstones
+                text = f"it takes nothing for {sender.destination!r}, {waiting} messages wait: {reason}"
+                yield sender.destination, f"neighbour {self.neighbour.name}: {text}; compare the routes of both nodes"
 
     def _warn(self, now: float) -> None:
         if self._warned_at is not None and now < self._warned_at + WARN_S:

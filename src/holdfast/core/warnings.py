@@ -22,6 +22,8 @@ ORIGINS_MAX: Final = 20
 """Origins with missing numbers that one look says something of."""
 GAPS_MAX: Final = 3
 """Gaps of one origin that a line names."""
+REFUSALS_MAX: Final = 5
+"""Destinations for which one neighbour takes nothing, of which one look says something."""
 CONTESTED_S: Final = 600.0
 """How long after two stores used one name, or a node tried to be a neighbour, the warning stays."""
 
@@ -119,6 +121,8 @@ class Warnings:
                 yield f"store {name}", f"neighbour {name}: {text}; {advice}"
             if neighbour.links.ready:
                 yield f"{TURNS} {name}", neighbour.links.describe()
+            for destination, text in islice(neighbour.links.refusals(), REFUSALS_MAX):
+                yield f"refused {name} {destination}", text
             if routing is None or not neighbour.established:
                 continue
             if name not in routing.costs:
