@@ -281,6 +281,11 @@ async def test_queues_and_subscriptions(node: NodeProcess) -> None:
     unknown = await run_holdfast("queue", "delete", "@gone", "--tombstones", *at)
     assert unknown.code == 1 and "404 no queue '@gone'" in unknown.stderr
     assert (await run_holdfast("queue", "skip", "a", *at)).code == 0
+    again = await run_holdfast("queue", "create", "a", *at)
+    assert again.code == 0 and again.stdout == "a is there already, with these settings\n"
+    for command in (("queue", "skip", "nosuch"), ("subscription", "list", "--queue", "nosuch")):
+        unknown = await run_holdfast(*command, *at)
+        assert unknown.code == 1 and "404 no queue 'nosuch'" in unknown.stderr
     forgotten = await run_holdfast("topology", "forget", "x", *at)
     assert forgotten.code == 1 and "409 this node has no topology" in forgotten.stderr
     assert (await run_holdfast("queue", "delete", "a", *at)).code == 0

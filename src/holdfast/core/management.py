@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.amqp.types import Ulong
 from holdfast.broker.cursor import Cursor
+from holdfast.broker.custody import Origin
 from holdfast.broker.queue import Queue
 from holdfast.core.asks import CLIENT_ASKS_MAX, IDS_MAX, LIMIT_S, LIMIT_S_DEFAULT, answer_of, ids_of
 from holdfast.core.catalog import DEAD_LETTERS, WAITING
@@ -169,12 +170,12 @@ def queue_create(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answ
         queue = core.catalog.queues.get(name)
         if queue is None:
             queue = core.catalog.create(config)
-            return Answer(201, "Created", queue_map(core, queue), stored=True)
+            return Answer(201, "Created", {**queue_map(core, queue), "created": True}, stored=True)
     except ConfigError as error:
         raise Refused(400, str(error)) from error
     if any(getattr(queue.config, key) != value for key, value in arguments.items()):
         raise Refused(409, f"queue {name!r} is there with other settings")
-    return Answer(200, "OK", queue_map(core, queue))
+    return Answer(200, "OK", {**queue_map(core, queue), "created": False})
 
 
 def queue_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) -> "Answer | Later":
@@ -231,18 +232,34 @@ def queue_purge(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Later
         raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
     _check_asked(core, name)
     later = Later()
-    core.chores.purge(queue, lambda gone: later.answer(Answer(200, "OK", {"purged": Ulong(gone)}, stored=True)))
+
+    def ended(gone: int) -> None:
+        held = min(len(queue.shared.shown), queue.messages - queue.tombstones)
+        later.answer(Answer(200, "OK", {"purged": Ulong(gone), "held": Ulong(max(0, held))}, stored=True))
+
+    core.chores.purge(queue, ended)
     return later
+
+
+def _waits_for(origin: Origin, name: str) -> bool:
+    return any(waiting.queue == name for waiting in origin.waiting.values())
+
+
+def _is_waited_for(core: "NodeCore", name: str) -> bool:
+    """Whether messages wait for a queue of that name, which need not be there."""
+    return any(_waits_for(origin, name) for origin in core.catalog.all_origins())
 
 
 def queue_skip(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer | Later:
     """Closes the gaps that keep messages waiting; those of one origin, or all. Refused where the turn is undone."""
     wanted = arguments.get("origin")
     lost = []
+    if name and name not in core.catalog.queues and not _is_waited_for(core, name):
+        raise Refused(404, f"no queue {name!r}")
     for origin in list(core.catalog.all_origins()):
         if wanted is not None and str(origin.origin) != str(wanted):
             continue
-        if name and not any(waiting.queue == name for waiting in origin.waiting.values()):
+        if name and not _waits_for(origin, name):
             continue
         for first, last in core.destination.skip(origin, "skipped by hand"):
             lost.append({"origin": str(origin.origin), "first": Ulong(first), "last": Ulong(last)})
@@ -377,6 +394,8 @@ def subscription_query(core: "NodeCore", name: str, arguments: dict[str, Any]) -
     """Those of one queue; or of all, by the queues' names from the first behind `after` on, a bounded number."""
     queues = core.catalog.queues
     wanted = arguments.get("queue")
+    if wanted is not None:
+        _queue(core, _text(arguments, "queue"))
     after = _text(arguments, "after", "")
     names = sorted(key for key, queue in queues.items() if queue.named and key > after) if wanted is None else [wanted]
     found: list[dict[str, Any]] = []

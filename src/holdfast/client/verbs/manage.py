@@ -106,7 +106,8 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
     if args.json:
         _print_json(answer)
     elif args.action == "create":
-        print(f"{args.name} created")
+        is_new = answer.get("created", True)  # an older node does not say
+        print(f"{args.name} created" if is_new else f"{args.name} is there already, with these settings")
     elif args.action == "skip":
         lost = answer.get("lost") or []
         for gap in lost:
@@ -119,7 +120,15 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
         print(f"{args.name}: {plain(answer['dead_lettered'])} messages are dead letters now{kept}")
     else:
         deleted = " deleted," if args.action == "delete" else ":"
-        print(f"{args.name}{deleted} {answer.get('purged', 0)} messages dropped")
+        print(f"{args.name}{deleted} {answer.get('purged', 0)} messages dropped{_held(args.name, answer)}")
+
+
+def _held(name: str, answer: dict[str, Any]) -> str:
+    """What a purge left; an older node does not say."""
+    if not answer.get("held"):
+        return ""
+    holder = "the next node was sent them and has not answered" if name.startswith("@") else "consumers hold them"
+    return f", {plain(answer['held'])} stay: {holder}"
 
 
 async def _subscription(connection: Connection, args: argparse.Namespace) -> None:

@@ -1,0 +1,67 @@
+"""What `$management` answers about names that are not there, and about what an operation left."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.config import QueueConfig
+from support.hops import names, send
+from support.one_node import fill, world
+from support.rig import Client, Rig
+
+
+def done(client: Client, operation: str, kind: str, name: str, **arguments: Any) -> dict[str, Any]:
+    status, body, text = client.manage(operation, kind, name, **arguments)
+    assert status in (200, 201), text
+    return body
+
+
+def test_what_a_purge_leaves_in_somebodys_hands_is_told() -> None:
+    rig, node, client = world(QueueConfig(name="work"))
+    fill(rig, client, 5)
+    link = client.receiver("work", credit=2)
+    rig.settle()
+    assert done(rig.client(node), "PURGE", "queue", "work") == {"purged": 3, "held": 2}
+    assert client.accept(link=link) == ["1", "2"]
+    assert done(rig.client(node), "PURGE", "queue", "work") == {"purged": 0, "held": 0}
+
+
+def test_what_a_purge_leaves_with_the_next_node_is_told() -> None:
+    rig = Rig()
+    a, _ = rig.graph("a-c", c={"queues": (QueueConfig(name="work", messages_max=1),)})
+    rig.run(1)
+    send(rig, a, *names(1, 100), to="c")
+    rig.run(1)
+    body = done(rig.client(a), "PURGE", "queue", "@c")
+    queue = a.queue("@c")
+    assert body["held"] == queue.messages - queue.tombstones > 0 and body["purged"] + body["held"] == 99
+
+
+@pytest.mark.parametrize("operation", ["SKIP", "PURGE", "DELETE", "READ"])
+def test_a_queue_that_is_not_there_is_404(operation: str) -> None:
+    _, _, client = world()
+    assert client.manage(operation, "queue", "nosuch")[::2] == (404, "no queue 'nosuch'")
+
+
+def test_subscriptions_of_a_queue_that_is_not_there() -> None:
+    _, _, client = world(QueueConfig(name="work"))
+    assert client.manage("QUERY", "subscription", queue="nosuch")[::2] == (404, "no queue 'nosuch'")
+    assert client.manage("QUERY", "subscription", queue=7)[0] == 400
+    assert done(client, "QUERY", "subscription", "", queue="work")["subscriptions"] == []
+
+
+def test_whether_a_queue_was_there_already_is_told() -> None:
+    _, _, client = world()
+    assert [done(client, "CREATE", "queue", "q")["created"] for _ in range(2)] == [True, False]
+
+
+def test_a_gap_may_be_skipped_for_a_queue_that_is_not_there_yet() -> None:
+    rig = Rig()
+    a, c = rig.graph("a-c", c={"queues": (QueueConfig(name="work", order="strict"),)})
+    rig.run(1)
+    a.core.catalog.identities["c"] = 2
+    send(rig, a, "2", to="c")
+    rig.run(1)
+    c.core.delete_queue(c.queue("work"))
+    rig.run(1)
+    assert len(done(rig.client(c), "SKIP", "queue", "work")["lost"]) == 1
