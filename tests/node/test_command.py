@@ -74,6 +74,10 @@ async def test_ready_then_a_signal_ends_it_with_0(tmp_path: Path, number: signal
         writer.close()
     assert (code, output) == (0, "")
     assert "Traceback" not in error
+    lines = [line.partition(" INFO ")[2] for line in error.splitlines() if " INFO node " in line or " INFO SIG" in line]
+    assert lines[0].startswith("node ewr starts, holdfast ") and lines[0].endswith(f"listens on {ready['amqp']}")
+    assert ready["store"] in lines[0] and str(tmp_path / "d") in lines[0]
+    assert lines[1:] == [f"{number.name}: node ewr stops", "node ewr has stopped"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGPIPE])

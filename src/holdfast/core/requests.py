@@ -7,7 +7,9 @@ taken is dropped: what waits is bounded by the credit of the link that brings it
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
@@ -15,6 +17,7 @@ from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Error, Properties
 from holdfast.amqp.types import Int, Symbol
+from holdfast.core.changes import told_of
 from holdfast.core.egress import Egress, too_large
 from holdfast.core.ingress import ACCEPTED, Ingress, rejection
 from holdfast.core.management import CREATES, OPERATIONS, Answer, Later, Refused, cost_of
@@ -177,7 +180,7 @@ class RequestLink(Ingress):
             answer = function(core, name, arguments)
         except Refused as refused:
             answer = refused.answer
-        asked = Asked(self, properties, size)
+        asked = Asked(self, properties, size, partial(told_of, kind, operation, name, arguments))
         if self.waiting and self.waiting[0] is delivery:
             self.serving = asked
             del self.waiting[0]
@@ -193,11 +196,13 @@ class RequestLink(Ingress):
 
 @dataclass(slots=True)
 class Asked:
-    """A request that was carried out, and is to be answered; `size`: the bytes that it counts until then."""
+    """A request that was carried out, and is to be answered; `size`: the bytes that it counts until then. `told` says
+    what the answer changed."""
 
     link: RequestLink
     properties: Properties
     size: int
+    told: Callable[[Answer], str | None]
 
     def answer(self, answer: Answer) -> None:
         core, properties = self.link.core, self.properties
@@ -212,6 +217,11 @@ class Asked:
             value=answer.body,
         ).encode()
         link = core.reply_links.get((self.link.peer, str(properties.reply_to)))
+        changed = self.told(answer)
+        if changed is not None and answer.stored:
+            core.turn.then.append(lambda: self._log(changed))
+        elif changed is not None:
+            self._log(changed)
         if link is None or not answer.stored:
             self.counts(0)
             if link is not None:
@@ -224,6 +234,12 @@ class Asked:
 
         self.counts(len(reply))
         core.turn.then.append(stored)
+
+    def _log(self, changed: str) -> None:
+        peer = self.link.peer
+        user = peer.amqp.authenticated_user
+        by = "without a login" if user is None else f"by user {user!r}"
+        self.link.core.guard.log(peer, "INFO", f"{changed} ({by})")
 
     def counts(self, size: int) -> None:
         self.link.count(size - self.size)

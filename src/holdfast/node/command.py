@@ -19,6 +19,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final, NoReturn
 
+from holdfast import __version__
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.node.config import NodeSettings, load_settings
 from holdfast.node.log import LogHandler
@@ -137,18 +138,27 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
             points=points,
         )
 
-        def stop() -> None:
+        def stop(number: signal.Signals) -> None:
             nonlocal end_at
+            if end_at == math.inf:
+                _log.info("%s: node %s stops", number.name, name)
             end_at = min(end_at, time.monotonic() + STOP_S)
             runtime.stop()
 
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop)
+            loop.add_signal_handler(number, stop, number)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
-        return await runtime.run(lambda served: _ready(name, store.uuid, served))
+
+        def ready(served: list[str]) -> None:
+            listening = ", ".join(served)
+            _log.info("node %s starts, holdfast %s: store %s, %s; listens on %s", name, __version__, settings.data,
+                      store.uuid, listening)  # fmt: skip
+            _ready(name, store.uuid, served)
+
+        return await runtime.run(ready)
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code = runner.run(serve())
@@ -156,6 +166,7 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
         signal.signal(number, signal.SIG_IGN)
     if code != 0:
         return code
+    _log.info("node %s has stopped", name)
     gone = store.gone()
     code = _close(store, end_at - time.monotonic())
     if code == 0 and gone is not None:
