@@ -25,7 +25,7 @@ def test_parse(text: str, queue: str, node: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "@hub", "$work", "$work@hub", "a@b@hub", "work@$x", "a\nb", "a\x00", "x" * (NAME_BYTES_MAX + 1)]
+    "text", ["", "$work", "$work@hub", "a@b@hub", "work@$x", "a\nb", "a\x00", "x" * (NAME_BYTES_MAX + 1)]
 )
 def test_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="accepted is 1 to 200 bytes"):
@@ -62,3 +62,8 @@ def test_an_alias_that_cannot_be_read(text: str) -> None:
 def test_no_queue_is_configured_under_an_alias(name: str) -> None:
     with pytest.raises(ConfigError, match="accepted"):
         QueueConfig(name=name).validate()
+
+
+def test_a_node_alone_is_no_address() -> None:
+    with pytest.raises(ConfigError, match="address '@hub': found no queue before the '@', accepted is QUEUE@NODE"):
+        parse("@hub", own_name="ewr")

@@ -293,6 +293,11 @@ async def test_queues_and_subscriptions(node: NodeProcess) -> None:
     assert gone.code == 1 and len(gone.stderr.splitlines()) == 1
 
 
+async def test_nobody_receives_from_management(node: NodeProcess) -> None:
+    got = await run_holdfast("receive", "$management", "--url", node.url)
+    assert got.code == 2 and "$management answers requests, nobody receives messages from it" in got.stderr
+
+
 async def test_no_node_is_one_line_and_exit_1(node: NodeProcess) -> None:
     await node.stop()
     for command in (["status"], ["queue", "list"]):

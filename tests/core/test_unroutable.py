@@ -181,6 +181,24 @@ def test_nobody_receives_from_afar(unknown: str) -> None:
     assert link.refused and not hub.core.catalog.queues
 
 
+def test_nobody_receives_from_a_transmission_queue() -> None:
+    """Whether it is there or not; and who sends names a queue."""
+    rig = Rig()
+    jfk, _ = rig.pair()
+    rig.run(1)
+    client = rig.client(jfk)
+    for address in ("@hub", "@nowhere"):
+        client.receiver(address)
+        rig.settle()
+        error = client.detached[-1].error
+        assert error is not None and error.condition == "amqp:not-allowed"
+        assert f"{address}: nobody receives from a transmission queue" in str(error.description)
+    client.sender("@hub")
+    rig.settle()
+    error = client.detached[-1].error
+    assert error is not None and "address '@hub': found no queue before the '@'" in str(error.description)
+
+
 def test_the_choice_is_checked() -> None:
     with pytest.raises(ConfigError, match="node unknown_destination: found 'drop', accepted is one of refuse, keep"):
         NodeConfig(name="hub", unknown_destination="drop").validate()

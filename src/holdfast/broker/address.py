@@ -36,6 +36,8 @@ def parse(text: str, *, own_name: str, own_addresses: Container[str] = ()) -> Ad
     queue, at, node = text.rpartition("@")
     if not at:
         queue, node = node, ""
+    elif not queue:
+        raise ConfigError(f"address {text[:60]!r}: found no queue before the '@', accepted is QUEUE@NODE")
     check_name(queue)
     if node in ("", "localhost", own_name) or node in own_addresses:
         return Address(queue, None)

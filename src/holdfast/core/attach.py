@@ -282,6 +282,9 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
         return
     if wanted == CONTROL_ADDRESS:
         raise Refusal(conditions.NOT_ALLOWED, f"{CONTROL_ADDRESS}: found as a source, accepted is as a target")
+    if isinstance(wanted, str) and not source.dynamic and wanted.startswith("@"):
+        text = f"{wanted[:60]}: nobody receives from a transmission queue, accepted is a queue of {core.config.name!r}"
+        raise Refusal(conditions.NOT_ALLOWED, text)
     if isinstance(wanted, str) and not source.dynamic and address_of(core, wanted).node is not None:
         raise Refusal(
             conditions.NOT_FOUND, f"{wanted}: found a queue of another node, accepted is one of {core.config.name!r}"

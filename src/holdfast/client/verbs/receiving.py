@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, Generic, TypeVar
 
 from holdfast.client.connection import Connection
+from holdfast.client.management import ADDRESS as MANAGEMENT
 from holdfast.client.receiver import Receiver
 from holdfast.client.verbs.running import complain, connect_as, place_of
 from holdfast.errors import ConfigError, HoldfastError
@@ -34,6 +35,8 @@ class Receiving(ABC, Generic[R]):
     async def run(self) -> int:
         args = self._args
         place = place_of(args)
+        if args.address == MANAGEMENT:
+            raise ConfigError(f"ADDRESS: {MANAGEMENT} answers requests, nobody receives messages from it")
         receiver: R | None = None
         code = 0
         self._started = time.monotonic()
