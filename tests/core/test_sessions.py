@@ -495,3 +495,22 @@ def test_a_local_user_cannot_be_the_one_that_a_dialled_neighbour_logs_in_as() ->
     listening = NeighbourConfig(name="hub", user="ewr")
     NodeConfig(name="ewr", neighbours=(listening,), users=users).validate()
     NodeConfig(name="ewr", neighbours=(hub,), users=(UserConfig(name="hub", password="x"),)).validate()
+
+
+def test_what_failed_before_a_session_came_up_is_no_reason_any_more() -> None:
+    """Why a session ended is told also of the next one; a dial that failed only until one comes through."""
+    rig = Rig()
+    jfk, hub = rig.pair(start=False)
+    jfk.start()
+    rig.run(2)
+    assert jfk.core.neighbours["hub"].reason == "nobody there"
+    hub.start()
+    rig.run(10)
+    ours = jfk.core.neighbours["hub"]
+    assert ours.established and ours.reason == ""
+    hub.crash()
+    rig.run(5)
+    assert ours.reason == "nobody there"
+    hub.start()
+    rig.run(10)
+    assert ours.established and ours.reason == "cut"

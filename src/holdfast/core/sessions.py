@@ -75,8 +75,8 @@ class Neighbour:
         self.config = config
         self.state = State.IDLE
         self.since = core.now
-        self.reason = ""
-        """Why the last session ended, or the last dial failed."""
+        self.reason = self.ended = ""
+        """Why the last session ended, or the last dial failed; and the former alone."""
         self.peer: Peer | None = None
         self.rival_at: float | None = None
         """When, since the session's connection came, one under this name with another store was first refused."""
@@ -150,6 +150,7 @@ class Neighbour:
         self.since = core.now
         if happened is Happened.LOST:
             self.reason = reason
+            self.ended = reason if before is State.ESTABLISHED else self.ended
         fields = {"neighbour": self.name, "state": after.value, "previous": before.value, "reason": reason}
         core.record("session", fields | {"round_trip_s": self.liveness.smoothed_s, "damped": self.damped})
         level = "INFO" if State.ESTABLISHED in (before, after) else "DEBUG"
@@ -159,6 +160,7 @@ class Neighbour:
         elif after is State.ESTABLISHED:
             self.established_count += 1
             self.attempts = 0
+            self.reason = self.ended  # what failed on the way here is over
 
     # ------------------------------------------------------------------------------------------------ routing
 
