@@ -1,5 +1,7 @@
 """What a node logs is bounded, whatever its peers do."""
 
+import pytest
+
 from holdfast.core import events, lines
 from support.limits import world
 from support.raw import Raw
@@ -22,6 +24,34 @@ def test_one_noisy_address_hides_no_other() -> None:
     rig.run(21)
     Raw(rig, node, address="10.0.0.1").say(b"GET / HTTP/1.1\r\n")
     assert about_headers(node)[-1].endswith("(97 lines like this one were left out before it)")
+
+
+@pytest.mark.parametrize(
+    ("header", "who"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "a TLS client, and TLS is not spoken here"),
+        (b"GET / HT", "an HTTP client"),
+        (b"AMQP\x02\x01\x00\x00", "a client that wants AMQP over TLS, which is not spoken here"),
+        (b"AMQP\x00\x00\x09\x01", "a client of AMQP 0-9-1, accepted is AMQP 1.0"),
+    ],
+)
+def test_who_takes_this_for_another_port_is_named(header: bytes, who: str) -> None:
+    rig, node = world()
+    Raw(rig, node, address="10.0.0.1").say(header)
+    (line,) = about_headers(node)
+    assert line.endswith(f"protocol header {header!r} is not accepted here: {who}")
+
+
+def test_an_orderly_stop_of_a_neighbour_is_no_warning() -> None:
+    """Its connection's end is one line, and the session's another: no link of it has its own."""
+    rig = Rig()
+    _, b, c = rig.line("a", "b", "c")
+    rig.run(2)
+    before = len(b.logs)
+    c.handle(events.Stopping())
+    rig.settle()
+    said = [line for line in b.logs[before:] if "stopping" in line]
+    assert len(said) == 2 and said[0].startswith("c@c: connection ended") and "Established -> Idle" in said[1]
 
 
 def test_addresses_with_lines_of_their_own_are_bounded() -> None:

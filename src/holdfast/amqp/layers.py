@@ -4,7 +4,7 @@ Rules of this file: what a Connection does before its first frame, written apart
 a header or a SASL frame belong to the next layer.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.events import ConnEvent
@@ -17,6 +17,26 @@ from holdfast.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
     from holdfast.amqp.connection import Connection
+
+
+_KNOWN: Final = {
+    b"\x16\x03": "a TLS client, and TLS is not spoken here",
+    b"GET ": "an HTTP client",
+    b"POST ": "an HTTP client",
+    b"HEAD ": "an HTTP client",
+    b"OPTIONS ": "an HTTP client",
+    b"SSH-": "an SSH client",
+    b"AMQP\x02": "a client that wants AMQP over TLS, which is not spoken here",
+    b"AMQP\x00\x00\x09": "a client of AMQP 0-9-1, accepted is AMQP 1.0",
+    b"AMQP\x01\x01": "a client of AMQP 0-8 to 0-10, accepted is AMQP 1.0",
+}
+"""By how they begin, others who take this for their port."""
+
+
+def _told(header: bytes) -> str:
+    """What is said of a header that is not accepted."""
+    known = next((f": {who}" for start, who in _KNOWN.items() if header.startswith(start)), "")
+    return f"protocol header {header!r} is not accepted here{known}"
 
 
 def on_header(connection: "Connection", header: bytes, events: list[ConnEvent]) -> None:
@@ -49,9 +69,7 @@ def on_header(connection: "Connection", header: bytes, events: list[ConnEvent]) 
         # Whoever speaks something else is told what is spoken here, then the transport ends (§2.2).
         wants_sasl = not connection._login_done and (connection.settings.sasl_required or header == AMQP_HEADER)
         connection.output.append(SASL_HEADER if wants_sasl else AMQP_HEADER)
-        connection._lose(
-            Error(Symbol(conditions.NOT_ALLOWED), f"protocol header {header!r} is not accepted here"), events
-        )
+        connection._lose(Error(Symbol(conditions.NOT_ALLOWED), _told(header)), events)
 
 
 def _anonymous_allowed(connection: "Connection") -> bool:

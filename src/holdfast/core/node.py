@@ -340,7 +340,7 @@ class NodeCore:
 
     def _detached(self, peer: Peer, event: amqp.LinkDetached) -> None:
         link = event.link.context
-        if event.error is not None and peer.neighbour is not None:
+        if event.error is not None and peer.neighbour is not None and peer.amqp.usable:
             text = f"it ended the link {event.link.name}: {event.error.condition}: {event.error.description}"
             self.guard.log(peer, "WARNING", text)
         if link is None:
