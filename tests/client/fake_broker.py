@@ -79,6 +79,8 @@ class FakeBroker:
         self.resumed: list[Delivery] = []
         self.frame_size = 65_536
         self.refuse: tuple[str, str] | None = None
+        self.after_attach: Callable[[Peer, Any], None] | None = None
+        """Called with each link that was accepted, once its answer is on the way."""
         self.knows_filters = True
         """False: as a broker of another kind, which leaves out filters and takes messages away."""
         self.decide: Callable[[bytes], Any] | None = None
@@ -255,6 +257,8 @@ class Peer(asyncio.Protocol):
             link.refuse(*broker.refuse)
             return
         self.links.append(link)
+        if broker.after_attach is not None:
+            self.loop.call_soon(broker.after_attach, self, link)
         attach = link.remote_attach
         if isinstance(link, Sender):
             link.context = attach.source

@@ -140,7 +140,7 @@ def add_client_options(parser: argparse.ArgumentParser, *, retry_s: float) -> No
         type=SECONDS,
         default=retry_s,
         metavar="S",
-        help="seconds without a connection until it gives up (default %(default)g)",
+        help="seconds without a connection, or with none that was of use, until it gives up (default %(default)g)",
     )
 
 

@@ -1,7 +1,7 @@
 """The client's connection: opened in one flight, opened anew whenever it breaks, with all of its links.
 
-Rules of this file: the only place that connects. Waiting between attempts grows with jitter and starts anew after
-a success; after `retry_s` without a connection everything fails with one error. No password is in any text.
+Rules of this file: the only place that connects. Waiting between attempts grows with jitter, and starts anew after
+a gain (backoff.py); after `retry_s` without one everything fails with one error. No password is in any text.
 Sources: AMQP 1.0 §2.4 (connections), §5.3 (SASL); silence of the peer is its loss (§2.4.5).
 """
 
@@ -33,7 +33,7 @@ from holdfast.amqp.events import (
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.session import Session
 from holdfast.amqp.settings import Settings
-from holdfast.client.backoff import Backoff
+from holdfast.client.backoff import Outage, Telling
 from holdfast.client.errors import AuthenticationFailed, ConnectionEnded, ConnectionFailed
 from holdfast.client.link import ClientLink
 from holdfast.client.management import Management
@@ -109,8 +109,8 @@ class Connection:
         self._final = False
         self._abandoned: Exception | None = None
         self._opened: asyncio.Future[None] = self.loop.create_future()
-        self._down_since = self.loop.time()
-        self._backoff = Backoff(rng)
+        self._outage = Outage(rng, since=self.loop.time())
+        self._telling = Telling()
         self._running = self.loop.create_task(self._run())
 
     def __repr__(self) -> str:
@@ -320,8 +320,13 @@ class Connection:
         if not self._closing:
             self._abandoned = self._abandoned or error
 
+    def note_gain(self, link: ClientLink) -> None:
+        """Before the link forgets that it gained anything."""
+        self._outage.gained |= link.outage.gained
+
     def forget(self, link: ClientLink) -> None:
         """The link is over."""
+        self.note_gain(link)
         self._links.pop(link, None)
         self._dirty.pop(link, None)
 
@@ -395,11 +400,11 @@ class Connection:
             return
         self._reason = self._reason or reason
         self._wire = self._session = None
-        if self._is_open:
-            self._is_open = False
-            self._down_since = self.loop.time()
+        self._is_open = False
         self._dirty.clear()
         for link in list(self._links):
+            self.note_gain(link)
+            link.outage.gained = False
             link.lost()
 
     # ---------------------------------------------------------------------------------------- internals
@@ -436,7 +441,7 @@ class Connection:
     def _on_opened(self) -> None:
         self._is_open = True
         self.reconnects += 1
-        self._backoff.reset()
+        self._outage.up(self.loop.time())
         if self.reconnects:
             log.info("connected to %s again", self.url)
         if not self._opened.done():
@@ -463,25 +468,27 @@ class Connection:
     async def _run(self) -> None:
         while True:  # until `_end` cancels it
             self._reason = ""
-            was_open = await self._connect_once()
+            await self._connect_once()
             if self._final:
                 self._fail(AuthenticationFailed(f"{self.url}: {self._reason}"))
                 return
             if self._is_over():
                 return
-            down_s = self.loop.time() - self._down_since
-            wait_s = self._backoff.next_s()
+            outage, now = self._outage, self.loop.time()
+            outage.failed(now)
+            down_s, wait_s = outage.down_s(now), outage.next_wait_s()
             if down_s + wait_s > self.retry_s:
                 what = "cannot connect" if down_s < 1 else f"no connection for {down_s:.0f} s"
+                if outage.flapped:
+                    what = f"every connection ended at once, for {down_s:.0f} s"
                 self._fail(ConnectionFailed(f"{self.url}: {what}: {self._reason}"))
                 return
-            if was_open or self._backoff.attempts == 1:
-                log.warning("%s: %s; trying again for %g s", self.url, self._reason, self.retry_s)
+            if self._telling.is_due(self._reason, now):
+                log.warning("%s: %s; trying again for %g s", self.url, self._reason, round(self.retry_s - down_s, 1))
             await asyncio.sleep(wait_s)
 
-    async def _connect_once(self) -> bool:
-        """One connection from its start to its end; True if it was open."""
-        reconnects = self.reconnects
+    async def _connect_once(self) -> None:
+        """One connection from its start to its end."""
         try:
             async with asyncio.timeout(CONNECT_LIMIT_S):
                 _, wire = await self.loop.create_connection(
@@ -498,9 +505,8 @@ class Connection:
             self._final = False
             if self._tls is not None and _is_distrust(error):
                 self._fail(ConnectionFailed(f"{self.url}: cannot connect: {self._reason}"))
-            return False
+            return
         await wire.lost
-        return self.reconnects > reconnects
 
     def _is_over(self) -> bool:
         return self._closing or self.failure is not None

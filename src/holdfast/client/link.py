@@ -12,7 +12,7 @@ from holdfast.amqp.events import Delivery, DeliveryAborted, DeliveryPart, LinkDe
 from holdfast.amqp.link import Link as EngineLink
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.session import Session
-from holdfast.client.backoff import Backoff
+from holdfast.client.backoff import Outage
 from holdfast.client.errors import ConnectionEnded, LinkError, LinkStolen
 
 if TYPE_CHECKING:
@@ -42,11 +42,10 @@ class ClientLink:
         self._connection = connection
         self._what = what
         self._loop = connection.loop
-        self._backoff = Backoff(connection.rng)
+        self.outage = Outage(connection.rng)
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._gone: asyncio.Future[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
-        self._down_since: float | None = None
 
     # ------------------------------------------------------------------------- what the connection calls
 
@@ -64,8 +63,7 @@ class ClientLink:
 
     def attached(self, link: EngineLink) -> None:
         """The node answered the attach."""
-        self._backoff.reset()
-        self._down_since = None
+        self.outage.up(self._loop.time())
         if not self._ready.done():
             self._ready.set_result(None)
 
@@ -135,10 +133,11 @@ class ClientLink:
         condition = None if error is None else str(error.condition)
         if condition is None or condition in PASSING:
             now = self._loop.time()
-            if self._down_since is None:
-                self._down_since = now
-            if now - self._down_since <= self._connection.retry_s:
-                self._retry = self._loop.call_later(self._backoff.next_s(), self._connection.attach_again, self)
+            self._connection.note_gain(self)
+            self.outage.failed(now)
+            if self.outage.down_s(now) <= self._connection.retry_s:
+                wait_s = self.outage.next_wait_s()
+                self._retry = self._loop.call_later(wait_s, self._connection.attach_again, self)
                 return
         self.fail(self._error(condition, None if error is None else error.description))
 

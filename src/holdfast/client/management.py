@@ -160,6 +160,7 @@ class Management(ClientLink):
         if properties is None:
             return
         self._asked.discard(str(properties.correlation_id))
+        self.outage.gained = True
         if self._unsent:
             self.touch()
         request = self._requests.get(str(properties.correlation_id))

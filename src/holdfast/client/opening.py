@@ -33,7 +33,7 @@ async def connect(
 ) -> "Connection":
     """A connection to the node at `url` (amqp:// or amqps://), open when this returns unless `wait` is False.
 
-    `retry_s`: seconds without a connection, at the start or later, after which it gives up; 0 tries once,
+    `retry_s`: seconds without a connection that was of use, at the start or later, until it gives up; 0 tries once,
     `inf` for ever. `idle_time_out_s`: silence that means loss. `ca_file`: who may have signed the node's
     certificate, else whom this machine trusts. Raises ConfigError, AuthenticationFailed, ConnectionFailed.
     """

@@ -316,8 +316,10 @@ class PartsReceiver(Receiver):
             if not self._known(incoming, incoming.sequence, incoming.enqueued_ms):  # given back since it began
                 self._settle_later(incoming.delivery_id, RELEASED)
             self.touch()
-        elif incoming.outcome is not None:
-            self._settle_later(incoming.delivery_id, incoming.outcome)
+        else:
+            self.outage.gained = True
+            if incoming.outcome is not None:
+                self._settle_later(incoming.delivery_id, incoming.outcome)
         if self._copy and incoming.sequence:
             self._next_sequence = incoming.sequence + 1
 

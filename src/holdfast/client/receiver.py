@@ -363,6 +363,8 @@ class Receiver(ClientLink):
                 return False
             self._held[delivery.sequence] = delivery
         self.received += 1
+        if delivery.whole:
+            self.outage.gained = True
         return True
 
     def _after_hand_out(self) -> None:

@@ -508,8 +508,10 @@ class Sender(ClientLink):
             self.rejected += count
         else:
             self.released += count
-        if spool is not None and count:
-            self.touch()
+        if count:
+            self.outage.gained = True
+            if spool is not None:
+                self.touch()
         self._wake()
 
     def _given_back(self, entries: Iterable[Doubt]) -> None:
