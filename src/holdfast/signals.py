@@ -5,8 +5,9 @@ SIGINT, and SIGHUP where a person's terminal is gone) is its own to handle; SIGQ
 """
 
 import signal
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final, NoReturn
 
 MEANINGLESS: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
@@ -23,3 +24,22 @@ def ignore(numbers: Iterable[signal.Signals], tell: Callable[[str], None]) -> No
     for number in numbers:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, ignored)
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """SIGTERM, and SIGHUP unless it is ignored, raise SystemExit inside, so that what was begun is undone. As Ctrl-C,
+    without a word."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    raise SystemExit(128 + number)

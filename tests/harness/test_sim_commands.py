@@ -1,7 +1,10 @@
 """`holdfast sim`: what it prints and writes, its exit codes, and that what it kept runs again."""
 
+import asyncio
 import json
 import re
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +19,7 @@ from holdfast.harness import canaries, scenario, sim_commands, swarm
 from holdfast.harness.canaries.seeds import CAUGHT_BY
 from holdfast.harness.histories import HISTORIES
 from holdfast.harness.sim.run import Result
+from support.eventually import eventually_true
 
 SMALL = """
 shows = "Two nodes."
@@ -284,3 +288,40 @@ def test_a_planted_defect_is_there_during_the_run_alone(
 def test_a_defect_that_nobody_knows_is_a_mistake(argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sim", *argv, "--canary", "no-such"]) == 2
     assert "'no-such'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_swarm_that_is_ended_ends_its_workers_without_a_word(number: signal.Signals) -> None:
+    command = (sys.executable, "-m", "holdfast", "sim", "swarm", "--seeds", "50", "--jobs", "2")
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    workers: list[int] = []
+
+    def at_work() -> bool:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        workers[:] = [int(child) for child in children if b"multiprocessing.spawn" in command_line(int(child))]
+        return len(workers) == 2
+
+    try:
+        async with asyncio.timeout(60):
+            await eventually_true(at_work, what="two workers")
+            await eventually_true(lambda: all(map(has_set_to_work, workers)), what="that they work")
+            process.send_signal(number)
+            _, said = await process.communicate()  # the workers have standard error too: none is left then
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert said == b""
+    assert process.returncode == (143 if number == signal.SIGTERM else -9)
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def has_set_to_work(pid: int) -> bool:
+    """It has loaded what seeds need: half a second of a core."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) >= 60

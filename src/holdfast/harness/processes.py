@@ -65,8 +65,8 @@ _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
-def _die_with_parent() -> None:
-    """Runs in the child before its program: what outlives even a kill -9 of us would be nobody's."""
+def die_with_parent() -> None:
+    """Runs in the child before its work: what outlives even a kill -9 of us would be nobody's."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -315,7 +315,7 @@ class Children:
                     cwd=cwd,
                     env=None if more is None else {**os.environ, **more},
                     start_new_session=True,
-                    preexec_fn=_die_with_parent,
+                    preexec_fn=die_with_parent,
                 )
         except BaseException:
             output.close()

@@ -22,6 +22,7 @@ from holdfast.harness import scenario, timeline
 from holdfast.harness.plan import Plan
 from holdfast.harness.progress import Progress
 from holdfast.harness.sim.run import Result, execute
+from holdfast.signals import ending_in_order
 
 NAME_COLUMNS: Final = 34
 
@@ -244,7 +245,7 @@ def _swarm(args: argparse.Namespace) -> int:
             canary = partial(canaries.plant_to_stay, args.canary)
     which = swarm.ROUTING if args.routing else swarm.SWARM
     failures = 0
-    with Progress(lines=sys.stderr) as progress:
+    with ending_in_order(), Progress(lines=sys.stderr) as progress:
 
         def tell(done: int, failure: str) -> None:
             nonlocal failures

@@ -20,6 +20,7 @@ from holdfast.harness.coverage import ACTS, FATES, FAULTS, Coverage, watched
 from holdfast.harness.drawn_disks import with_disks
 from holdfast.harness.drawn_hostile import with_hostile
 from holdfast.harness.plan import Plan
+from holdfast.harness.processes import die_with_parent
 from holdfast.harness.sim.run import execute
 from holdfast.harness.sim.seeds import SeedTree
 
@@ -204,17 +205,23 @@ class _Worker:
 
 
 def _work_seeds(pipe: "Connection[Any, Any]", canary: Canary | None, which: str) -> None:
+    die_with_parent()
     logging.disable(logging.CRITICAL)  # the client library's warnings; a failure has its line
     if canary is not None:
         canary()
     while True:
         try:
             seed = pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):
             return
         coverage = Coverage()
+        told: tuple[str, int, float, Coverage]
         try:
             result = run_seed(seed, coverage, which)
-            pipe.send((result.failure, result.hops, result.virtual_s, coverage))
+            told = (result.failure, result.hops, result.virtual_s, coverage)
         except Exception as error:  # drawing failed: that seed's failure
-            pipe.send((f"{type(error).__name__}: {error}", 0, 0.0, coverage))
+            told = (f"{type(error).__name__}: {error}", 0, 0.0, coverage)
+        try:
+            pipe.send(told)
+        except OSError:  # nobody waits for it any more
+            return

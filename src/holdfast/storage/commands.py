@@ -10,9 +10,9 @@ import signal
 import sys
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from holdfast.signals import MEANINGLESS, ignore
+from holdfast.signals import MEANINGLESS, ending_in_order, ignore
 from holdfast.storage.backup import backup, restore
 from holdfast.storage.check import check
 from holdfast.storage.compaction import compact
@@ -23,27 +23,15 @@ BAR_EVERY_S: Final = 0.1
 
 def store(args: argparse.Namespace) -> int:
     """Runs the action that `args` names; its exit code."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, _end)  # so that what was made aside goes
     ignore(MEANINGLESS, lambda text: print(f"holdfast store: {text}", file=sys.stderr))
-    try:
-        with _Bar() as bar:
-            answer, lines, code = _ACTIONS[args.action](args, bar)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with ending_in_order(), _Bar() as bar:  # so that what was made aside goes
+        answer, lines, code = _ACTIONS[args.action](args, bar)
     if args.json:
         print(json.dumps(answer))
     else:
         for line in lines:
             print(line)
     return code
-
-
-def _end(number: int, frame: object) -> NoReturn:
-    raise SystemExit(128 + number)
 
 
 _Told = tuple[dict[str, Any], list[str], int]
