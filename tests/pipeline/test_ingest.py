@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from holdfast.cli import main
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.pipeline.ingest import Progress, check_pair, default_checkpoint, failure, summary
 
@@ -71,3 +72,28 @@ def test_summary() -> None:
     assert summary(Progress(rows=3, batches=1), 1.23456, 4) == {
         "rows": 3, "batches": 1, "seconds": 1.235, "advanced": 4,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("action", [("ingest", "q", "--available-now", "--retry", "0"), ("swarm", "--seeds", "1")])
+def test_a_place_that_cannot_be_written_is_said_before_anything_starts(
+    action: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    for out in ("/proc/nowhere", "/proc", str(tmp_path / "file" / "table")):
+        assert main(["pipeline", *action, "--out", out]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and "--out" in said and out in said
+    if action[0] == "ingest":
+        out = str(tmp_path / "new" / "table")
+        assert main(["pipeline", *action, "--out", out, "--checkpoint", "/proc/nowhere"]) == 2
+        assert "--checkpoint: found /proc/nowhere" in capsys.readouterr().err
+        assert not (tmp_path / "new").exists()
+
+
+def test_the_node_is_tried_before_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = "amqp://127.0.0.1:1"
+    command = ["pipeline", "ingest", "q", "--url", url, "--out", str(tmp_path / "table"), "--retry", "0"]
+    assert main(command) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "Connection refused" in said and url in said
+    assert not list(tmp_path.iterdir()), "nothing was begun"

@@ -67,6 +67,10 @@ class BlockingConnection:
     ) -> None:
         self.close()
 
+    def open(self) -> None:
+        """Connects, as the first call of any other kind does."""
+        self._connected()
+
     def manage(
         self,
         operation: str,

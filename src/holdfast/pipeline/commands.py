@@ -33,12 +33,22 @@ def ingest(args: argparse.Namespace) -> int:
     """
     try:
         from holdfast.pipeline.ingest import check_pair
+        from holdfast.pipeline.node_bus import NodeBus
         from holdfast.pipeline.options import parse_options
     except ModuleNotFoundError as error:
         raise ConfigError(f"package {error.name!r}: not found, accepted is `pip install 'holdfast[spark]'`") from None
     job = _job(args)
     options = parse_options(job.options)
+    check_writable("--out", job.out)
+    check_writable("--checkpoint", job.checkpoint)
     check_pair(job.out, job.checkpoint)
+    bus = NodeBus(options)
+    try:
+        bus.reach()  # Spark would take half a minute before anybody heard of a mistake there
+    finally:
+        bus.close()
+    if sys.stderr.isatty():
+        print("starting Spark …", end="", file=sys.stderr, flush=True)
     stop = threading.Event()
     before = _on_signals(stop)
     logs = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))
@@ -55,7 +65,6 @@ def ingest(args: argparse.Namespace) -> int:
     seconds = time.monotonic() - started
     shutil.rmtree(logs, ignore_errors=True)
     from holdfast.pipeline.ingest import summary
-    from holdfast.pipeline.node_bus import NodeBus
 
     advanced: int | None = None
     bus = NodeBus(options, retry_s=2.0)
@@ -74,8 +83,12 @@ def swarm(args: argparse.Namespace) -> int:
     out = Path(args.out).absolute()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"--out: found files in {out}, accepted is an empty or new directory")
+    check_writable("--out", out)
     try:
-        from holdfast.pipeline.session import start_session, stop_session
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        from holdfast.pipeline.session import first_line, start_session, stop_session
         from holdfast.pipeline.swarm import summary, verdicts
     except ModuleNotFoundError as error:
         raise ConfigError(f"package {error.name!r}: not found, accepted is `pip install 'holdfast[spark]'`") from None
@@ -87,11 +100,31 @@ def swarm(args: argparse.Namespace) -> int:
         table = verdicts(spark, args.scenario, first_seed=args.first_seed, seeds=args.seeds, slots=slots)
         table.write.mode("append").parquet(str(out))
         found = summary(spark.read.parquet(str(out)))
+    except (PySparkException, Py4JError) as error:
+        raise HoldfastError(f"{first_line(error)} (Spark's log: {logs / 'spark.log'})") from error
     finally:
         stop_session(spark)
     shutil.rmtree(logs, ignore_errors=True)
     print(json.dumps(found | {"wall_s": round(time.monotonic() - started, 3)}), flush=True)
     return 1 if found["failed"] else 0
+
+
+def check_writable(option: str, directory: Path) -> None:
+    """Raises ConfigError where no file could be made in it, or in the place where it is to be; leaves nothing."""
+    made: list[Path] = []
+    try:
+        for place in reversed((directory, *directory.parents)):
+            if not place.exists():
+                place.mkdir()
+                made.append(place)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(f"{option}: found {directory} ({reason}), accepted is a directory to write to") from None
+    finally:
+        for place in reversed(made):
+            place.rmdir()
 
 
 def _run(job: "IngestJob", master: str, logs: Path, stop: threading.Event) -> "Progress":

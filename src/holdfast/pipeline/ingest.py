@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
@@ -148,7 +149,7 @@ def run_ingest(
         finally:
             query.stop()
         listener.ended.wait(LAST_EVENTS_S)
-    except (PySparkException, OSError) as error:
+    except (PySparkException, Py4JError, OSError) as error:
         # A stop from the terminal reaches Spark's workers too: what they say of it is no failure.
         if not stop.is_set():
             raise failure(error) from error

@@ -27,6 +27,13 @@ class NodeBus:
         self._retry_s = options.retry_s if retry_s is None else retry_s
         self._connection: BlockingConnection | None = None
 
+    def reach(self) -> None:
+        """Returns once there is a connection, for which everything else would wait too."""
+        try:
+            self._connected().open()
+        except ConnectionFailed as error:
+            raise self._told(error) from error
+
     # ------------------------------------------------------------------------------------------ management
 
     def open(self, start: str, mode: str) -> Position:
