@@ -1,5 +1,6 @@
 """Backup of a store, and a store made of one: whole or not at all, and with a new UUID (CUSTODY, "Names")."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from holdfast.broker import entry
 from holdfast.broker.port import Batch
 from holdfast.errors import ConfigError, StorageError, StorageFull
 from holdfast.storage import backup as backing
-from holdfast.storage import copying
+from holdfast.storage import copying, directory
 from holdfast.storage.backup import backup, restore
 from holdfast.storage.check import check
 from holdfast.storage.lmdb import LmdbStore
@@ -46,6 +47,7 @@ def test_a_restored_store_is_someone_new_who_holds_what_was_there(tmp_path: Path
     node.stop()
     made = backup(tmp_path / "store", tmp_path / "backup")
     assert (made.store, made.messages) == (uuid, len(former_entries) + 10)
+    (tmp_path / "new").mkdir()
     told = restore(tmp_path / "backup", tmp_path / "new" / "store")
     assert (told.former, told.made, told.messages) == (uuid, made.made, made.messages)
 
@@ -194,8 +196,7 @@ def test_a_disk_too_small_for_the_copy_refuses_it_and_nothing_is_left(
         backup(tmp_path / "store", tmp_path / "second")
     with pytest.raises(StorageFull, match=r"restoring: needs \d+ bytes at .*, found 1000 free"):
         restore(tmp_path / "backup", tmp_path / "restored")
-    assert sorted(os.listdir(tmp_path)) == ["backup", "restored", "store"]
-    assert os.listdir(tmp_path / "restored") == ["lock"]
+    assert sorted(os.listdir(tmp_path)) == ["backup", "store"]
 
 
 # -------------------------------------------------------------------------------------- beside a node that writes
@@ -306,3 +307,66 @@ def test_a_damaged_store_is_copied_nowhere(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(copying, "used_bytes", lambda env, txn: 1_000)
     with pytest.raises(StorageError, match="the copy failed"):
         copying.copy_out(Broken(), tmp_path / "copy")  # type: ignore[arg-type]  # stands in for an environment
+
+
+def test_no_directory_is_made_above(tmp_path: Path) -> None:
+    """A disk that is not mounted is not there: what was meant for it must not fill another."""
+    node_of(tmp_path / "store").stop()
+    with pytest.raises(ConfigError, match=r"there is no directory .*/disk,"):
+        backup(tmp_path / "store", tmp_path / "disk" / "monday")
+    backup(tmp_path / "store", tmp_path / "monday")
+    with pytest.raises(StorageError, match=r"there is no directory .*/disk: mount"):
+        restore(tmp_path / "monday", tmp_path / "disk" / "store")
+    with pytest.raises(StorageError, match=r"there is no directory .*/disk: mount"):
+        LmdbStore(tmp_path / "disk" / "store", bytes_max=64 * MIB)
+    assert not (tmp_path / "disk").exists()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_restore_that_fails_leaves_what_it_found(tmp_path: Path, there: bool) -> None:
+    node_of(tmp_path / "store").stop()
+    backup(tmp_path / "store", tmp_path / "monday")
+    with (tmp_path / "monday" / "data.mdb").open("r+b") as file:
+        file.truncate(8_192)
+    new = tmp_path / "new"
+    if there:
+        new.mkdir()
+    with pytest.raises(StorageError, match="cut short"):
+        restore(tmp_path / "monday", new)
+    assert list(new.iterdir()) == [] if there else not new.exists()
+
+
+def test_what_a_read_only_file_system_holds_is_checked_and_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fails is mounted so, and just then somebody wants what is on it."""
+    node_of(tmp_path / "store").stop()
+    opened = os.open
+
+    def refuse(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if Path(path).parent == tmp_path / "store" and flags & (os.O_RDWR | os.O_WRONLY | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, flags, *more, **named)
+
+    for module in (directory, backing):
+        monkeypatch.setattr(module, "is_read_only", lambda path: Path(path) == tmp_path / "store")
+    monkeypatch.setattr(os, "open", refuse)
+    assert check(tmp_path / "store").findings == []
+    made = backup(tmp_path / "store", tmp_path / "monday")
+    assert restore(tmp_path / "store", tmp_path / "new").messages == made.messages
+    (tmp_path / "store" / "lock").unlink()
+    assert check(tmp_path / "store").findings == []
+    backup(tmp_path / "store", tmp_path / "tuesday")
+    assert check(tmp_path / "tuesday").findings == []
+
+
+def test_an_error_of_the_system_is_told_without_its_number(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError) as caught:
+        LmdbStore(tmp_path / "file", bytes_max=64 * MIB)
+    assert str(caught.value) == f"store {tmp_path / 'file'}: found a file, accepted is a directory"
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "lock").mkdir()
+    with pytest.raises(StorageError) as caught:
+        LmdbStore(tmp_path / "store", bytes_max=64 * MIB)
+    assert "Errno" not in str(caught.value) and f"{tmp_path / 'store' / 'lock'}: Is a directory" in str(caught.value)

@@ -42,6 +42,8 @@ from holdfast.storage.directory import (
     admit_backup,
     check_length,
     hold,
+    hold_to_read,
+    is_read_only,
     make_aside,
     make_durable,
     read_bound,
@@ -96,21 +98,25 @@ def backup(path: Path, target: Path, watch: Watch | None = None) -> BackedUp:
         raise ConfigError(f"{target}: is there already, accepted is a name that is not")
     if not (path / DATA).is_file():
         raise StorageError(f"store {path}: there is no store")
+    if not target.parent.is_dir():
+        raise ConfigError(f"{target}: there is no directory {target.parent}, accepted is a name in one that is there")
+    still = is_read_only(path)  # then nobody writes it who has no lock that we see
     try:
-        admitted = admit_backup(path)
+        admitted = hold_to_read(path) if still else admit_backup(path)
     except OSError as error:
         raise refusal(path, error) from error
     try:
-        return _backup(path, target, watch)
+        return _backup(path, target, watch, still=still)
     except _GivesWay as reason:
         raise StorageError(f"store {path}: the backup gave way to the node, {reason}") from None
     except (lmdb.Error, OSError) as error:
         raise refusal(path, error) from error
     finally:
-        os.close(admitted)
+        if admitted >= 0:
+            os.close(admitted)
 
 
-def _backup(path: Path, target: Path, watch: Watch | None) -> BackedUp:
+def _backup(path: Path, target: Path, watch: Watch | None, *, still: bool) -> BackedUp:
     aside = target.with_name(f".{target.name}.partial")
     data_fd = os.open(path / DATA, os.O_RDONLY)
     try:
@@ -119,7 +125,7 @@ def _backup(path: Path, target: Path, watch: Watch | None) -> BackedUp:
         aside_lock = hold(aside)
         try:
             (aside / DATA).unlink(missing_ok=True)
-            with open_quiet(path) as env, backup_transaction(path, env, data_fd) as txn:
+            with open_quiet(path) as env, env.begin() if still else backup_transaction(path, env, data_fd) as txn:
                 _, uuid, of_backup = read_identity(env, path, txn)
                 if of_backup is not None:
                     raise StorageError(f"store {path}: is a backup itself, made {of_backup}: copy its directory")
@@ -196,15 +202,20 @@ def restore(source: Path, path: Path, watch: Watch | None = None) -> Restored:
         raise ConfigError(f"store {path}: holds a store already, accepted is a directory without one")
     if not (source / DATA).is_file():
         raise StorageError(f"store {source}: there is no store")
-    source_lock = _hold_source(source)
+    source_lock = hold_to_read(source)
     lock = -1
+    there, lock_there = path.exists(), (path / "lock").exists()
     try:
         lock = hold(path)
         if (path / DATA).exists():
             raise ConfigError(f"store {path}: holds a store already, accepted is a directory without one")
         return _restore(source, path, watch)
-    except (lmdb.Error, OSError) as error:
-        raise refusal(path, error) from error
+    except BaseException as error:
+        if lock >= 0 and not (path / DATA).exists():
+            _undo(path, directory=not there, lock=not lock_there)
+        if isinstance(error, lmdb.Error | OSError):
+            raise refusal(path, error) from error
+        raise
     finally:
         if lock >= 0:
             os.close(lock)
@@ -212,11 +223,15 @@ def restore(source: Path, path: Path, watch: Watch | None = None) -> Restored:
             os.close(source_lock)
 
 
-def _hold_source(source: Path) -> int:
-    """The lock of a store that is to be read without LMDB's; -1 where it lies on what cannot be written."""
-    if not os.access(source, os.W_OK) and not (source / "lock").exists():
-        return -1
-    return hold(source)
+def _undo(path: Path, *, directory: bool, lock: bool) -> None:
+    """Takes away what was made before the restoring failed."""
+    try:
+        if lock:
+            (path / "lock").unlink()
+        if directory:
+            path.rmdir()
+    except OSError:
+        pass  # somebody else began something here
 
 
 def _restore(source: Path, path: Path, watch: Watch | None) -> Restored:

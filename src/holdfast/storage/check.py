@@ -19,7 +19,7 @@ from holdfast.broker import entry, records
 from holdfast.errors import StorageError
 from holdfast.storage.check_rows import Checked, Rows
 from holdfast.storage.copying import Watch, open_quiet
-from holdfast.storage.directory import DATA, hold, refusal
+from holdfast.storage.directory import DATA, hold_to_read, refusal
 from holdfast.storage.entries import CHUNK_BYTES
 from holdfast.storage.pages import SUB, Damage, Tree, Walk, read_root, tree_of
 from holdfast.storage.port import PIECE_BYTES
@@ -50,7 +50,7 @@ def check(path: Path, watch: Watch | None = None) -> Checked:
     """
     if not (path / DATA).is_file():
         raise StorageError(f"store {path}: there is no store")
-    lock = hold(path) if os.access(path, os.W_OK) or (path / "lock").exists() else -1
+    lock = hold_to_read(path)
     checked = Checked()
     try:
         with (path / DATA).open("rb") as file:

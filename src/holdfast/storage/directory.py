@@ -34,6 +34,8 @@ __all__ = [
     "drop_aside",
     "exclude_backups",
     "hold",
+    "hold_to_read",
+    "is_read_only",
     "make_aside",
     "make_durable",
     "means_full",
@@ -54,12 +56,32 @@ LOCK_LINE_BYTES: Final = 20
 
 
 def hold(path: Path) -> int:
-    """The exclusive lock on the directory, as an open descriptor: it falls with the process."""
+    """The exclusive lock on the directory, as an open descriptor: it falls with the process.
+
+    Makes the directory, and none above it: where a disk is not mounted, a store would fill another.
+    """
+    if not path.parent.is_dir():
+        raise StorageError(
+            f"store {path}: there is no directory {path.parent}: mount the file system that it is on, or make it"
+        )
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
         fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise refusal(path, error) from error
+    _lock(path, fd)
+    try:
+        # In place and of one length: a store on a full disk must open, to be emptied.
+        os.pwrite(fd, f"{os.getpid():<19}\n".encode(), 0)
+    except OSError as error:
+        if not means_full(error):
+            os.close(fd)
+            raise refusal(path, error) from error
+    return fd
+
+
+def _lock(path: Path, fd: int) -> None:
+    """Takes it, or closes `fd` and raises StorageError."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -69,13 +91,24 @@ def hold(path: Path) -> int:
     except OSError as error:
         os.close(fd)
         raise refusal(path, error) from error
+
+
+def is_read_only(path: Path) -> bool:
+    """Nothing can be written to its file system, by whomever."""
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+def hold_to_read(path: Path) -> int:
+    """The same lock for who reads alone; -1 where nothing can be written and nobody left a lock: nobody writes then."""
+    if not is_read_only(path):
+        return hold(path) if os.access(path, os.W_OK) or (path / "lock").exists() else -1
     try:
-        # In place and of one length: a store on a full disk must open, to be emptied.
-        os.pwrite(fd, f"{os.getpid():<19}\n".encode(), 0)
+        fd = os.open(path / "lock", os.O_RDONLY)
+    except FileNotFoundError:
+        return -1
     except OSError as error:
-        if not means_full(error):
-            os.close(fd)
-            raise refusal(path, error) from error
+        raise refusal(path, error) from error
+    _lock(path, fd)
     return fd
 
 
@@ -211,5 +244,15 @@ def means_full(error: Exception) -> bool:
 
 def refusal(path: Path, error: Exception) -> StorageError:
     if means_full(error):
-        return StorageFull(f"store {path}: no space on disk ({error})")
-    return StorageError(f"store {path}: cannot be opened ({error})")
+        return StorageFull(f"store {path}: no space on disk ({_reason(error)})")
+    if isinstance(error, FileExistsError | NotADirectoryError) and path.exists() and not path.is_dir():
+        return StorageError(f"store {path}: found a file, accepted is a directory")
+    place = str(error.filename or "") if isinstance(error, OSError) else ""
+    if place and place != str(path):
+        return StorageError(f"store {path}: cannot be opened ({place}: {_reason(error)})")
+    return StorageError(f"store {path}: cannot be opened ({_reason(error)})")
+
+
+def _reason(error: Exception) -> str:
+    """Without the number of the error."""
+    return (error.strerror if isinstance(error, OSError) else "") or str(error)
