@@ -83,6 +83,19 @@ async def test_it_waits_for_a_node_that_comes_later() -> None:
         await connection.close()
 
 
+@pytest.mark.parametrize("answer", [b"", b"\x15\x03\x01\x00\x02\x02\x46"])
+async def test_a_port_that_speaks_tls_is_named_for_what_it_may_be(answer: bytes) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(8)
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectionFailed, match=r"said anything; so does a port that speaks TLS: .* amqps://"):
+            await asyncio.wait_for(connect(f"amqp://127.0.0.1:{port}", retry_s=0), 5)
+
+
 async def test_a_wrong_password_is_final_and_not_shown() -> None:
     async with FakeBroker(users={"ann": "right"}) as broker:
         address = f"127.0.0.1:{broker.port}"
@@ -92,7 +105,7 @@ async def test_a_wrong_password_is_final_and_not_shown() -> None:
         with pytest.raises(AuthenticationFailed) as caught:
             await asyncio.wait_for(connect(f"amqp://ann:wrong@{address}", retry_s=30), 5)
         assert "wrong" not in str(caught.value)
-        with pytest.raises(AuthenticationFailed):
+        with pytest.raises(AuthenticationFailed, match="wants a user and a password, as in amqp://user@host: "):
             await asyncio.wait_for(connect(f"amqp://{address}", retry_s=30), 5)
 
 
@@ -250,6 +263,8 @@ async def test_options_out_of_range_are_refused(broker: FakeBroker, connection: 
         await connection.receiver("q", credit=0)
     with pytest.raises(ConfigError, match="accepted is alone"):
         await connection.receiver("q", subscription="s", browse=True)
+    with pytest.raises(ConfigError, match=r"ca_file .*accepted is with amqps://"):
+        await connect(broker.url, ca_file="/does/not/exist")
     with pytest.raises(ConfigError, match="ca_file"):
         await connect("amqps://127.0.0.1:1", ca_file="/does/not/exist")
 

@@ -28,7 +28,8 @@ def test_accepted(text: str, host: str, port: int, tls: bool, user: str | None, 
 @pytest.mark.parametrize(
     "text",
     [
-        "", "host", "http://host", "amqp://", "amqp://host:0", "amqp://host:99999", "amqp://host:x", "amqp://host/queue",
+        "", "host", "http://host", "amqp://", "amqp://host:0", "amqp://host:", "amqps://u:p@[::1]:/",
+        "amqp://host:99999", "amqp://host:x", "amqp://host/queue",
         "amqp://host?x=1", "amqp://:secret@host", "amqp://a%00:b@host",
     ],
 )  # fmt: skip

@@ -97,3 +97,11 @@ def test_the_node_is_tried_before_spark(tmp_path: Path, capsys: pytest.CaptureFi
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "Connection refused" in said and url in said
     assert not list(tmp_path.iterdir()), "nothing was begun"
+
+
+def test_who_may_have_signed_is_asked_for_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["pipeline", "ingest", "q", "--out", str(tmp_path / "table"), "--ca-file", str(tmp_path / "none.pem")]
+    assert main([*command, "--url", "amqp://127.0.0.1:1"]) == 2
+    assert "accepted is with amqps://" in capsys.readouterr().err
+    assert main([*command, "--url", "amqps://127.0.0.1:1"]) == 2
+    assert "none.pem: No such file" in capsys.readouterr().err

@@ -56,6 +56,7 @@ CONNECT_LIMIT_S: Final = 5.0
 """One attempt to reach the node; a SYN that is lost is better sent anew than waited for."""
 CLOSE_LIMIT_S: Final = 5.0
 MANAGE_LIMIT_S: Final = 60.0
+SAID_NOTHING: Final = " before it said anything; so does a port that speaks TLS: its URL begins with amqps://"
 
 
 def _is_distrust(error: OSError) -> bool:
@@ -398,7 +399,7 @@ class Connection:
         """The transport is gone."""
         if wire is not self._wire:
             return
-        self._reason = self._reason or reason
+        self._reason = self._reason or (reason if wire.heard or self._tls is not None else reason + SAID_NOTHING)
         self._wire = self._session = None
         self._is_open = False
         self._dirty.clear()
@@ -470,7 +471,8 @@ class Connection:
             self._reason = ""
             await self._connect_once()
             if self._final:
-                self._fail(AuthenticationFailed(f"{self.url}: {self._reason}"))
+                wants = "" if self.url.user else "this node wants a user and a password, as in amqp://user@host: "
+                self._fail(AuthenticationFailed(f"{self.url}: {wants}{self._reason}"))
                 return
             if self._is_over():
                 return

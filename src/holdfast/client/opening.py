@@ -40,6 +40,8 @@ async def connect(
     place = parse_url(url) if isinstance(url, str) else url
     if not retry_s >= 0:
         raise ConfigError(f"retry_s: found {retry_s}, accepted is at least 0")
+    if ca_file is not None and not place.tls:
+        raise ConfigError(f"ca_file {ca_file}: found with {place}, accepted is with amqps://, which asks for it")
     connection = Connection(
         place,
         retry_s=retry_s,

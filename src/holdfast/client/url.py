@@ -45,8 +45,9 @@ def parse_url(text: str) -> Url:
         raise ConfigError(f"URL {shown!r}: found scheme {parts.scheme[:20]!r}, {_FORM}")
     if not host:
         raise ConfigError(f"URL {shown!r}: found no host, {_FORM}")
-    if port == 0:
-        raise ConfigError(f"URL {shown!r}: found port 0, accepted is 1 to 65535")
+    if port == 0 or parts.netloc.endswith(":"):
+        found = "no port behind the colon" if port is None else "port 0"
+        raise ConfigError(f"URL {shown!r}: found {found}, accepted is 1 to 65535")
     if parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ConfigError(f"URL {shown!r}: found more behind the port, {_FORM}; the queue is an argument of its own")
     user = unquote(parts.username) if parts.username else None

@@ -20,6 +20,7 @@ CLOSE_LIMIT_S: Final = 1.0
 
 NO_TLS: Final = frozenset(("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"))
 """What OpenSSL makes of an answer that is none of TLS."""
+TLS_ALERT: Final = b"\x15\x03"
 
 
 class Owner(Protocol):
@@ -47,6 +48,8 @@ class Wire(asyncio.Protocol):
     def __init__(self, engine: Engine, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
         self.engine = engine
         self.paused = False
+        self.heard = False
+        """Anything came that is no alert of TLS, which answers one who does not speak it."""
         self.lost: asyncio.Future[None] = loop.create_future()
         self._owner = owner
         self._loop = loop
@@ -63,6 +66,7 @@ class Wire(asyncio.Protocol):
         self._turn()
 
     def data_received(self, data: bytes) -> None:
+        self.heard = self.heard or not data.startswith(TLS_ALERT)
         try:
             self._handle(self.engine.receive(data, self._loop.time()))
         except Exception as error:

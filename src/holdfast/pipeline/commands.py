@@ -85,7 +85,7 @@ def swarm(args: argparse.Namespace) -> int:
         raise ConfigError(f"--out: found files in {out}, accepted is an empty or new directory")
     check_writable("--out", out)
     try:
-        from py4j.protocol import Py4JError
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
         from holdfast.pipeline.session import first_line, start_session, stop_session
@@ -155,6 +155,8 @@ def _job(args: argparse.Namespace) -> "IngestJob":
     }
     if args.password_file:
         options["passwordFile"] = str(Path(args.password_file).absolute())
+    if args.ca_file:
+        options["caFile"] = str(Path(args.ca_file).absolute())
     if args.max_rows is not None:
         options["maxRowsPerTrigger"] = str(args.max_rows)
     return IngestJob(

@@ -101,7 +101,9 @@ class NodeBus:
 
     def _connected(self) -> BlockingConnection:
         if self._connection is None:
-            self._connection = BlockingConnection(self._options.url, retry_s=self._retry_s)
+            self._connection = BlockingConnection(
+                self._options.url, retry_s=self._retry_s, ca_file=self._options.ca_file
+            )
         return self._connection
 
     # -------------------------------------------------------------------------------------------------- errors

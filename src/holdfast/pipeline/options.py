@@ -17,7 +17,7 @@ STARTS: Final = ("first", "next")
 MODES: Final = ("take", "copy")
 
 NAMES: Final = (
-    "url", "urlFile", "passwordFile", "address", "subscription", "mode", "startingFrom", "checkpoint",
+    "url", "urlFile", "passwordFile", "caFile", "address", "subscription", "mode", "startingFrom", "checkpoint",
     "sinkPath", "maxRowsPerTrigger", "bytesPerTrigger", "rowsPerPartition", "rowsPerBatch",
     "retrySeconds",
 )  # fmt: skip
@@ -52,6 +52,7 @@ class SourceOptions:
     rows_per_partition: int = 50_000
     rows_per_batch: int = 2_000
     retry_s: float = 60.0
+    ca_file: Path | None = None
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
@@ -86,6 +87,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         rows_per_partition=_whole("rowsPerPartition", given, 50_000),
         rows_per_batch=_whole("rowsPerBatch", given, 2_000, highest=ROWS_PER_BATCH_MAX),
         retry_s=_seconds("retrySeconds", given, 60.0, 0.0, 86_400.0),
+        ca_file=local_path("caFile", given["cafile"]) if given.get("cafile") else None,
     )
 
 

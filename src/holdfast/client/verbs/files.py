@@ -51,6 +51,11 @@ def send_files(args: argparse.Namespace) -> int:
     """`holdfast send --file PATH …`: 0 if every file was accepted."""
     for path in args.files:
         try:
+            os.path.basename(path).encode()
+        except UnicodeEncodeError:
+            text = "found a name that is not in UTF-8, accepted is one that is: it goes along with the file"
+            raise ConfigError(f"{path!r}: {text}") from None
+        try:
             with open(path, "rb"):
                 pass
         except OSError as error:
