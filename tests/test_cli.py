@@ -72,8 +72,37 @@ def test_the_examples_are_grammatical(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_mistake_is_exit_2_and_said_in_a_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(*line.split()) == 2
     captured = capsys.readouterr()
-    assert not captured.out and "Traceback" not in captured.err
-    assert re.search(r"(error: |accepted is )", captured.err.splitlines()[-1])
+    assert not captured.out and captured.err.count("\n") == 1
+    assert captured.err.startswith("holdfast") and re.search(r"(accepted is |are required: )", captured.err)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "send q --retyr 3",
+            "holdfast send: found --retyr, accepted is an option that --help lists; did you mean --retry?",
+        ),
+        ("send q --cuont=3", "holdfast send: found --cuont, .*; did you mean --count?"),
+        ("queue create q --qqqq", "holdfast queue create: found --qqqq, accepted is an option that --help lists$"),
+        ("node --crash-pont x", "holdfast node: found --crash-pont, accepted is an option that --help lists$"),
+        ("sned q", "holdfast: VERB: found 'sned', accepted is one of node, send, .*demo; did you mean send?"),
+        ("queue craete q", "holdfast queue: ACTION: found 'craete', accepted is one of list, .*; did you mean create?"),
+        (
+            "fleet bad",
+            "holdfast fleet: ACTION: found 'bad', accepted is one of up, down, status, cut, heal, stop, start$",
+        ),
+        ("send q f g", "holdfast send: found 'g' behind all its arguments, accepted is nothing more"),
+        ("send q --format cvs", "holdfast send: --format: found 'cvs', accepted is .*; did you mean csv?"),
+        ("send q --count 1 --size -1", "--size: found '-1', accepted is a number of bytes, 0 to 67108864"),
+        ("queue create q --order-wait -1", "--order-wait: found '-1', accepted is seconds, 0 to 31536000$"),
+        ("send", "holdfast send: the following arguments are required: ADDRESS"),
+    ],
+)
+def test_a_mistake_is_told_by_the_verb_in_which_it_is(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(*line.split()) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and re.search(said.replace("?", r"\?"), error), error
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Final
 
 from holdfast import __version__
 from holdfast.cli import messages, network, process, serving, trials
-from holdfast.cli.arguments import not_utf8
+from holdfast.cli.arguments import Parser, not_utf8
 from holdfast.errors import ConfigError, HoldfastError
 
 EXIT_FAILED: Final = 1
@@ -22,7 +22,7 @@ EXIT_INTERRUPTED: Final = 130
 
 def parser() -> argparse.ArgumentParser:
     """The whole grammar of the command line."""
-    top = argparse.ArgumentParser(
+    top: argparse.ArgumentParser = Parser(
         prog="holdfast",
         description="A store-and-forward message bus for sites joined by thin, breaking links.",
         epilog="example:\n  holdfast node --name ewr\n  holdfast VERB --help",

@@ -1,16 +1,56 @@
-"""What the verbs of the command line have in common: kinds of values, options of clients.
+"""What the verbs of the command line have in common: how mistakes are told, kinds of values, options of clients.
 
 Rules of this file: argparse alone; each kind says what it found and what is accepted. No verb is named.
 """
 
 import argparse
-from collections.abc import Callable
-from typing import Final
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 DEFAULT_URL: Final = "amqp://127.0.0.1:5672"
 
 Verbs = argparse._SubParsersAction  # the type that add_subparsers returns has no public name
+
+
+class Parser(argparse.ArgumentParser):
+    """One line for a mistake, of the verb in which it is, with what may have been meant; nothing that help hides."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message.removeprefix('argument ')}\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        parsed, extra = super().parse_known_args(args, namespace)
+        if extra:
+            self._refuse(extra)
+        return parsed, extra
+
+    def _refuse(self, extra: Sequence[str]) -> NoReturn:
+        option = next((text.partition("=")[0] for text in extra if text.startswith("-")), None)
+        if option is None:
+            self.error(f"found {extra[0]!r} behind all its arguments, accepted is nothing more")
+        known = [
+            name
+            for action in self._actions
+            for name in action.option_strings
+            if action.help is not argparse.SUPPRESS and name.startswith("--")
+        ]
+        self.error(f"found {option}, accepted is an option that --help lists{_meant(option, known)}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        names = [str(choice) for choice in action.choices]
+        if isinstance(action, argparse._SubParsersAction):
+            names = [str(choice.dest) for choice in action._choices_actions]
+        text = f"found {value!r}, accepted is one of {', '.join(names)}{_meant(str(value), names)}"
+        raise argparse.ArgumentError(action, text)
+
+
+def _meant(found: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(found, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def number_of(low: float, high: float, what: str, kind: type = int) -> Callable[[str], float]:
@@ -22,11 +62,16 @@ def number_of(low: float, high: float, what: str, kind: type = int) -> Callable[
         except ValueError:
             value = None
         if value is None or not low <= value <= high:
-            least = f"at least {low:g}" if high > 1e15 else f"{low:g} to {high:g}"
+            least = f"at least {_plain(low)}" if high > 1e15 else f"{_plain(low)} to {_plain(high)}"
             raise argparse.ArgumentTypeError(f"found {text!r}, accepted is {what}, {least}")
         return float(value) if kind is float else int(value)
 
     return parse
+
+
+def _plain(number: float) -> str:
+    """As a person writes it."""
+    return f"{number:.0f}" if number == int(number) else f"{number:g}"
 
 
 COUNT: Final = number_of(1, 1 << 62, "a whole number")
@@ -34,6 +79,7 @@ SEQUENCE: Final = number_of(1, (1 << 64) - 1, "a sequence")
 BYTES: Final = number_of(1, 1 << 62, "a number of bytes")
 SEED: Final = number_of(0, (1 << 63) - 1, "a seed")
 SECONDS: Final = number_of(0, 1e9, "seconds", float)
+YEAR_S: Final = number_of(0, 86_400 * 365, "seconds", float)
 TTL_MAX_S: Final = 4_294_967.0
 """AMQP counts milliseconds in 32 bits (§3.2.1)."""
 SIZE: Final = number_of(0, 64 * 1024 * 1024, "a number of bytes")

@@ -8,9 +8,9 @@ import argparse
 from holdfast.cli.arguments import (
     BYTES,
     COUNT,
-    SECONDS,
     SEQUENCE,
     SIZE,
+    YEAR_S,
     Verbs,
     add_client_options,
     add_json_option,
@@ -145,7 +145,8 @@ def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "--subscription",
         type=some_text,
         metavar="NAME",
-        help="read through this durable subscription, which has a cursor of its own",
+        help="read through this durable subscription, which has a cursor of its own; a new one starts at the next "
+        "message, not at what is there",
     )
     parser.add_argument(
         "--to",
@@ -245,7 +246,7 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
                 choices=("strict", "bounded", "none"),
                 help="of what comes from other nodes (default bounded)",
             )
-            parser.add_argument("--order-wait", type=SECONDS, metavar="S", help="how long bounded waits (default 30)")
+            parser.add_argument("--order-wait", type=YEAR_S, metavar="S", help="how long bounded waits (default 30)")
             parser.add_argument("--memory", action="store_true", help="keep messages in memory alone")
         if name == "skip":
             parser.add_argument("--origin", type=uuid_text, metavar="UUID", help="of this origin alone (default: all)")
