@@ -198,13 +198,39 @@ async def test_a_full_queue_is_told_and_waited_for(node: NodeProcess) -> None:
     async with asyncio.timeout(30):
         line = await process.stderr.readline()
         assert line.decode() == (
-            "holdfast send: full: the node takes no more messages at the moment: the queue, or the way to it, is full; "
-            "waiting\n"
+            "holdfast send: full: the node takes no more messages at the moment: the queue or the way to it is full, or "
+            "its disk fails (`holdfast status`); waiting\n"
         )
         taken = await run_holdfast("receive", "full", "--count", "30", "--url", node.url)
         told = (await process.communicate())[1].decode()
     assert (taken.code, process.returncode) == (0, 0)
     assert summary(told)["accepted"] == 30
+
+
+async def test_who_does_not_want_to_wait_for_a_full_queue_says_so(node: NodeProcess, tmp_path: Path) -> None:
+    at = ("--url", node.url)
+    assert (await run_holdfast("queue", "create", "full", "--messages-max", "10", *at)).code == 0
+    sent = await run_holdfast("send", "full", "--count", "30", "--stall-timeout", "0.5", *at)
+    assert sent.code == 1 and summary(sent.stderr)["accepted"] == 10
+    assert "holdfast send: full: the node takes no more messages at the moment" in sent.stderr
+    assert "given up after 0.5 s (--stall-timeout)" in sent.stderr and "waiting" not in sent.stderr
+    (tmp_path / "file").write_bytes(b"x")
+    sent = await run_holdfast("send", "full", "--file", str(tmp_path / "file"), "--stall-timeout", "0.5", *at)
+    assert sent.code == 1 and "given up after 0.5 s" in sent.stderr
+
+
+async def test_what_did_not_come_is_said(node: NodeProcess) -> None:
+    found = await run_holdfast("receive", "none", "--count", "2", "--idle-timeout", "0.5", "--url", node.url)
+    assert found.code == 1
+    assert found.stderr.splitlines()[0] == "holdfast receive: none: 0 of 2 messages came, then none for 0.5 s"
+
+
+async def test_a_file_whose_name_is_no_text_is_refused(node: NodeProcess, tmp_path: Path) -> None:
+    path = str(tmp_path / "f\udcff")
+    Path(path).write_bytes(b"x")
+    sent = await run_holdfast("send", "q", "--file", path, "--url", node.url)
+    assert sent.code == 2 and sent.stderr.count("\n") == 1
+    assert "f\\udcff': found a name that is not in UTF-8" in sent.stderr
 
 
 @pytest.mark.parametrize("verb", [["send", "q", "--count", "1"], ["status"]])
@@ -239,8 +265,10 @@ async def test_rejections_are_counted_shown_and_exit_1(node: NodeProcess) -> Non
     )
     assert made.code == 0
     sent = await run_holdfast("send", "small", "--count", "5", "--size", "10", "--url", node.url)
-    assert sent.code == 1 and "rejected: " in sent.stderr
+    assert sent.code == 1 and sent.stderr.count("rejected: ") == 3 and " more" not in sent.stderr
     assert {"sent": 5, "accepted": 2, "rejected": 3}.items() <= summary(sent.stderr).items()
+    sent = await run_holdfast("send", "small", "--count", "7", "--size", "10", "--url", node.url)
+    assert sent.stderr.count("rejected: ") == 6 and "rejected: 2 more\n" in sent.stderr
 
 
 async def test_what_is_queued_for_a_node_that_left_becomes_dead_letters(tmp_path: Path) -> None:

@@ -91,6 +91,13 @@ def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         help="with --producer: the place in FILE is the number, so "
         "what an earlier run of the same FILE stored is skipped",
     )
+    parser.add_argument(
+        "--stall-timeout",
+        type=positive_seconds,
+        metavar="S",
+        help="give up when the node is there and takes nothing for S seconds, as where the queue is full "
+        "(default: it waits for ever; --retry does not bound that)",
+    )
     add_client_options(parser, retry_s=60.0)
     parser.set_defaults(run=_run_send, check=_check_send)
 

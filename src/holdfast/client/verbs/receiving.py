@@ -59,10 +59,14 @@ class Receiving(ABC, Generic[R]):
         except HoldfastError as error:
             complain(args, error)
             code = 1
+        else:
+            if args.count is not None and self._received < args.count:
+                code = 1
+                silence = "" if args.idle_timeout is None else f", then none for {args.idle_timeout:g} s"
+                came = f"{self._received} of {args.count} messages came{silence}"
+                print(f"holdfast {args.verb}: {args.address}: {came}", file=sys.stderr)
         finally:
             self._summary(receiver)
-        if args.count is not None and self._received < args.count:
-            code = 1
         return code
 
     @abstractmethod

@@ -33,7 +33,8 @@ PROGRESS_S: Final = 0.2
 STALLED_S: Final = 3.0
 """How long a node that is there may take nothing before a person is told."""
 STALLS: Final = {
-    "credit": "the node takes no more messages at the moment: the queue, or the way to it, is full",
+    "credit": "the node takes no more messages at the moment: the queue or the way to it is full, or its disk fails "
+    "(`holdfast status`)",
     "answers": "the node has not yet stored what was sent",
     "back": "the node gives every message back",
 }
@@ -136,6 +137,7 @@ async def telling_stalls(
 ) -> AsyncIterator[None]:
     """Says in a line, once for each time, that the node is there and takes nothing: who waits should know for what.
 
+    After `--stall-timeout` of that the sender fails, and with it what waits for it.
     `is_pending`: what the node gave back waits to be offered again.
     """
     task = asyncio.create_task(_tell_stalls(args, sender, progress, is_pending))
@@ -149,16 +151,21 @@ async def _tell_stalls(
     args: argparse.Namespace, sender: Sender, progress: "Progress", is_pending: Callable[[], bool]
 ) -> None:
     taken, since, told = -1, 0.0, False
+    limit_s: float | None = args.stall_timeout
     while True:
         now = time.monotonic()
         reason = "back" if is_pending() else sender.waits_for
         if reason is None or sender.accepted + sender.rejected != taken:
             taken, since, told = sender.accepted + sender.rejected, now, False
+        elif limit_s is not None and now - since >= limit_s:
+            text = f"{args.address}: {STALLS[reason]}; given up after {limit_s:g} s (--stall-timeout)"
+            sender.fail(HoldfastError(text))
+            return
         elif not told and now - since >= STALLED_S:
             told = True
             progress.clear()
             print(f"holdfast {args.verb}: {args.address}: {STALLS[reason]}; waiting", file=sys.stderr)
-        await asyncio.sleep(STALLED_S / 10)
+        await asyncio.sleep(min(STALLED_S, limit_s or STALLED_S) / 10)
 
 
 class Progress:

@@ -201,6 +201,8 @@ class _Send:
         """Prints the summary; the messages that the node did not accept."""
         self._source.close()
         self._progress.clear()
+        if self._refused > REASONS_MAX:
+            print(f"holdfast send: rejected: {self._refused - REASONS_MAX} more", file=sys.stderr)
         told: dict[str, Any] = {
             "sent": self._sent,
             "accepted": 0 if sender is None else sender.accepted,
