@@ -134,6 +134,12 @@ def test_a_value_that_cannot_be_is_exit_2(line: str, said: str, capsys: pytest.C
         (HoldfastError("it broke"), 1, "holdfast status: it broke\n"),
         (ConfigError("it is wrong"), 2, "holdfast status: it is wrong\n"),
         (KeyboardInterrupt(), 130, ""),
+        (MemoryError(), 1, "holdfast status: no memory is left for this process, or no thread (ulimit -v, -u)\n"),
+        (
+            RuntimeError("can't start new thread"),
+            1,
+            "holdfast status: no memory is left for this process, or no thread (ulimit -v, -u)\n",
+        ),
         (OSError(errno.EMFILE, "Too many open files"), 1, "holdfast status: Too many open files\n"),
         (
             OSError(errno.ENOSPC, "No space left on device", "/d/x"),
@@ -202,6 +208,25 @@ def test_a_value_that_would_be_taken_for_another_is_refused(
     assert said in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (
+            "[node]\nlisten = ['192.0.2.1:0']\n[[user]]\nname = 'u'\npassword_file = 'p'\n",
+            "node listen: found 192.0.2.1:0",
+        ),
+        ("[telemetry]\nfile = 'none/t'\n[node]\nlisten = ['127.0.0.1:0']\n", "telemetry file: cannot open"),
+    ],
+)
+def test_what_is_found_wrong_in_use_names_the_file_too(document: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "n.toml").write_text(document)
+    (tmp_path / "p").write_text("secret\n")
+    found = shell(f"cd {tmp_path}; exec timeout 20 $H node n.toml")
+    assert found.returncode == 2
+    lines = found.stderr.splitlines()
+    assert lines[-1].startswith(f"holdfast node: n.toml: {said}"), found.stderr
+
+
 def test_the_longest_time_to_live_is_taken() -> None:
     assert cli.parser().parse_args(["send", "q", "--ttl", "4294967"]).ttl == 4_294_967
 
@@ -228,6 +253,14 @@ def test_the_fewest_open_files_are_enough() -> None:
 def test_a_soft_limit_is_raised() -> None:
     found = shell("ulimit -Sn 12; exec $H status --url amqp://127.0.0.1:1")
     assert found.stderr == "holdfast status: amqp://127.0.0.1:1: cannot connect: Connection refused\n"
+
+
+@pytest.mark.parametrize("limit_kib", [90_000, 200_000])
+def test_too_little_memory_is_one_line(limit_kib: int, tmp_path: Path) -> None:
+    found = shell(f"cd {tmp_path}; ulimit -v {limit_kib}; exec timeout 20 $H node --listen 127.0.0.1:0 --data store")
+    assert found.returncode == 1
+    assert found.stderr.startswith("holdfast node: ") and found.stderr.count("\n") == 1, found.stderr
+    assert "ulimit -v" in found.stderr
 
 
 @pytest.mark.parametrize("where", [">/dev/full", ">&-"])

@@ -60,6 +60,10 @@ NUMBER: Final = Kind("a number", is_number)
 SECONDS: Final = Kind("a number of seconds above 0", lambda value: is_number(value) and value > 0)
 
 
+KEYS_SHOWN_MAX: Final = 12
+"""Of a table's keys, in a complaint about one that it does not have."""
+
+
 def found(value: object) -> str:
     """`value` as TOML would write it, cut to what fits a line."""
     if isinstance(value, bool):
@@ -75,9 +79,21 @@ def check_keys(where: str, table: Mapping[str, Any], kinds: Keys) -> None:
     for key, value in table.items():
         kind = kinds.get(key)
         if kind is None:
-            raise ConfigError(f"{where} {key}: unknown key, accepted are {', '.join(kinds)}")
+            raise ConfigError(f"{where} {key}: unknown key, {_accepted(key, list(kinds))}")
         if not kind.fits(value):
             raise ConfigError(f"{where} {key}: found {found(value)}, accepted is {kind.accepted}")
+
+
+def _accepted(key: str, known: list[str]) -> str:
+    """What may stand there, the nearest first where it is much."""
+    import difflib  # a document without a mistake does without it
+
+    near = difflib.get_close_matches(key, known, n=3)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    if len(known) <= KEYS_SHOWN_MAX:
+        return f"accepted are {', '.join(known)}{meant}"
+    shown = [*near, *(name for name in known if name not in near)][:KEYS_SHOWN_MAX]
+    return f"accepted are {', '.join(shown)} and {len(known) - len(shown)} more{meant}"
 
 
 def check_document(
@@ -109,4 +125,4 @@ def check_document(
                     raise ConfigError(f"{where} {key}: missing, accepted is {TEXT.accepted}")
         else:
             accepted = [f"[{table}]" for table in tables] + [f"[[{table}]]" for table in lists]
-            raise ConfigError(f"{name}: unknown key, accepted are {', '.join(accepted)}")
+            raise ConfigError(f"{name}: unknown key, {_accepted(name, accepted)}")

@@ -198,8 +198,8 @@ async def test_a_full_queue_is_told_and_waited_for(node: NodeProcess) -> None:
     async with asyncio.timeout(30):
         line = await process.stderr.readline()
         assert line.decode() == (
-            "holdfast send: full: the node takes no more messages at the moment: the queue or the way to it is full, or "
-            "its disk fails (`holdfast status`); waiting\n"
+            "holdfast send: full: the node takes no more messages at the moment: the queue or the way to it is full, "
+            "or its disk fails (`holdfast status`); waiting\n"
         )
         taken = await run_holdfast("receive", "full", "--count", "30", "--url", node.url)
         told = (await process.communicate())[1].decode()
@@ -227,7 +227,7 @@ async def test_what_did_not_come_is_said(node: NodeProcess) -> None:
 
 async def test_a_file_whose_name_is_no_text_is_refused(node: NodeProcess, tmp_path: Path) -> None:
     path = str(tmp_path / "f\udcff")
-    Path(path).write_bytes(b"x")
+    await asyncio.to_thread(Path(path).write_bytes, b"x")
     sent = await run_holdfast("send", "q", "--file", path, "--url", node.url)
     assert sent.code == 2 and sent.stderr.count("\n") == 1
     assert "f\\udcff': found a name that is not in UTF-8" in sent.stderr

@@ -399,3 +399,16 @@ def test_what_is_loopback() -> None:
 )
 def test_a_source_is_a_host_with_or_without_a_port(text: str, found: tuple[str, int]) -> None:
     assert tuple(parse_source("source", text)) == found
+
+
+def test_of_many_keys_the_nearest_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text("[limits]\nconections_max = 1\n")
+    with pytest.raises(
+        ConfigError, match=r"accepted are connections_max, .* more; did you mean connections_max\?$"
+    ) as caught:
+        load_settings(path)
+    assert len(str(caught.value)) < 500
+    path.write_text("[nodes]\n")
+    with pytest.raises(ConfigError, match=r"accepted are \[node\], .*; did you mean \[node\]\?$"):
+        load_settings(path)

@@ -67,6 +67,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output is gone: what was not printed was not accepted.
         process.drop_output()
         return EXIT_FAILED
+    except (MemoryError, RuntimeError, ImportError) as error:
+        if not process.is_starved(error):
+            raise
+        process.drop_output()
+        print(
+            f"holdfast {args.verb}: no memory is left for this process, or no thread (ulimit -v, -u)", file=sys.stderr
+        )
+        return EXIT_FAILED
     except OSError as error:
         # Of the machine: a disk that is full, no free descriptor, a terminal that is gone.
         process.drop_output()

@@ -59,3 +59,13 @@ def drop_output() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)
+
+
+def is_starved(error: BaseException) -> bool:
+    """It means that the process may have no more memory, or no more threads, which need memory first of all."""
+    text = str(error)
+    return (
+        isinstance(error, MemoryError)
+        or (isinstance(error, RuntimeError) and "can't start new thread" in text)
+        or (isinstance(error, ImportError) and ("failed to map" in text or "allocate memory" in text))
+    )

@@ -55,7 +55,13 @@ def run_node(args: argparse.Namespace) -> int:
     try:
         settings = _load(args)
         points = _points(args)
-        code = _run(settings, points)
+        try:
+            code = _run(settings, points)
+        except ConfigError as error:  # found where it is used: an address, a file
+            config = getattr(args, "config", None)
+            if config is None or (getattr(args, "listen", None) and str(error).startswith("node listen")):
+                raise
+            raise ConfigError(f"{config}: {error}") from None
         if points is not None:
             points.write()
     except ConfigError as error:

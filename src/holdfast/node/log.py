@@ -35,11 +35,11 @@ class LogHandler(logging.Handler):
     """Writes each record as lines to the open file `fd`, soon and in order."""
 
     def __init__(self, fd: int) -> None:
-        super().__init__()
-        self.setFormatter(LineFormatter(FORMAT))
         self._fd = fd
         self._left_out = 0
         self._behind = WriteBehind("holdfast-log", self._write, bytes_max=WAITING_BYTES_MAX)
+        super().__init__()  # which makes it known for the process's end: not before it is whole
+        self.setFormatter(LineFormatter(FORMAT))
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

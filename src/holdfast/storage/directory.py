@@ -3,6 +3,7 @@
 Rules of this file: a new store is there whole or not at all; an error becomes one line with the directory.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -247,6 +248,11 @@ def refusal(path: Path, error: Exception) -> StorageError:
         return StorageFull(f"store {path}: no space on disk ({_reason(error)})")
     if isinstance(error, FileExistsError | NotADirectoryError) and path.exists() and not path.is_dir():
         return StorageError(f"store {path}: found a file, accepted is a directory")
+    if code(error) == errno.ENOMEM or os.strerror(errno.ENOMEM) in str(error):
+        return StorageError(
+            f"store {path}: cannot be opened: no addresses are left for it: its file is mapped as large as it may "
+            "become; lower [store] bytes_max, or raise the limit of this process (ulimit -v)"
+        )
     place = str(error.filename or "") if isinstance(error, OSError) else ""
     if place and place != str(path):
         return StorageError(f"store {path}: cannot be opened ({place}: {_reason(error)})")
