@@ -9,7 +9,7 @@ from holdfast.core import warnings as warnings_module
 from holdfast.core.config import NeighbourConfig, NodeConfig, QueueConfig, UserConfig
 from holdfast.core.disk import ROOM_BYTES
 from holdfast.storage.memory import MemoryStore
-from support.hops import STRICT, apart, names, replaced_disk, reroute, send
+from support.hops import apart, names, replaced_disk, reroute, send
 from support.rig import Node, Rig
 from support.routing import topology
 
