@@ -295,3 +295,15 @@ def test_ctrl_c_while_it_is_loading_says_nothing(module: str, tmp_path: Path) ->
     found = shell("exec $H status --url amqp://127.0.0.1:1", PYTHONPATH=str(tmp_path))
     assert found.returncode in (-signal.SIGINT, cli.EXIT_INTERRUPTED)
     assert (found.stdout, found.stderr) == ("", "")
+
+
+def test_nothing_is_loaded_before_ctrl_c_has_its_meaning() -> None:
+    source = Path(cli.__file__).parents[2]
+    program = (
+        f"import sys; sys.path.insert(0, {str(source)!r}); before = set(sys.modules)\n"
+        "import holdfast.__main__; print(*sorted(set(sys.modules) - before))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert set(found.stdout.split()) <= {"_signal", "holdfast", "holdfast.__main__"}

@@ -3,14 +3,15 @@
 Rules of this file: nothing is imported at its top that takes time. Ctrl-C meanwhile ends the process without a word.
 """
 
-import signal
+# Built in: `signal` loads half a dozen modules first, while which Ctrl-C would be a traceback.
+import _signal  # type: ignore[import-not-found]
 import sys
 
 
 def main() -> int:
     """What `holdfast.cli.main` returns. Ctrl-C is KeyboardInterrupt again once a verb runs."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else our parent ignores it
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # else our parent ignores it
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     from holdfast.cli import main as run
 
     return run()
