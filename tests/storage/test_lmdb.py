@@ -25,6 +25,7 @@ def rewrite(path: Path, key: bytes, value: bytes | None) -> None:
 
 
 def test_everything_is_there_after_opening_again(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
     store = LmdbStore(tmp_path / "deep" / "store")
     store.commit(Batch(appends=[(1, 5, b"x"), (1, 6, bytes(200_000))], puts={("node", b"k"): b"v"}))
     minted = store.mint()
@@ -111,7 +112,7 @@ def test_where_a_store_must_exist_none_is_made(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot be opened"):
+    with pytest.raises(StorageError, match="found a file, accepted is a directory"):
         LmdbStore(tmp_path / "file")
 
 
