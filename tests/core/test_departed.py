@@ -62,6 +62,11 @@ def test_new_mail_for_a_node_that_left_is_unknown_mail(unknown: str) -> None:
     assert isinstance(by_relay("2"), Accepted)
     leave(rig, a)
     assert any("2 messages wait for node 'c'" in line for line in a.logs)
+    told = rig.client(a).manage("STATUS", "node")[1]["warnings"]
+    assert [line for line in told if "`holdfast queue delete @c` makes them dead letters" in line] == [
+        "2 messages wait for node 'c', in neither the configuration nor the topology: `holdfast queue delete @c` makes "
+        "them dead letters"
+    ]
     assert link.detached == (unknown != "keep")
     again = client.sender("work@c")
     rig.settle()
@@ -87,6 +92,7 @@ def test_what_is_queued_stays_over_restarts_until_an_operator_ends_it() -> None:
     status, body, _ = delete(rig, a, "@c")
     assert (status, body) == (200, {"dead_lettered": 3, "tombstones": 3})
     assert a.bodies("$dead-letters") == names(1, 3)
+    assert not any("'c'" in line for line in rig.client(a).manage("STATUS", "node")[1]["warnings"])
     client = rig.client(a)
     client.receiver("$dead-letters")
     rig.settle()

@@ -4,8 +4,9 @@ Rules of this file: what was accepted stays until an operator ends it, and is th
 turn; a number that was given is closed by a tombstone, unless the operator gives those up too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp import conditions
@@ -82,8 +83,7 @@ class Departures:
             if count and name not in self.orphans:
                 self.orphans[name] = None
                 if len(self.orphans) <= ORPHANS_TOLD_MAX:
-                    left = f"{count} messages wait for node {name!r}, in neither the configuration nor the topology"
-                    core.log("WARNING", f"{left}: `holdfast queue delete @{name}` makes them dead letters")
+                    core.log("WARNING", _advice(name, count))
         if not unknown or core.config.unknown_destination == "keep":
             return
         for name, queue in unknown.items():
@@ -93,6 +93,14 @@ class Departures:
             if receiver.destination in unknown:
                 text = f"{core.config.name!r} has no route to {receiver.destination!r}"
                 _dismiss(receiver, Error(Symbol(conditions.NOT_FOUND), text))
+
+    def waiting(self) -> Iterator[tuple[str, str]]:
+        """Unknown nodes that messages are queued for, at most ORPHANS_TOLD_MAX, and what to do about it."""
+        transit = self.core.catalog.transit
+        for name in islice(self.orphans, ORPHANS_TOLD_MAX):
+            queue = transit.get(name)
+            if queue is not None and queue.messages > queue.tombstones:
+                yield name, _advice(name, queue.messages - queue.tombstones)
 
     # ------------------------------------------------------------------------------------------------ what is queued
 
@@ -201,6 +209,11 @@ class Departures:
         identity.forget(core, name)
         core.sequences_at_start.pop(name, None)  # a new queue of that name begins at 1
         core.delete_queue(queue)
+
+
+def _advice(name: str, count: int) -> str:
+    left = f"{count} messages wait for node {name!r}, in neither the configuration nor the topology"
+    return f"{left}: `holdfast queue delete @{name}` makes them dead letters"
 
 
 def _dismiss(receiver: "CustodyReceiver", error: Error) -> None:

@@ -35,6 +35,7 @@ FULL_S: Final = 10.0
 
 TURNS: Final = "turns"
 DESCRIPTORS: Final = "descriptors"
+LEFT: Final = "left"
 
 Condition = tuple[str, str]
 """A key that identifies the condition, and its line."""
@@ -75,8 +76,8 @@ class Warnings:
         self._since = {key: self._since.get(key, now) for key in found}
         self._logged_at = {key: at for key, at in self._logged_at.items() if key in found}
         for key, text in found.items():
-            if key.startswith((TURNS, DESCRIPTORS)):
-                continue  # hop_links.py and descriptors.py say it at once
+            if key.startswith((TURNS, DESCRIPTORS, LEFT)):
+                continue  # hop_links.py, descriptors.py and departed.py say it at once
             logged_at = self._logged_at.get(key)
             due = self._since[key] < now if logged_at is None else now >= logged_at + AGAIN_S
             if due:
@@ -101,6 +102,8 @@ class Warnings:
             if core.now < at + CONTESTED_S:
                 yield f"stranger - {name}", text
         yield from self._full()
+        for name, text in core.departures.waiting():
+            yield f"{LEFT} {name}", text
         waiting = (origin for origin in core.catalog.all_origins() if origin.waiting)
         for origin in islice(waiting, ORIGINS_MAX):
             yield from self._missing(origin)
