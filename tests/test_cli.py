@@ -105,6 +105,12 @@ def test_a_mistake_is_told_by_the_verb_in_which_it_is(line: str, said: str, caps
     assert error.count("\n") == 1 and re.search(said.replace("?", r"\?"), error), error
 
 
+@pytest.mark.parametrize("line", ["queue skip", "queue purge", "queue delete", "subscription delete", "receive"])
+def test_an_empty_name_is_none_and_not_all(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(*line.split(), "") == 2
+    assert "found '', accepted is a name" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

@@ -238,7 +238,7 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     ):
         parser = add_verb(actions, name, does, example)
         if name != "list":
-            parser.add_argument("name", metavar="QUEUE")
+            parser.add_argument("name", type=some_text, metavar="QUEUE")
         if name == "delete":
             parser.add_argument(
                 "--tombstones", action="store_true",
@@ -277,7 +277,7 @@ def _add_subscription(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     ):
         parser = add_verb(actions, name, does, example)
         if name == "delete":
-            parser.add_argument("name", metavar="NAME")
+            parser.add_argument("name", type=some_text, metavar="NAME")
         parser.add_argument("--queue", metavar="QUEUE", help="of this queue (default: wherever it is)")
         add_json_option(parser)
         add_client_options(parser, retry_s=0.0)
