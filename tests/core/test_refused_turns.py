@@ -11,10 +11,12 @@ from holdfast.amqp.performatives import Accepted, Modified, Rejected
 from holdfast.amqp.types import Symbol
 from holdfast.core import undo
 from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.ingress import ProducerLink
 from holdfast.core.management import NOT_SKIPPED
 from holdfast.core.requests import ReplyLink
 from holdfast.units import KIB
 from support.hops import STRICT, names, send
+from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 
 NOTE = Symbol("x-opt-note")
@@ -245,3 +247,47 @@ def test_a_large_message_in_memory_that_is_not_on_disk_is_not_accepted(why: str)
     reader.receiver("memory")
     rig.run(1)
     assert [body[0] for body in reader.bodies()] == ["b"] and not reader.over
+
+
+@pytest.mark.parametrize("refusals", [1, 2, 3])
+def test_a_failure_after_an_append_was_refused_again_and_again_costs_its_own_connection(
+    refusals: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The retry, which appends nothing, still shows what was numbered, or the check after a failure ends the node."""
+    rig = Rig()
+    hub = rig.node("hub")
+    client, bad = rig.client(hub), rig.client(hub)
+    link, other = client.sender("work"), bad.sender("other")
+    rig.settle()
+    hub.refuse, hub.refuse_all = refusals, True
+    client.send(link, "1")
+    rig.run(refusals + 1)
+    queue = hub.queue("work")
+    assert not hub.refuse and queue.visible == queue.next_sequence == 2
+
+    def fail(self: ProducerLink, delivery: object) -> None:
+        raise RuntimeError("for once")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProducerLink, "delivered", fail)
+        bad.send(other, "x")
+        rig.settle()
+    assert bad.over and not client.over
+    client.send(link, "2")
+    rig.run(1)
+    for _ in range(2):
+        assert hub.bodies("work") == ["2"]
+        hub.crash()
+        hub.start()
+
+
+def test_what_the_last_life_showed_is_offered_though_its_mark_was_refused_at_first() -> None:
+    rig, hub, client = world()
+    fill(rig, client, 5)
+    hub.crash()
+    hub.start()
+    client = rig.client(hub)
+    hub.refuse, hub.refuse_all = 1, True
+    client.receiver("work", credit=10)
+    rig.run(3)
+    assert not hub.refuse and client.bodies() == names(1, 5)

@@ -125,8 +125,8 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
                 core.forwarding.undone(queue, sequence)
                 queue.undo(sequence, value)
             queue.touch_counters()
-    for queue, _ in turn.visible:
-        if not queue.config.durable and catalog.has(queue):  # what it took in memory is taken, and still to be shown
+    for queue, _ in turn.visible:  # what it took in memory is taken, and numbers stay given over any number of retries
+        if (not queue.config.durable or queue.visible < queue.next_sequence) and catalog.has(queue):
             queue.touch_counters()
     for cursor, _ in turn.marks:  # asked for again, or the cursor waits for it for ever
         if catalog.has(cursor.queue):
