@@ -88,6 +88,7 @@ def test_stores_that_become_someone_new_and_purges_are_drawn() -> None:
     for some in (put_back, purged):
         kinds = [{fault.kind for fault in plan.faults} for plan in some]
         assert all(sum(kind in found for found in kinds) > 10 for kind in ("stalled-disk", "full-disk", "slow-disk"))
+        assert sum("refusing-disk" in found for found in kinds) > 5
     for plan in put_back:
         (back,) = [fault for fault in plan.faults if fault.kind in ("restore-backup", "copied-disk")]
         assert [back.node in (link.one, link.other) for link in plan.topology.links].count(True) == 1

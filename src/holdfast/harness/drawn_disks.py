@@ -20,6 +20,8 @@ RENEWAL_SHARE: Final = 0.2
 """Of the seeds with tables from outside, those with a store that is put back or copied."""
 PURGE_SHARE: Final = 0.2
 """And those in which transmission queues are purged."""
+REFUSING_SHARE: Final = 0.3
+"""Of the full disks, those that take no commit at all."""
 DISKS: Final = ("stalled-disk", "full-disk", "full-disk", "slow-disk")
 TROUBLES: Final = (*DISKS, "crash", "power")
 """What comes together with either. No crash where a store went back and does not know it: what a life accepted before
@@ -31,6 +33,14 @@ def with_disks(plan: Plan, seed: int) -> Plan:
     """The plan with a store that gets a new UUID, or with purges, for a share of seeds each."""
     seeds = SeedTree(seed).child("swarm")
     return _with_purges(_with_renewal(plan, seeds.stream("renewal")), seeds.stream("purges"))
+
+
+def with_refusals(plan: Plan, seed: int) -> Plan:
+    """The plan with a share of its full disks refusing every commit."""
+    random = SeedTree(seed).child("swarm").stream("refusals")
+    refused = {fault for fault in plan.faults if fault.kind == "full-disk" and random.random() < REFUSING_SHARE}
+    faults = [replace(fault, kind="refusing-disk", amount=0.0) if fault in refused else fault for fault in plan.faults]
+    return replace(plan, faults=tuple(faults))
 
 
 def _with_renewal(plan: Plan, random: Random) -> Plan:

@@ -54,6 +54,7 @@ KINDS: Final = {
     "copied-disk": "node",
     "purge": "node",
     "full-disk": "node",
+    "refusing-disk": "node",
     "slow-disk": "node",
     "stalled-disk": "node",
     "failed-sync": "node",
@@ -73,10 +74,13 @@ KINDS: Final = {
 """What there is, and whether it strikes a node or a link."""
 
 WEARING: Final = frozenset(
-    {"full-disk", "slow-disk", "stalled-disk", "failed-sync", "lying-peer", "defect", "slow-link"}
+    {"full-disk", "refusing-disk", "slow-disk", "stalled-disk", "failed-sync", "lying-peer", "defect", "slow-link"}
 )
 """Those under which nothing comes to rest before they are over."""
 
+
+UP: Final = frozenset({"full-disk", "refusing-disk", "slow-disk", "stalled-disk", "clock-step", "purge"})
+"""Those of nodes under which none goes down."""
 
 PUT_BACK: Final = frozenset({"restore-backup", "copied-disk"})
 """Those after which a node has an older state of its own disk, or a copy of it as it is."""
@@ -155,6 +159,7 @@ class Faults:
             "copied-disk": self._crash,
             "purge": self._purge,
             "full-disk": self._full_disk,
+            "refusing-disk": self._refusing_disk,
             "slow-disk": self._slow_disk,
             "stalled-disk": self._stalled_disk,
             "failed-sync": self._failed_sync,
@@ -274,6 +279,11 @@ class Faults:
         store.fill(int(fault.amount))
         self._later(fault.seconds, store.fill, None)
 
+    def _refusing_disk(self, fault: Fault) -> None:
+        store = self.bed.sim_nodes[fault.node].store
+        store.refuse_all = True
+        self._later(fault.seconds, setattr, store, "refuse_all", False)
+
     def _slow_disk(self, fault: Fault) -> None:
         store = self.bed.sim_nodes[fault.node].store
         store.slow = max(1.0, fault.amount)
@@ -380,6 +390,7 @@ class Faults:
         for node in self.bed.sim_nodes.values():
             node.defects = None
             node.store.fill(None)
+            node.store.refuse_all = False
             node.store.slow = 1.0
             node.store.unstall()
             node.store.fail_next_sync = False
@@ -423,7 +434,7 @@ class FaultBudget:
                 seconds=round(seconds, 6),
                 amount=round(_amount(random, kind), 6),
             )
-            if KINDS[kind] == "node" and kind not in ("full-disk", "slow-disk", "stalled-disk", "clock-step", "purge"):
+            if KINDS[kind] == "node" and kind not in UP:
                 down = sum(_downs(item) and _overlap(item, fault) and item.node != fault.node for item in found)
                 if down >= self.down_max:
                     continue

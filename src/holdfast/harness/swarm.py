@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from holdfast.harness import drawn, drawn_routing
 from holdfast.harness.coverage import ACTS, FATES, FAULTS, Coverage, watched
-from holdfast.harness.drawn_disks import with_disks
+from holdfast.harness.drawn_disks import with_disks, with_refusals
 from holdfast.harness.drawn_hostile import with_hostile
 from holdfast.harness.plan import Plan
 from holdfast.harness.processes import die_with_parent
@@ -57,7 +57,7 @@ def draw_plan(seed: int, which: str = SWARM) -> Plan:
         return drawn_routing.plan_of(seed, large_share=drawn_routing.LARGE_SHARE)
     own_routes = SeedTree(seed).stream("swarm/own routes").random() < ROUTING_SHARE
     plan = drawn_routing.plan_of(seed) if own_routes else with_disks(drawn.plan_of(seed), seed)
-    return with_hostile(plan, seed)
+    return with_hostile(with_refusals(plan, seed), seed)
 
 
 # ---------------------------------------------------------------------------------------------------- running

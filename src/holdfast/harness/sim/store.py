@@ -43,6 +43,8 @@ class SimStore(MemoryStore):
         self.fail_next_sync = False
         self.refuse_appends = 0
         """So many of the next commits that append something find no space."""
+        self.refuse_all = False
+        """Whether no commit at all finds space, not even one that appends nothing."""
         self.held = False
         self.stalled = False
         """No commit at all comes back, over crashes of the node too, until it is `unstall`ed."""
@@ -90,8 +92,11 @@ class SimStore(MemoryStore):
             self._ready = batch, done
             return
         self._under_way = None
+        refused = self.refuse_all
         if self.refuse_appends and (batch.appends or batch.pieces):
             self.refuse_appends -= 1
+            refused = True
+        if refused:
             done(StorageFull("the simulated disk has no space for this commit"))
             return
         if self.fail_next_sync:
