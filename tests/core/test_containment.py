@@ -295,6 +295,7 @@ def test_what_is_counted_anew_after_a_failure_is_right_whatever_it_was(rig: Rig,
     def miscount(self: ProducerLink, delivery: Any) -> None:
         use.connections += 1
         use.links += 1
+        use.unsettled_bytes += 100
         core.pressure.ahead_bytes += 100
         core.pressure.partials.held += 100
         for account in core.memory.accounts:

@@ -7,6 +7,7 @@ import pytest
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Properties, Released, Source, Target
 from holdfast.core.config import Limits, UserConfig
+from holdfast.core.users import Use
 from holdfast.units import KIB
 from support.limits import RESOURCE
 from support.rig import Client, Node, Rig
@@ -311,3 +312,68 @@ def test_a_message_larger_than_a_consumer_takes_does_not_count_for_its_user(rig:
     link.send(payload(100), context=1)
     rig.settle()
     assert len(client.deliveries) == 1
+
+
+@pytest.mark.parametrize("step", ["given", "settled"])
+def test_a_failure_as_bytes_are_counted_leaves_the_user_what_its_consumers_hold(
+    rig: Rig, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what one connection's failure left over would keep messages from its user for good."""
+    node = rig.node("hub", users=USERS)
+    ann, another, bob = login(rig, node), login(rig, node), login(rig, node, "bob")
+    link = bob.sender("work")
+    rig.settle()
+    for client in (ann, another):
+        client.receiver("work", credit=2)
+        rig.settle()
+        for number in range(2):
+            bob.send(link, str(number).ljust(11 * KIB))
+        rig.settle()
+    assert node.core is not None and len(ann.deliveries) == len(another.deliveries) == 2
+    ann_use = node.core.users.by_name["ann"]
+    held = ann_use.unsettled_bytes
+    count = getattr(Use, step)
+
+    def once(self: Use, size: int) -> None:
+        if not node.core.containment.peers_ended and size:
+            raise RuntimeError("for once")
+        count(self, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Use, step, once)
+        if step == "settled":
+            ann.accept(Accepted(), count=1)
+        else:
+            another.deliveries[0].link.grant(1)
+            rig.settle()
+            bob.send(link, "more")
+        rig.settle()
+    assert [ann.over, another.over].count(True) == 1 and ann_use.unsettled_bytes == held // 2
+    for client in (ann, another):
+        if not client.over:
+            client.accept()
+    rig.run(1)
+    assert ann_use.unsettled_bytes == 0
+
+
+def test_a_consumer_that_is_lost_resumed_and_lost_again_counts_once_and_is_told_of(rig: Rig) -> None:
+    node = rig.node("hub", users=USERS)
+    bob = login(rig, node, "bob")
+    link = bob.sender("work")
+    rig.settle()
+    for number in range(3):
+        bob.send(link, str(number).ljust(1 * KIB))
+    rig.settle()
+    unsettled = None
+    for _ in range(3):
+        ann = rig.client(node, mechanism="PLAIN", user="ann", password="a", container_id="client")
+        ann.receiver("work", name="mine", credit=3, source={"timeout": 60}, unsettled=unsettled)
+        rig.settle()
+        held = use(node, "ann")["unsettled_bytes"]
+        assert 3 * KIB < held < 4 * KIB
+        unsettled = unsettled or {item.tag: None for item in ann.deliveries}
+        ann.close_transport()
+        rig.settle()
+        assert (use(node, "ann")["connections"], use(node, "ann")["unsettled_bytes"]) == (0, held)
+    rig.run(61)
+    assert not any(row["user"] == "ann" for row in node.core.users.status())

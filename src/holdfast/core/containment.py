@@ -244,9 +244,12 @@ class Containment:
         for account, size in invariants.held_by_account(core, links).items():
             account.held = size
         memory.total.held = sum(account.held for account in memory.accounts)
+        unsettled = invariants.unsettled_bytes(core, links)
         for use in link_tables.uses_of(core):
             mine = [peer for peer in core.connections.values() if peer.use is use]
             use.connections, use.links = len(mine), sum(peer.counted_links for peer in mine)
+            use.unsettled_bytes = unsettled[use]
+            use.settled(0)  # there may be room again
         pressure.ahead_bytes = sum(stream.counted for stream in core.streams)
         pressure.partials.held = sum(map(invariants.partial_bytes_of, core.connections.values()))
 

@@ -394,13 +394,27 @@ def temporaries(facts: Facts) -> None:
 
 
 def users(facts: Facts) -> None:
-    """What each user has is what its connections have."""
+    """What each user has is what its connections have, and its consumers, suspended ones too."""
     core = facts.core
+    unsettled = unsettled_bytes(core, facts.links)
     for use in link_tables.uses_of(core):
         mine = [peer for peer in core.connections.values() if peer.use is use]
         _must(use.connections == len(mine), f"{use.name}: connections", use.connections, len(mine))
         total = sum(peer.counted_links for peer in mine)
         _must(use.links == total, f"{use.name}: links", use.links, total)
+        held = unsettled[use]
+        _must(use.unsettled_bytes == held, f"{use.name}: unsettled bytes", use.unsettled_bytes, held)
+
+
+def unsettled_bytes(core: "NodeCore", links: list[Any]) -> "Counter[Use | None]":
+    """By user: of messages that its consumers among `links` hold, and its consumers that are suspended."""
+    found: Counter[Use | None] = Counter()
+    for link in links:
+        if isinstance(link, ConsumerLink):
+            found[link.use] += link.held_bytes
+    for record in core.resume.outgoing.values():
+        found[record.use] += record.use_bytes
+    return found
 
 
 def timed(facts: Facts) -> None:

@@ -178,21 +178,22 @@ class Outgoing(Suspendable):
         """In whose hands the cursor has them."""
         self.held: dict[bytes, int] = {}
         self.next_tag = 0
-        self._use: Use | None = None
-        self._use_bytes = 0
+        self.use: Use | None = None
+        """For whom `use_bytes` of what is held count."""
+        self.use_bytes = 0
 
     def count_for(self, use: "Use | None", size: int) -> None:
         """What is held, `size` bytes, counts for that user until `uncount`, once however often this is said."""
         self.uncount()
-        self._use, self._use_bytes = use, size
+        self.use, self.use_bytes = use, size
         if use is not None:
             use.given(size)
 
     def uncount(self) -> None:
         """It counts for nobody any more, or for the link that goes on with it."""
-        use, self._use = self._use, None
+        use, self.use = self.use, None
         if use is not None:
-            use.settled(self._use_bytes)
+            use.settled(self.use_bytes)
 
     @property
     def held_bytes(self) -> int:

@@ -121,6 +121,11 @@ class Use:
         if not blocked or self.is_full:
             self._waking.pop(self, None)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether there is anything to tell of it."""
+        return any((self.connections, self.requests, self.refused, self.logins_failed, self.unsettled_bytes))
+
     def status(self) -> dict[str, Any]:
         return {
             "user": self.name,
@@ -129,7 +134,7 @@ class Use:
             "connections_max": self.connections_max,
             "links": self.links,
             "links_max": self.links_max,
-            "unsettled_bytes": Ulong(max(0, self.unsettled_bytes)),
+            "unsettled_bytes": Ulong(self.unsettled_bytes),
             "unsettled_bytes_max": Ulong(self.unsettled_bytes_max),
             "requests": Ulong(self.requests),
             "requests_per_s": self.requests_per_s,
@@ -268,6 +273,6 @@ class Users:
     # ------------------------------------------------------------------------------------------------ reports
 
     def status(self) -> list[dict[str, Any]]:
-        """As `status` tells it: of who is here, or was refused something."""
+        """As `status` tells it: of who is here, was refused something, or left consumers that are kept for it."""
         everyone = [self.anonymous, *self.by_name.values(), *self.neighbours.values()]
-        return [use.status() for use in everyone if use.connections or use.requests or use.refused or use.logins_failed]
+        return [use.status() for use in everyone if use.is_known]
