@@ -203,6 +203,22 @@ def test_after_a_sync_that_failed_a_spool_takes_nothing_until_it_is_opened_anew(
     again.close()
 
 
+def test_after_a_sync_of_its_directories_that_failed_a_spool_takes_nothing_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a compaction its file may be under no name on the disk."""
+    held = open_spool(tmp_path / "spool")
+    held.append(b"A")
+    with monkeypatch.context() as patch:
+        patch.setattr(spool_module, "sync_directories", run_out(errno.EIO))
+        with pytest.raises(StorageError, match="a sync of its directories failed: Input/output error"):
+            held._sync_directories()
+    with pytest.raises(StorageError, match="an earlier sync failed; open the sender again"):
+        held.append(b"B")
+    held.close()
+    assert open_spool(tmp_path / "spool").load(9) == [(1, b"A")]
+
+
 def test_what_could_not_be_noted_as_done_is_noted_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = open_spool(tmp_path / "spool")
     held.append(b"A")

@@ -200,6 +200,17 @@ async def test_who_waits_for_the_end_and_is_cancelled_leaves_the_sync_to_its_end
     assert spool.syncs == 1 and not spool.syncing
 
 
+async def test_what_is_written_after_one_interval_is_synced_after_the_next() -> None:
+    spool, syncing, _ = begun(0.001)
+    for _ in range(3):
+        spool.begun.clear()
+        spool.dirty = True
+        syncing.later()
+        assert await asyncio.to_thread(spool.begun.wait, 10)
+        await syncing.ended()
+    assert spool.syncs == 3
+
+
 async def test_an_interval_that_ends_with_its_loop_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop has no threads any more: its holder's end syncs what is left."""
     spool, syncing, holder = begun(0.001)
