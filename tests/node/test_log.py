@@ -3,11 +3,13 @@
 import logging
 import os
 import re
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from holdfast.node import log
+from holdfast.node.behind import WriteBehind
 from holdfast.node.log import LogHandler
 
 
@@ -102,3 +104,18 @@ def test_a_line_has_a_time_whatever_the_clock_says(pipe: tuple[int, int], create
     handler.emit(line)
     handler.flush()
     assert re.fullmatch(f"{wanted} INFO here\n", os.read(reading, 65_536).decode())
+
+
+def test_as_much_as_may_wait_is_taken_and_a_byte_more_is_not() -> None:
+    go = threading.Event()
+    found: list[bytes] = []
+
+    def write(block: bytes) -> None:
+        assert go.wait(10)
+        found.append(block)
+
+    behind = WriteBehind("test", write, bytes_max=10)
+    assert not behind.put(11 * b"a") and behind.put(4 * b"b") and behind.put(6 * b"c") and not behind.put(b"d")
+    go.set()
+    assert behind.flush(10.0) and behind.put(10 * b"e") and behind.close(10.0)
+    assert b"".join(found) == b"bbbbcccccc" + 10 * b"e"

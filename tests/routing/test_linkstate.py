@@ -17,6 +17,7 @@ from holdfast.routing.linkstate import (
     STAMPED,
     SUPER,
     VERSION_END,
+    VERSION_HIGH,
     Known,
     LinkStates,
     Malformed,
@@ -391,3 +392,22 @@ def test_a_word_that_changes_no_link_is_no_change_of_the_graph() -> None:
     assert not states.changed and states.words == words + 1
     states.hear("b", [write_row(Known(Record("b", 8, (("a", None),), UUID(int=5))))[0]])
     assert states.changed and states.words == words + 2
+
+
+def test_a_record_that_is_forgotten_is_stamped_no_more() -> None:
+    states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=9, neighbours_max=9)
+    states.hear("b", [write_row(Known(Record("b", 7, (("a", COST),))))[0]])
+    assert list(states.unstamped) == ["b"]
+    states.drop("b")
+    assert not states.unstamped and "b" not in states.known
+
+
+def test_a_neighbour_is_told_the_first_word_after_a_reset_though_it_had_a_higher_version() -> None:
+    states = LinkStates("b", {"a": {"b": COST}, "b": {"a": COST, "c": COST}}, records_max=9, neighbours_max=9)
+    states.up("c")
+    states.hear("a", [write_row(Known(Record("a", VERSION_HIGH, (("b", COST),))))[0]])
+    states.was_told("c", states.to_tell("c", lambda known: True)[1])
+    assert states.void("a")
+    states.hear("a", [write_row(Known(Record("a", 2, (("b", COST),))))[0]])
+    rows, _ = states.to_tell("c", lambda known: True)
+    assert [row[:2] for row in rows] == [["a", 2]]
