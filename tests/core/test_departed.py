@@ -389,3 +389,23 @@ def test_a_node_that_comes_back_does_not_wait_for_room_for_the_dead_letters(tmp_
     node.core.departures.look()
     assert told == [(0, 0)] and not node.queue("@gone").stopped and node.queue("@gone").messages == 10
     node.stop()
+
+
+def test_what_is_on_its_way_to_the_disk_when_the_end_is_asked_for_becomes_a_dead_letter_too() -> None:
+    rig, a, _, c = line(unknown_destination="keep")
+    client = queued(rig, a, c)
+    link = client.sender("work@c")
+    rig.settle()
+    a.hold_commits = True
+    client.send(link, "1")
+    rig.settle()
+    queue = a.queue("@c")
+    assert a.core is not None and a.core.in_flight is not None and queue.visible < queue.next_sequence
+    leave(rig, a)
+    told: list[tuple[int, ...]] = []
+    a.core.departures.begin(queue, lambda *ended: told.append(ended), with_tombstones=False)
+    rig.client(a)
+    rig.settle()  # a turn that meets nothing there
+    a.hold_commits = False
+    rig.run(2)
+    assert told == [(1, 1)] and a.bodies("$dead-letters") == ["1"]

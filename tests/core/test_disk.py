@@ -380,6 +380,24 @@ def test_what_is_appended_to_the_next_try_and_refused_too_rests_and_is_told_once
     assert len([line for line in node.logs if "the disk is full" in line]) == 1
 
 
+def test_a_disk_that_refuses_the_retry_too_is_tried_once_a_second_and_told_once() -> None:
+    """The retry appends nothing: it is no new word that it is refused."""
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    node.refuse, node.refuse_all = 4, True
+    client.send(link, "1")
+    rig.settle()
+    left = [node.refuse]
+    for _ in range(3):
+        rig.run(RETRY_S)
+        left.append(node.refuse)
+    assert left == [2, 1, 0, 0]
+    assert sum("the disk is full" in line for line in node.logs) == 1
+
+
 @pytest.mark.parametrize("work", ["large", "leaving"])
 def test_what_a_turn_would_go_on_with_wakes_nobody_while_the_disk_rests(
     monkeypatch: pytest.MonkeyPatch, work: str

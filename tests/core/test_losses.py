@@ -122,6 +122,24 @@ def test_dropped_dead_letters_are_counted_over_restarts_and_refused_commits() ->
     assert status(rig, hub)["dead_letters"]["dropped_total"] == total
 
 
+def test_dead_letters_that_were_dropped_are_counted_though_nothing_else_is_stored_after_the_refusal() -> None:
+    rig = Rig()
+    hub = rig.node("hub", dead_letters=DeadLettersConfig(messages_max=2))
+    make_dead_letters(rig, rig.client(hub), *names(1, 2))
+    client = rig.client(hub)
+    sender, reader = client.sender("work"), client.receiver("work")
+    rig.settle()
+    client.send(sender, "3")
+    rig.settle()
+    hub.refuse = 1
+    client.accept(Rejected(), count=1, link=reader)
+    rig.run(3)
+    assert not hub.refuse
+    for _ in range(2):
+        assert status(rig, hub)["dead_letters"]["dropped_total"] == 1 and hub.bodies("$dead-letters") == ["2"]
+        restart(rig, hub)
+
+
 def test_a_store_with_losses_is_whole(tmp_path: Path) -> None:
     node = LoneNode(tmp_path / "store")
     node.core.losses.add(ORIGIN, [(1, 4), (6, 6)], "größer")

@@ -315,6 +315,24 @@ def test_a_full_disk_puts_off_that_it_becomes_someone_new_and_is_told_once() -> 
     is_exact(jfk, hub, 12)
 
 
+def test_a_commit_under_way_that_is_refused_gives_no_numbers_of_the_former_store_back() -> None:
+    """It had numbered a message when the store became someone new, whose numbers begin at 1."""
+    rig = Rig()
+    jfk, hub = put_back_late(rig, 3)
+    jfk.hold_commits = True
+    send(rig, jfk, "refused", to="hub")
+    assert jfk.core is not None and jfk.core.in_flight is not None and jfk.core.in_flight.identities
+    rig.refuse_dials = False
+    rig.run(4)
+    assert jfk.core.renewed
+    jfk.refuse, jfk.hold_commits = 1, False
+    rig.run(60)
+    assert not jfk.refuse
+    send(rig, jfk, "13", to="hub")
+    rig.run(20)
+    is_exact(jfk, hub, 13)
+
+
 def test_what_is_to_be_numbered_anew_in_a_queue_that_was_never_stored_is_nothing() -> None:
     rig = Rig()
     jfk = rig.node("jfk")
