@@ -14,8 +14,8 @@ from holdfast.amqp.connection import Receiver
 from holdfast.amqp.performatives import Accepted, Header, Modified, Received, Rejected, Released
 from holdfast.amqp.types import Symbol
 from holdfast.broker import cursor, exclusions
-from holdfast.core import chores, events, rejections
-from holdfast.core.config import Limits
+from holdfast.core import chores, events, offering, rejections
+from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.management import OPERATIONS, Later
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
@@ -428,3 +428,23 @@ def test_a_drain_is_answered(make: State, monkeypatch: Patch) -> None:
     assert not link.detached and is_answered(link), (link.credit, link._draining)
     core = node.core
     assert core is not None and not core.drains
+
+
+def test_a_drain_of_a_queue_in_memory_on_a_stalled_disk_ends_with_the_last_message(monkeypatch: Patch) -> None:
+    """It waits for no mark on the disk, whatever one pump hands out."""
+    monkeypatch.setattr(offering, "PUMP_LIMIT", 10)
+    rig, node, client = world(QueueConfig(name="mem", durable=False), limits=Limits(commit_stall_s=2.0))
+    node.unwatched.add("mem")
+    fill(rig, client, 40, "mem")
+    other = client.sender("work")
+    rig.settle()
+    node.hold_commits = True
+    client.send(other, "x")
+    rig.run(3)
+    assert node.core is not None and node.core.disk.stalled
+    reader = rig.client(node)
+    link = reader.receiver("mem", credit=0)
+    rig.settle()
+    link.grant(50, drain=True)
+    rig.run(ANSWER_S)
+    assert len(reader.deliveries) == 40 and is_answered(link)

@@ -3,6 +3,8 @@
 import pytest
 
 from holdfast.amqp.codec import encode
+from holdfast.amqp.connection import Sender
+from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import (
     Attach,
     Disposition,
@@ -11,8 +13,10 @@ from holdfast.amqp.performatives import (
     Source,
     Target,
 )
+from holdfast.core.management import OPERATIONS, Answer
 from support.limits import conditions, world
 from support.raw import DATA, opened, sends, transfer
+from support.rig import Client, Node, Rig
 
 
 @pytest.mark.parametrize(("count", "expected"), [(3, []), (4, ["Detach amqp:link:transfer-limit-exceeded"])])
@@ -42,8 +46,6 @@ def test_requests_of_who_takes_no_answers_wait_and_the_others_do_not() -> None:
     assert replies.name == "replies"
     link = client.sender("$management")
     rig.settle()
-    from holdfast.amqp.message import Message
-
     ask = Message(
         properties=Properties(reply_to="here"),
         application_properties={"operation": "QUERY", "type": "holdfast:queue", "name": ""},
@@ -87,3 +89,41 @@ def test_queues_that_messages_make_are_work_too() -> None:
     assert len(node.core.catalog.queues) == 40
     rig.run(10.0)
     assert len(node.core.catalog.queues) == 80 and peer.alive
+
+
+def asking(rig: Rig, node: Node, credit: int) -> tuple[Client, Sender]:
+    """A client whose answers go to `here`, with credit for so many."""
+    client = rig.client(node)
+    client.session.attach_receiver("replies", Source(address="$management"), Target(address="here")).grant(credit)
+    link = client.sender("$management")
+    rig.settle()
+    return client, link
+
+
+ASK = Message(
+    properties=Properties(reply_to="here"),
+    application_properties={"operation": "STATUS", "type": "holdfast:node", "name": ""},
+    value={},
+).encode()
+
+
+def test_answers_that_wait_count_for_who_does_not_take_them() -> None:
+    rig, node = world()
+    _, link = asking(rig, node, 0)
+    for _ in range(5):
+        link.send(ASK, context=None, settled=True)
+    rig.settle()
+    assert node.core is not None
+    (peer,) = node.core.connections.values()
+    assert peer.reply_bytes > 1_000 and peer.request_bytes == 0
+    assert node.core.memory.weight(peer) == peer.held_bytes + peer.reply_bytes
+
+
+def test_a_request_whose_answer_fails_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, node = world()
+    client, link = asking(rig, node, 5)
+    monkeypatch.setitem(OPERATIONS, ("holdfast:node", "STATUS"), lambda *_: Answer(200, "no type", {"": object()}))
+    link.send(ASK, context=None, settled=True)
+    rig.settle()
+    assert node.core is not None
+    assert client.over and node.core.containment.peers_ended == 1 and node.core.memory.requests.held == 0

@@ -238,3 +238,19 @@ def test_a_durable_subscription_has_one_reader_the_newest(other: str) -> None:
     rig.settle()
     assert [item.error.condition for item in one.detached if item.error] == ["amqp:link:stolen"]
     assert two.bodies(second) == ["1"] and first.detached
+
+
+def test_a_newer_link_for_the_same_answers_stays_when_the_older_one_ends() -> None:
+    rig = Rig()
+    client = rig.client(rig.node("hub"))
+    source, target = Source(address="$management"), Target(address="replies")
+    older = client.session.attach_receiver("older", source, target)
+    rig.settle()
+    newer = client.session.attach_receiver("replies", source, target)
+    newer.grant(10)
+    rig.settle()
+    client._management = client.sender("$management"), newer
+    rig.settle()
+    older.detach(closed=True)
+    rig.settle()
+    assert client.manage("STATUS", "node")[0] == 200

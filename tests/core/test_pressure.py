@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.performatives import Accepted, Rejected, Released
+from holdfast.core import streams
 from holdfast.core.config import Limits, NeighbourConfig, QueueConfig
 from holdfast.core.memory import PARKED_BYTES
 from holdfast.units import KIB, MIB
@@ -70,6 +71,22 @@ def test_below_its_bound_it_is_read_on(rig: Rig) -> None:
     node.hold_commits = False
     rig.settle()
     assert len(client.outcomes) == 20
+
+
+def test_what_came_of_a_large_message_and_has_no_batch_yet_counts_for_its_connection(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing goes to the disk, so that nothing that was heard waits for it."""
+    node = rig.node("hub", limits=Limits(stream_bytes=100 * KIB, connection_unstored_bytes_max=MIB))
+    client, link = sending(rig, node)
+    with monkeypatch.context() as patch:
+        patch.setattr(streams, "COMMIT_BYTES", 0)
+        link.send(payload(3 * MIB), context="large")
+        rig.settle()
+        assert node.core is not None and node.core.pressure.ahead_bytes > MIB
+        assert not node.core.turn.heard_bytes and paused(node) == 1
+    rig.run(1)
+    assert paused(node) == 0 and isinstance(dict(client.outcomes)["large"], Accepted)
 
 
 def test_past_the_nodes_bound_no_connection_is_read_from(rig: Rig) -> None:

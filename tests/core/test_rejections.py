@@ -273,3 +273,19 @@ def test_where_too_much_waits_its_user_gets_no_more_from_any_queue_until_less_do
     node.hold_commits = False
     rig.run(1)
     assert dead(node, "a") == 100 and not waiting(node).crowded and core.memory.rejecting.held == 0
+
+
+def test_what_waits_of_a_queue_that_is_deleted_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rejections, "REJECTED_BYTES_MAX", 1)
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    receiver = held(rig, node, "a", 10, size=10, client=client)
+    node.hold_commits = True
+    reject(client, receiver)
+    rig.settle()
+    assert node.core is not None and waiting(node).waiting and waiting(node).account.held
+    node.core.delete_queue(node.queue("a"))
+    node.hold_commits = False
+    rig.run(2)
+    assert not waiting(node).waiting and waiting(node).account.held == 0

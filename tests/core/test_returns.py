@@ -1,10 +1,12 @@
 """What a link that ended held goes back to its places, a bounded number in each turn (core/returns.py)."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from holdfast.amqp.performatives import Accepted
+from holdfast.broker.cursor import Cursor
 from holdfast.core import events, returns
 from holdfast.core.config import QueueConfig
 from support.one_node import fill, world
@@ -133,3 +135,26 @@ def test_what_is_to_go_back_to_a_queue_that_was_deleted_is_forgotten(monkeypatch
     monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 10)
     core.chores.returns.step()
     assert not core.chores.returns.waiting
+
+
+def test_what_goes_back_in_a_turn_is_bounded_over_all_links_that_end_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the links give back themselves, as they end, and this turn's share of the rest."""
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 10)
+    rig, node, client = world()
+    fill(rig, client, 100)
+    lost = rig.client(node)
+    for _ in range(20):
+        lost.receiver("work", credit=5)
+    rig.settle()
+    assert len(lost.deliveries) == 100
+    by_turn: Counter[int] = Counter()
+    give_back = Cursor.give_back
+
+    def counted(self: Cursor, sequences: list[int], *, failed: bool) -> None:
+        by_turn[node.turns] += len(sequences)
+        give_back(self, sequences, failed=failed)
+
+    monkeypatch.setattr(Cursor, "give_back", counted)
+    lost.close_transport()
+    rig.run(2)
+    assert by_turn.total() == 100 and max(by_turn.values()) <= 20
