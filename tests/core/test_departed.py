@@ -12,7 +12,7 @@ from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, 
 from holdfast.core import departed
 from holdfast.core.config import NeighbourConfig
 from holdfast.storage.check import check
-from support.hops import STRICT, names, reroute, send
+from support.hops import STRICT, names, reroute, send, snapshot
 from support.rig import Client, Node, Rig
 from support.stores import LoneNode
 
@@ -409,3 +409,24 @@ def test_what_is_on_its_way_to_the_disk_when_the_end_is_asked_for_becomes_a_dead
     a.hold_commits = False
     rig.run(2)
     assert told == [(1, 1)] and a.bodies("$dead-letters") == ["1"]
+
+
+def test_what_is_sent_anew_by_a_store_that_was_put_back_is_numbered_anew_from_the_new_queues_beginning() -> None:
+    """How far the deleted queue had come at the node's start says nothing of the new one."""
+    rig, a, _, c = line()
+    send(rig, a, *names(1, 3), to="c")
+    rig.run(2)
+    kept = snapshot(a)
+    send(rig, a, *names(4, 6), to="c")
+    rig.run(2)
+    a.crash()
+    a.store = kept
+    rig.refuse_dials = True
+    a.start()
+    leave(rig, a)
+    assert delete(rig, a, "@c")[0] == 200
+    reroute(rig, a, c="b")
+    send(rig, a, "7", "8", to="c")
+    rig.refuse_dials = False
+    rig.run(40)
+    assert a.core is not None and a.core.renewed and c.bodies("work") == names(1, 8)

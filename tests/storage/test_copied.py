@@ -286,3 +286,24 @@ def test_a_new_store_and_a_restored_one_are_none_where_marks_of_another_are_left
         (path / "opened-9").touch()
         anew()
         assert copied(path) is None
+
+
+def test_a_copy_that_is_killed_once_it_is_someone_new_stays_who_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its count goes on from the mark of the store before it, which is still there."""
+    path, kept = tmp_path / "data", tmp_path / "kept"
+    work(path)
+    shutil.copytree(path, kept)
+    for _ in range(3):
+        work(path)
+    one_file_over_it(kept, path)
+    store = LmdbStore(path, ahead_bytes=AHEAD)
+    assert store.copied is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(lmdb_store, "mark_opened", lambda *_: None)
+        fresh = store.mint()
+        kill(store)
+    again = LmdbStore(path, ahead_bytes=AHEAD)
+    assert again.copied is None and again.uuid == fresh
+    again.close()
