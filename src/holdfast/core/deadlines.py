@@ -10,10 +10,12 @@ from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
+from holdfast.broker.cursor import RETIRES_MAX
 from holdfast.core.peer import NEVER, Peer
 from holdfast.core.sending import due
 
 if TYPE_CHECKING:
+    from holdfast.broker.queue import Queue
     from holdfast.core.node import NodeCore
 
 ALWAYS: Final = (None,)
@@ -98,6 +100,11 @@ def _number(peer: Peer) -> int:
     return peer.number
 
 
+def _needs_no_disk(queue: "Queue") -> bool:
+    """Whether what it goes on with in the next turn waits for no commit: what its cursors have left over."""
+    return not (queue.config.durable or queue.reclaiming or queue.sweeping)
+
+
 def wanted(core: "NodeCore") -> float:
     """When the node has something to do, at the latest: what `NodeCore.next_deadline` says, each turn."""
     now = core.now
@@ -116,6 +123,8 @@ def wanted(core: "NodeCore") -> float:
             return now
         if core.retire_at is not None and core.retire_at < first:
             first = core.retire_at
+    elif core.work.busy and len(core.work.batch.retires) < RETIRES_MAX and any(map(_needs_no_disk, core.work.busy)):
+        return now
     at = core.deadlines.soonest(now)
     if at is not None and at < first:
         first = at
