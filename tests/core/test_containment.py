@@ -92,7 +92,7 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
         ("managed", "Chores.purge", "__create_fn__.<locals>.__init__"),
         ("managed", "Chores.step", "Chores._over"),
         ("managed", "Chores.step", "Chores.offer_again"),
-        ("managed", "Chores._over", "queue_purge.<locals>.<lambda>"),
+        ("managed", "Chores._over", "queue_purge.<locals>.ended"),
         ("managed", "Memory.measure_changed", "Bounds.session_count"),
         ("managed", "Catalog.delete", "Queue.forget_entries"),
         ("asked", "Asks._goes_on", "Asks._looked"),
