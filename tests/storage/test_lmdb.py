@@ -25,7 +25,6 @@ def rewrite(path: Path, key: bytes, value: bytes | None) -> None:
 
 
 def test_everything_is_there_after_opening_again(tmp_path: Path) -> None:
-    (tmp_path / "deep").mkdir()
     store = LmdbStore(tmp_path / "deep" / "store")
     store.commit(Batch(appends=[(1, 5, b"x"), (1, 6, bytes(200_000))], puts={("node", b"k"): b"v"}))
     minted = store.mint()

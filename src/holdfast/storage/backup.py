@@ -200,6 +200,8 @@ def restore(source: Path, path: Path, watch: Watch | None = None) -> Restored:
     """
     if (path / DATA).exists():
         raise ConfigError(f"store {path}: holds a store already, accepted is a directory without one")
+    if not path.parent.is_dir():
+        raise ConfigError(f"store {path}: there is no directory {path.parent}, accepted is a name in one that is there")
     if not (source / DATA).is_file():
         raise StorageError(f"store {source}: there is no store")
     source_lock = hold_to_read(source)

@@ -57,16 +57,9 @@ LOCK_LINE_BYTES: Final = 20
 
 
 def hold(path: Path) -> int:
-    """The exclusive lock on the directory, as an open descriptor: it falls with the process.
-
-    Makes the directory, and none above it: where a disk is not mounted, a store would fill another.
-    """
-    if not path.parent.is_dir():
-        raise StorageError(
-            f"store {path}: there is no directory {path.parent}: mount the file system that it is on, or make it"
-        )
+    """The exclusive lock on the directory, which is made, as an open descriptor: it falls with the process."""
     try:
-        path.mkdir(mode=0o700, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise refusal(path, error) from error
