@@ -130,11 +130,12 @@ def test_an_upgrade_leaves_the_old_store_or_the_new_one(tmp_path: Path) -> None:
 def test_a_backup_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     filled(tmp_path / "store")
     root = tmp_path / "root"
-    root.mkdir()
+    (root / "kept").mkdir(parents=True)
+    first = before(root)
     program = "from holdfast.storage.backup import backup; backup(Path(sys.argv[1]), Path(sys.argv[2]))"
     records = recorded(tmp_path, program, tmp_path / "store", root / "kept" / "copy")
     seen: set[bool] = set()
-    for cut, image in images([], records, tmp_path / "image"):
+    for cut, image in images(first, records, tmp_path / "image"):
         there = (image / "kept" / "copy" / "data.mdb").exists()
         seen.add(there)
         assert there or cut < len(records)
@@ -147,11 +148,12 @@ def test_a_restored_store_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     filled(tmp_path / "store")
     made = backup(tmp_path / "store", tmp_path / "backup")
     root = tmp_path / "root"
-    root.mkdir()
+    (root / "new").mkdir(parents=True)
+    first = before(root)
     program = "from holdfast.storage.backup import restore; restore(Path(sys.argv[1]), Path(sys.argv[2]))"
     records = recorded(tmp_path, program, tmp_path / "backup", root / "new" / "store")
     seen: set[bool] = set()
-    for cut, image in images([], records, tmp_path / "image"):
+    for cut, image in images(first, records, tmp_path / "image"):
         there = (image / "new" / "store" / "data.mdb").exists()
         seen.add(there)
         assert there or cut < len(records)
