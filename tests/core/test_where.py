@@ -160,6 +160,7 @@ def test_what_it_waits_for_in_transmission() -> None:
     a, b, c = rig.line("a", "b", "c", c={"queues": (QueueConfig(name="work", messages_max=1),)}, a={
         "unknown_destination": "keep"})  # fmt: skip
     rig.run(3)
+    a.checks = b.checks = c.checks = False  # a look through thousands of messages at each event
     put(a, *[str(number) for number in range(4005)], address="work@c")
     told = ask(a, "4004")
     assert told["custody"] in ("a", "b")

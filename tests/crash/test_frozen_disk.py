@@ -43,22 +43,27 @@ name = "far"
 name = "hub"
 roles = ["super"]
 [[link]]
+kind = "serial"
 from = "field"
 to = "near"
 cost = 1.0
 [[link]]
+kind = "serial"
 from = "near"
 to = "hub"
 cost = 1.0
 [[link]]
+kind = "serial"
 from = "field"
 to = "far"
 cost = 3.0
 [[link]]
+kind = "serial"
 from = "far"
 to = "hub"
 cost = 3.0
 """
+"""Links that are probed each second: a busy machine answers within three."""
 ORDERED = QueueConfig(name="ordered", order="strict")
 LOOSE = QueueConfig(name="loose", order="none")
 
