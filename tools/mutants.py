@@ -1,0 +1,170 @@
+"""How good the checks are, measured: plants mistakes one at a time, and says whether tests and swarm find them.
+
+    .venv/bin/python tools/mutants.py [--count N] [--seed S] [--swarm-seeds K] [--only TEXT] [--out DIR]
+
+N mistakes are drawn by the seed over core, broker, routing and storage. For each the unit tests that reach its line are
+run, and apart from them the seeds 1 to K of the swarm that reach it, each until the first failure. What is done is kept
+in DIR: the same command goes on where it was ended. Prints a table; equivalent ones are listed in
+`tools/mutation/equivalent.toml` with the reason. Exit code 1 where a share is below its goal.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from mutation.operators import Mutant, mutants_of
+from mutation.places import LEFT_OUT, PACKAGES, ROOT, SOURCES
+from mutation.planted import Copy
+from mutation.reached import Reached
+
+FOUND_GOAL: Final = 0.95
+"""By unit tests and swarm together, of those that are not equivalent."""
+SWARM_GOAL: Final = 0.60
+"""By the swarm alone, of those that it reaches."""
+EQUIVALENT: Final = ROOT / "tools" / "mutation" / "equivalent.toml"
+
+
+def all_mutants() -> list[Mutant]:
+    """Of every module, in the order of paths and places."""
+    found: list[Mutant] = []
+    for package in PACKAGES:
+        for path in sorted((SOURCES / package).rglob("*.py")):
+            if str(path.relative_to(SOURCES)) not in LEFT_OUT:
+                found += mutants_of(str(path.relative_to(ROOT)), path.read_text())
+    return found
+
+
+def draw(mutants: list[Mutant], seed: int, count: int) -> list[Mutant]:
+    """So many of them: a kind first, each as likely, then a place of that kind."""
+    random = Random(seed)
+    by_kind: dict[str, list[Mutant]] = {}
+    for mutant in mutants:
+        by_kind.setdefault(mutant.kind, []).append(mutant)
+    drawn: dict[Mutant, None] = {}
+    while len(drawn) < min(count, len(mutants)):
+        drawn[random.choice(by_kind[random.choice(sorted(by_kind))])] = None
+    return list(drawn)
+
+
+def equivalents() -> dict[str, str]:
+    """The reason by `Mutant.key`: why nobody could find it."""
+    if not EQUIVALENT.exists():
+        return {}
+    return {item["mutant"]: item["reason"] for item in tomllib.loads(EQUIVALENT.read_text()).get("equivalent", [])}
+
+
+class Campaign:
+    """Runs what is still to do; each result is one line of a file."""
+
+    def __init__(self, directory: Path, reached: Reached) -> None:
+        self._file = directory / "results.ndjson"
+        self._lock = threading.Lock()
+        self._reached = reached
+        self.results: dict[str, dict[str, Any]] = {}
+        if self._file.exists():
+            for line in self._file.read_text().splitlines():
+                row = json.loads(line)
+                self.results[row["name"]] = row
+
+    def run(self, mutants: Iterable[Mutant], jobs: int) -> None:
+        todo = [mutant for mutant in mutants if str(mutant) not in self.results]
+        with tempfile.TemporaryDirectory(prefix="holdfast-mutants-") as made, ThreadPoolExecutor(jobs) as threads:
+            lanes = [Copy(Path(made) / f"lane-{number}") for number in range(jobs)]
+            for running in [threads.submit(self._lane, copy, todo) for copy in lanes]:
+                running.result()
+
+    def _lane(self, copy: Copy, todo: list[Mutant]) -> None:
+        while True:
+            with self._lock:
+                if not todo:
+                    return
+                mutant = todo.pop(0)
+            self._one(copy, mutant)
+
+    def _one(self, copy: Copy, mutant: Mutant) -> None:
+        reached = self._reached
+        lines = {mutant.line, mutant.statement}
+        tests = list(dict.fromkeys(test for line in lines for test in reached.tests_of(mutant.path, line)))
+        seeds = sorted({seed for line in lines for seed in reached.seeds_of(mutant.path, line)})
+        began_s = time.monotonic()
+        row: dict[str, Any] = {"name": str(mutant), "key": mutant.key, "mutant": asdict(mutant)}
+        row |= {"tests": len(tests), "seeds": len(seeds), "unit": None, "swarm": None}
+        with copy.planted(mutant):
+            if tests:
+                row["unit"] = asdict(copy.tests(tests, sum(reached.times.get(test, 0.0) for test in tests)))
+            if seeds:
+                row["swarm"] = asdict(copy.swarm(seeds))
+        row["seconds"] = round(time.monotonic() - began_s, 1)
+        with self._lock:
+            self.results[str(mutant)] = row
+            with self._file.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(f"{len(self.results):4} {_words(row):44} {row['seconds']:6.1f} s  {mutant}", flush=True)
+
+
+def _words(row: dict[str, Any]) -> str:
+    unit = "unreached" if row["unit"] is None else "found" if row["unit"]["by"] else "NOT FOUND"
+    swarm = "unreached" if row["swarm"] is None else f"seed {row['swarm']['by']}" if row["swarm"]["by"] else "NOT FOUND"
+    return f"unit {unit}, swarm {swarm}"
+
+
+def _found(row: dict[str, Any], by: str) -> bool:
+    return row[by] is not None and bool(row[by]["by"])
+
+
+def table(rows: list[dict[str, Any]], reasons: dict[str, str]) -> tuple[list[str], bool]:
+    """For a person, and whether both goals are met."""
+    same = [row for row in rows if row["key"] in reasons]
+    judged = [row for row in rows if row["key"] not in reasons]
+    reachable = [row for row in judged if row["seeds"]]
+    where: Counter[str] = Counter()
+    for row in judged:
+        where[{(True, True): "both", (True, False): "unit", (False, True): "swarm", (False, False): "none"}[
+            _found(row, "unit"), _found(row, "swarm")
+        ]] += 1  # fmt: skip
+    found = (len(judged) - where["none"]) / max(1, len(judged))
+    swarm = sum(_found(row, "swarm") for row in reachable) / max(1, len(reachable))
+    lines = ["", f"{'mistakes':10} {len(rows):5}", f"{'equivalent':10} {len(same):5}"]
+    lines += [f"{name:10} {where[name]:5}" for name in ("both", "unit", "swarm", "none")]
+    lines += [
+        f"found: {found:.1%} of {len(judged)} (goal {FOUND_GOAL:.0%})",
+        f"swarm alone: {swarm:.1%} of {len(reachable)} that it reaches (goal {SWARM_GOAL:.0%})",
+        f"time: {sum(row['seconds'] for row in rows) / 3600:.1f} hours of one core",
+    ]
+    lines += [
+        f"found by nobody: {row['name']}" for row in judged if not _found(row, "unit") and not _found(row, "swarm")
+    ]
+    return lines, found >= FOUND_GOAL and swarm >= SWARM_GOAL
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=200, help="mistakes (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the draw (default %(default)s)")
+    parser.add_argument("--swarm-seeds", type=int, default=300, help="seeds of the swarm (default %(default)s)")
+    parser.add_argument("--jobs", type=int, default=2, help="lanes beside each other (default %(default)s)")
+    parser.add_argument("--only", default="", help="of those drawn, the ones whose line has this text")
+    parser.add_argument("--out", type=Path, default=ROOT / ".checks" / "mutants", help="where results are kept")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    drawn = [mutant for mutant in draw(all_mutants(), options.seed, options.count) if options.only in str(mutant)]
+    campaign = Campaign(options.out, Reached(options.out / "reached", options.swarm_seeds, options.jobs))
+    campaign.run(drawn, options.jobs)
+    lines, well = table([campaign.results[str(mutant)] for mutant in drawn], equivalents())
+    print("\n".join(lines), flush=True)
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

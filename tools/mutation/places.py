@@ -1,0 +1,18 @@
+"""Where things are in this checkout, and what is measured."""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+TOOLS: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = TOOLS.parent
+SOURCES: Final = ROOT / "src" / "holdfast"
+PACKAGES: Final = ("broker", "core", "routing", "storage")
+LEFT_OUT: Final = {"storage/commands.py"}
+"""A command's texts and arguments."""
+
+if str(TOOLS) not in sys.path:
+    sys.path.insert(0, str(TOOLS))
+from stages import STAGES  # noqa: E402, found by the line above
+
+MARKS: Final = str(next(stage for stage in STAGES if stage.name == "unit").marks)
