@@ -136,7 +136,7 @@ class _Finder(ast.NodeVisitor):
         self._depth -= 1
         self._scope.pop()
 
-    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815, the visitor's name
+    visit_AsyncFunctionDef = visit_FunctionDef
 
     # ------------------------------------------------------------------------------------------------ left out
 

@@ -2,8 +2,8 @@
 
     python -m mutation.seeds [--coverage FILE] SEED …
 
-A line for each: `SEED ok` or `SEED failed FAILURE`. With `--coverage` none ends it, and the file says which seed reached
-which line.
+A line for each: `SEED ok` or `SEED failed FAILURE`. With `--coverage` none ends it, and the file says which seed
+reached which line.
 """
 
 import argparse
