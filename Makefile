@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-large bench-simulator bench-tables bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large containment fuzz soak canaries constraints clean
+.PHONY: setup peers lint format test demo bench-throughput bench-latency bench-many bench-footprint bench-large bench-simulator bench-tables bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large containment fuzz soak canaries mutants constraints clean
 
 setup: $(SETUP)
 
@@ -107,6 +107,12 @@ soak: setup
 # Each planted defect must pass the unit tests and be found by the simulator; minutes for each.
 canaries: setup
 	$(BIN)/python tools/canaries.py
+
+# Mistakes planted one at a time, and who finds them; hours, and goes on where it was ended (docs/mutants.md).
+COUNT ?= 200
+
+mutants: setup
+	$(BIN)/python tools/mutants.py --count $(COUNT) --seed $(SEED)
 
 # After a deliberate upgrade whose checks passed.
 constraints: setup

@@ -113,12 +113,13 @@ class Copy:
         timer.start()
         lines = []
         assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line.rstrip("\n"))
-            if each_line:
-                timer.cancel()
-                timer = threading.Timer(limit_s, end)
-                timer.start()
+        with process.stdout as output:
+            for line in output:
+                lines.append(line.rstrip("\n"))
+                if each_line:
+                    timer.cancel()
+                    timer = threading.Timer(limit_s, end)
+                    timer.start()
         code = process.wait()
         timer.cancel()
         _kill(process)
