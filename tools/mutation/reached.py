@@ -74,7 +74,7 @@ class Reached:
         data = self._directory / f"unit-{number}"
         data.unlink(missing_ok=True)
         command = [sys.executable, "-m", "coverage", "run", f"--data-file={data}", "--rcfile=/dev/null"]
-        command += ["--source-pkgs=holdfast", "-m", "pytest", "-q", "-p", "mutation.contexts", "-p", "no:cacheprovider"]
+        command += ["--source=holdfast", "-m", "pytest", "-q", "-p", "mutation.contexts", "-p", "no:cacheprovider"]
         done = subprocess.run(
             [*command, "-m", MARKS, *paths], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False
         )

@@ -9,12 +9,12 @@ reached which line.
 import argparse
 import logging
 
-from holdfast.harness.sim.run import execute
-from holdfast.harness.swarm import depth_of, draw_plan
-
 
 def failure_of(seed: int) -> str:
     """One line, empty where the seed ends as it must; whatever the drawing raises is one too."""
+    from holdfast.harness.sim.run import execute  # once the coverage is watched, if it is
+    from holdfast.harness.swarm import depth_of, draw_plan
+
     try:
         return execute(draw_plan(seed), seed, depth=depth_of(seed)).failure
     except Exception as error:  # a planted mistake may raise anything
