@@ -134,7 +134,7 @@ class Use:
             "connections_max": self.connections_max,
             "links": self.links,
             "links_max": self.links_max,
-            "unsettled_bytes": Ulong(self.unsettled_bytes),
+            "unsettled_bytes": Ulong(max(0, self.unsettled_bytes)),  # a defect here must not keep `status` from others
             "unsettled_bytes_max": Ulong(self.unsettled_bytes_max),
             "requests": Ulong(self.requests),
             "requests_per_s": self.requests_per_s,
