@@ -59,9 +59,26 @@ class Egress:
         self.core = core
         self.peer = peer
         self.link = link
+        peer.egress[self] = None
+
+    def credited(self) -> None:
+        """The peer moved its credit, or the session's window opened."""
+
+    def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
+        """The peer's word on deliveries of ours; `contexts` as they were sent."""
+
+    def gone(self, unsettled: list[Any]) -> None:
+        """The link was detached, by either side, or its connection is lost."""
+
+
+class Offered(Egress):
+    """A link that is handed the messages of a queue, as far as its connection's share of the turn goes."""
+
+    def __init__(self, core: "NodeCore", peer: Peer, link: Sender, queue: Queue) -> None:
+        super().__init__(core, peer, link)
+        self.queue = queue
         self.served = False
         """Whether it was handed messages in this turn."""
-        peer.egress[self] = None
 
     @property
     def room_bytes(self) -> int:
@@ -87,23 +104,24 @@ class Egress:
         self.peer.touch()
 
     def credited(self) -> None:
-        """The peer moved its credit, or the session's window opened."""
+        self.queue.touch()
+        self.core.draining(self)
+
+    def drain_if_idle(self) -> bool:
+        """Answers a drain where there is nothing to send now; True when the drain is over (CLIENTS 23, 24)."""
+        raise AssertionError("such a link is a consumer or a reader")
 
     def go_on(self) -> None:
         """It was held back in this turn: its queue is offered in the next one, behind those that are told so before."""
-
-    def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
-        """The peer's word on deliveries of ours; `contexts` as they were sent."""
-
-    def gone(self, unsettled: list[Any]) -> None:
-        """The link was detached, by either side, or its connection is lost."""
+        self.queue.work.busy.pop(self.queue, None)
+        self.queue.touch()
 
 
-class ConsumerLink(Egress):
+class ConsumerLink(Offered):
     """A consumer on `cursor`: the queue's shared one, or a durable subscription's own."""
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Sender, cursor: Cursor, *, presettled: bool) -> None:
-        super().__init__(core, peer, link)
+        super().__init__(core, peer, link, cursor.queue)
         self.cursor = cursor
         self.presettled = presettled
         self.excluded: set[int] = set()
@@ -236,17 +254,7 @@ class ConsumerLink(Egress):
         done, self.batch = self.batch, []
         self.cursor.finish(done)
 
-    def credited(self) -> None:
-        self.cursor.queue.touch()
-        self.core.draining(self)
-
-    def go_on(self) -> None:
-        queue = self.cursor.queue
-        queue.work.busy.pop(queue, None)
-        queue.touch()
-
     def drain_if_idle(self) -> bool:
-        """Answers a drain where there is nothing to send now; True when the drain is over (CLIENTS 23, 24)."""
         link = self.link
         if link.detached or not link.drain:
             return True
@@ -347,7 +355,7 @@ class ConsumerLink(Egress):
             self.use.blocked_consumers.pop(self, None)
 
 
-class ReaderLink(Egress):
+class ReaderLink(Offered):
     """Reads `[start, end)` of a queue by sequence and moves nothing; without an end it goes on with what arrives."""
 
     def __init__(
@@ -362,10 +370,9 @@ class ReaderLink(Egress):
         settled: bool,
         tells_path: bool,
     ) -> None:
-        super().__init__(core, peer, link)
+        super().__init__(core, peer, link, queue)
         self.browsing = start is None
         """By sequence the same range is the same messages, again and again; who browses sees none that has expired."""
-        self.queue = queue
         self.position = start or 0
         self.end = end
         self.presettled = settled
@@ -373,15 +380,6 @@ class ReaderLink(Egress):
         self.ahead: deque[tuple[int, bytes]] = deque()
         self.large: LargeSend | None = None
         core.readers_of(queue)[self] = None
-
-    def credited(self) -> None:
-        self.queue.touch()
-        self.core.draining(self)
-
-    def go_on(self) -> None:
-        queue = self.queue
-        queue.work.busy.pop(queue, None)
-        queue.touch()
 
     def drain_if_idle(self) -> bool:
         """As ConsumerLink's, of what no pump answers: credit that is used up, and a queue that offers nothing."""
@@ -468,7 +466,8 @@ class ReaderLink(Egress):
         if size:
             self.core.work.offered_bytes += size
             readers = self.core.readers_of(self.queue)
-            if len(readers) > 1 and readers.pop(self, self) is None:
+            if len(readers) > 1 and self in readers:
+                del readers[self]
                 readers[self] = None
 
     def _path(self, value: bytes) -> bytes:

@@ -31,7 +31,7 @@ from holdfast.core.descriptors import Descriptors
 from holdfast.core.destination import Destination
 from holdfast.core.disk import Disk
 from holdfast.core.doors import open_door, welcome
-from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
+from holdfast.core.egress import ConsumerLink, Egress, Offered, ReaderLink
 from holdfast.core.expiry import Expiry
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
@@ -111,7 +111,7 @@ class NodeCore:
         self.retire_at: float | None = None
         self.starved: dict[Intake, None] = {}
         self.presettled: dict[ConsumerLink, None] = {}
-        self.drains: dict[ConsumerLink | ReaderLink, None] = {}
+        self.drains: dict[Offered, None] = {}
         self.producers: dict[Queue, dict[ProducerLink, None]] = {}
         self.relays: dict[Intake, None] = {}
         """Clients' links without an address."""
@@ -398,7 +398,7 @@ class NodeCore:
         self.meter.totals.pop(queue.name, None)
         self.expiry.forget(queue)
 
-    def draining(self, link: ConsumerLink | ReaderLink) -> None:
+    def draining(self, link: Offered) -> None:
         if link.link.drain:
             self.drains[link] = None
 

@@ -12,7 +12,7 @@ from holdfast.amqp.performatives import Error
 from holdfast.core.aliases import Count
 
 if TYPE_CHECKING:
-    from holdfast.core.egress import Egress
+    from holdfast.core.egress import Offered
     from holdfast.core.requests import RequestLink
     from holdfast.core.sending import LargeSend
     from holdfast.core.sessions import Neighbour
@@ -66,7 +66,7 @@ class Peer:
         """Bytes that the driver holds for its socket, as it said last."""
         self.handed_bytes = 0
         """Of messages that it was handed in this turn (egress.py)."""
-        self.held_back: dict[Egress, None] = {}
+        self.held_back: dict[Offered, None] = {}
         """Links that get no more in this turn, because the connection was handed as much as it may be."""
         self.held_bytes = 0
         """What the connection holds, as it was last measured (memory.py)."""

@@ -1,6 +1,6 @@
 """Conditions that a person can act on: a line each in `status`, a WARNING each in the log.
 
-Rules of this file: reads, never changes. A condition is logged once it has lasted from one look to the next, and again
+Rules of this file: reads, and only has Destination forget the queues that have room again. A condition is logged once it has lasted from one look to the next, and again
 after AGAIN_S if it has not ended. A line says what is wrong and what to do about it.
 """
 
