@@ -1,19 +1,11 @@
 """What `$management` answers about names that are not there, and about what an operation left."""
 
-from typing import Any
-
 import pytest
 
 from holdfast.core.config import QueueConfig
 from support.hops import names, send
-from support.one_node import fill, world
-from support.rig import Client, Rig
-
-
-def done(client: Client, operation: str, kind: str, name: str, **arguments: Any) -> dict[str, Any]:
-    status, body, text = client.manage(operation, kind, name, **arguments)
-    assert status in (200, 201), text
-    return body
+from support.one_node import done, fill, world
+from support.rig import Rig
 
 
 def test_what_a_purge_leaves_in_somebodys_hands_is_told() -> None:

@@ -1,23 +1,15 @@
 """What an operation of management changed is a line in the log: who, what, how many."""
 
-from typing import Any
-
 from holdfast.core.config import Limits, QueueConfig, UserConfig
 from support.hops import send
-from support.one_node import fill, world
-from support.rig import Client, Node, Rig
+from support.one_node import done, fill, world
+from support.rig import Node, Rig
 
 
 def changes(node: Node) -> list[str]:
     """What was logged of the client's doings, without who it was."""
     marks = (" (without a login)", " (by user 'ops')")
     return [line.partition(": ")[2].rsplit(" (", 1)[0] for line in node.logs if line.endswith(marks)]
-
-
-def done(client: Client, operation: str, kind: str, name: str, **arguments: Any) -> dict[str, Any]:
-    status, body, text = client.manage(operation, kind, name, **arguments)
-    assert status in (200, 201), text
-    return body
 
 
 def test_what_makes_drops_or_ends_something_is_logged() -> None:

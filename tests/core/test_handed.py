@@ -43,6 +43,18 @@ def put(rig: Rig, node: Node, queue: str, count: int, size: int = SIZE) -> None:
     client.close_transport()
 
 
+def fill_for(rig: Rig, node: Node, kind: str, links: int, count: int) -> int:
+    """Fills `work` for links of that kind; how many of the wanted there may be. A subscription is there before."""
+    if kind == "subscription":
+        early = rig.client(node)
+        attach(early, kind)
+        rig.settle()
+        early.close_transport()
+        links = 1
+    put(rig, node, "work", count)
+    return links
+
+
 def written(node: Node) -> list[Counter[int]]:
     """Bytes by connection of each call of the core; filled as it runs."""
     core, found = node.core, []
@@ -66,13 +78,7 @@ def written(node: Node) -> list[Counter[int]]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_however_many_links_it_has_a_turn_hands_a_connection_a_bounded_share(kind: str, links: int) -> None:
     rig, node, _ = world(QueueConfig(name="work", durable=kind != "in memory"))
-    if kind == "subscription":
-        early = rig.client(node)
-        attach(early, kind)
-        rig.settle()
-        early.close_transport()
-        links = 1
-    put(rig, node, "work", 400)
+    links = fill_for(rig, node, kind, links, 400)
     client = rig.client(node)
     sizes = written(node)
     for _ in range(links):
@@ -121,13 +127,7 @@ def test_with_little_memory_who_reads_gets_all_of_it(kind: str, links: int) -> N
         QueueConfig(name="work", durable=kind != "in memory"),
         limits=Limits(memory_bytes_max=MIB if kind != "in memory" else 16 * MIB),
     )
-    if kind == "subscription":
-        early = rig.client(node)
-        attach(early, kind)
-        rig.settle()
-        early.close_transport()
-        links = 1
-    put(rig, node, "work", 300)
+    links = fill_for(rig, node, kind, links, 300)
     client = rig.client(node)
     sizes = written(node)
     for _ in range(links):

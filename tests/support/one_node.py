@@ -21,3 +21,10 @@ def fill(rig: Rig, client: Client, count: int, address: str = "work", first: int
     for number in range(first, first + count):
         client.send(link, str(number))
     rig.settle()
+
+
+def done(client: Client, operation: str, kind: str, name: str, **arguments: Any) -> dict[str, Any]:
+    """What `$management` answers to a request that it carries out."""
+    status, body, text = client.manage(operation, kind, name, **arguments)
+    assert status in (200, 201), text
+    return body
