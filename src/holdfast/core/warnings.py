@@ -1,7 +1,8 @@
 """Conditions that a person can act on: a line each in `status`, a WARNING each in the log.
 
-Rules of this file: reads, and only has Destination forget the queues that have room again. A condition is logged once it has lasted from one look to the next, and again
-after AGAIN_S if it has not ended. A line says what is wrong and what to do about it.
+Rules of this file: reads; all that it changes is that Destination forgets full queues that have room again. A condition
+is logged once it has lasted from one look to the next, and again after AGAIN_S if it has not ended. A line says what is
+wrong and what to do about it.
 """
 
 from collections.abc import Iterator
