@@ -23,6 +23,7 @@ from holdfast.harness import fleet_state
 from holdfast.harness.fleet_state import FleetError, Process
 from holdfast.harness.processes import holdfast_command
 from holdfast.harness.progress import Progress
+from holdfast.lines import json_line, say
 from holdfast.routing.topology import Topology
 
 SUFFIX: Final = ".fleet"
@@ -55,13 +56,13 @@ def up(args: argparse.Namespace, topology: Topology) -> int:
         )
     state = _follow(starter, topology, log)
     if args.json:
-        print(json.dumps(state, ensure_ascii=False))
+        say(json_line(state))
         return 0
     rows = [[node["node"], node["address"], _pid(node), node["directory"]] for node in state["nodes"]]
-    print(table(("node", "address", "pid", "directory"), rows))
+    say(*table(("node", "address", "pid", "directory"), rows))
     told = f" --dir {args.dir}" if args.dir is not None else ""
-    print(f"\nlinks:  holdfast fleet status{told}\na node: holdfast status --url amqp://{rows[0][1]}")
-    print(f"logs:   {directory / fleet_state.LOGS}\nend:    holdfast fleet down{told}")
+    say("", f"links:  holdfast fleet status{told}", f"a node: holdfast status --url amqp://{rows[0][1]}")
+    say(f"logs:   {directory / fleet_state.LOGS}", f"end:    holdfast fleet down{told}")
     return 0
 
 
@@ -132,12 +133,12 @@ def down(args: argparse.Namespace) -> int:
     except FleetError as error:
         left = [process for process in fleet_state.processes_of(state) if process.runs]
         if left:
-            print(f"holdfast fleet: {error}; {len(left)} processes of it are killed", file=sys.stderr)
+            say(f"holdfast fleet: {error}; {len(left)} processes of it are killed", file=sys.stderr)
         for process in left:
             process.signal(signal.SIGKILL)
     _await_end(directory, fleet_state.processes_of(state))
     if args.keep:
-        print(f"kept: {directory}")
+        say(f"kept: {directory}")
     else:
         fleet_state.clear(directory)
     return 0
@@ -172,18 +173,18 @@ def status(args: argparse.Namespace) -> int:
     directory = _directory(args.dir)
     told = asyncio.run(state_of(directory))
     if args.json:
-        print(json.dumps(told, ensure_ascii=False))
+        say(json_line(told))
         return 0
     colours = sys.stdout.isatty()
     nodes = [[node["node"], node["state"], node["address"], node["pid"], node["uptime_s"]] for node in told["nodes"]]
-    print(table(("node", "state", "address", "pid", "uptime_s"), nodes))
+    say(*table(("node", "state", "address", "pid", "uptime_s"), nodes))
     rows = [
         [link["from"], link["to"], link["direction"], link["kind"], str(link["cost"]), link["state"], _why(link)]
         for link in told["links"]
     ]
     heads = ("from", "to", "direction", "kind", "cost", "state", "")
-    lines = table(heads, rows).splitlines()
-    print("\n" + lines[0])
+    lines = table(heads, rows)
+    say("", lines[0])
     for line, link in zip(lines[1:], told["links"], strict=True):
         print(GREEN.format(line) if colours and link["state"] == "up" else line)
     return 0
@@ -219,7 +220,8 @@ async def state_of(directory: Path) -> dict[str, Any]:
     for node, answer in zip(state["nodes"], answers, strict=True):
         for session in [] if answer is None else answer["sessions"]:
             sessions[node["node"], session["neighbour"]] = session["state"]
-        up = "stopped" if node["stopped"] else "ended" if node["process"] is None else "no answer"
+        has_ended = node["process"] is None or not Process(**node["process"]).runs  # killed since it was asked about
+        up = "stopped" if node["stopped"] else "ended" if has_ended else "no answer"
         nodes.append(
             {
                 "node": node["node"],
