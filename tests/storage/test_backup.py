@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -20,8 +22,9 @@ from holdfast.storage import copying, directory
 from holdfast.storage.backup import backup, restore
 from holdfast.storage.check import check
 from holdfast.storage.lmdb import LmdbStore
+from holdfast.storage.pages import read_root
 from holdfast.storage.schema import SCHEMA
-from holdfast.units import MIB
+from holdfast.units import MIB, iso8601
 from storage.test_upgrades import golden
 from support.stores import Idle, LoneNode
 
@@ -283,6 +286,21 @@ def test_a_backup_gives_way_before_the_node_is_out_of_space(tmp_path: Path, monk
     store.close()
 
 
+def test_a_backup_is_as_of_when_it_began(tmp_path: Path) -> None:
+    """What is committed while it copies is not in it."""
+    node_of(tmp_path / "store").stop()
+    copied: list[str] = []
+
+    def slow(done: int, total: int) -> None:
+        copied.append(iso8601(time.time_ns() // 1_000_000))
+        time.sleep(0.01)
+
+    began = iso8601(time.time_ns() // 1_000_000)
+    made = backup(tmp_path / "store", tmp_path / "monday", slow).made
+    assert began <= made <= copied[0]
+    assert check(tmp_path / "monday").backup == made
+
+
 def test_a_copy_that_is_broken_off_leaves_nothing(tmp_path: Path) -> None:
     node_of(tmp_path / "store").stop()
 
@@ -309,6 +327,23 @@ def test_a_damaged_store_is_copied_nowhere(tmp_path: Path, monkeypatch: pytest.M
         copying.copy_out(Broken(), tmp_path / "copy")  # type: ignore[arg-type]  # stands in for an environment
 
 
+def test_a_damaged_list_of_free_pages_ends_a_backup_in_one_line(tmp_path: Path) -> None:
+    node_of(tmp_path / "store").stop()
+    file = tmp_path / "store" / "data.mdb"
+    with file.open("rb") as opened:
+        root = read_root(opened.fileno())
+    assert root is not None
+    for seed in range(20):
+        with file.open("r+b") as opened:
+            opened.seek(root.free.root * root.page_bytes)
+            opened.write(Random(seed).randbytes(root.page_bytes))
+        with pytest.raises(StorageError) as refused:
+            backup(tmp_path / "store", tmp_path / "made")
+        said = str(refused.value)
+        assert said.startswith(f"store {tmp_path}/store: data.mdb: free list: page {root.free.root} ")
+        assert said.endswith(": `holdfast store check` says more") and os.listdir(tmp_path) == ["store"]
+
+
 def test_no_directory_is_made_above_a_backup_or_what_is_restored(tmp_path: Path) -> None:
     """A disk that is not mounted is not there: what was meant for it must not fill another."""
     node_of(tmp_path / "store").stop()
@@ -332,6 +367,60 @@ def test_a_restore_that_fails_leaves_what_it_found(tmp_path: Path, there: bool) 
     with pytest.raises(StorageError, match="cut short"):
         restore(tmp_path / "monday", new)
     assert list(new.iterdir()) == [] if there else not new.exists()
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, name: str, number: int, last: str) -> None:
+    """That call of `os`, where its first argument is a file or a directory of that name, fails with that error."""
+    kept = getattr(os, name)
+
+    def call(what: Any, *more: Any, **named: Any) -> Any:
+        path = os.readlink(f"/proc/self/fd/{what}") if isinstance(what, int) else what
+        if Path(path).name == last:
+            raise OSError(number, os.strerror(number))
+        return kept(what, *more, **named)
+
+    monkeypatch.setattr(os, name, call)
+
+
+def test_a_restore_whose_lock_does_not_fit_leaves_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node_of(tmp_path / "store").stop()
+    backup(tmp_path / "store", tmp_path / "monday")
+    failing(monkeypatch, "open", errno.ENOSPC, "lock")
+    monkeypatch.setattr(backing, "hold_to_read", lambda path: -1)
+    with pytest.raises(StorageFull, match=f"store {tmp_path}/new: no space on disk"):
+        restore(tmp_path / "monday", tmp_path / "new")
+    assert sorted(os.listdir(tmp_path)) == ["monday", "store"]
+
+
+def test_a_restore_into_a_directory_that_another_holds_leaves_it_its_lock(tmp_path: Path) -> None:
+    node_of(tmp_path / "store").stop()
+    backup(tmp_path / "store", tmp_path / "monday")
+    held = directory.hold(tmp_path / "new")
+    with pytest.raises(StorageError, match=f"in use by process {os.getpid()}"):
+        restore(tmp_path / "monday", tmp_path / "new")
+    assert os.listdir(tmp_path / "new") == ["lock"]
+    os.close(held)
+
+
+@pytest.mark.parametrize(
+    ("call", "last", "number", "said"),
+    [
+        ("write", "data.mdb", errno.EIO, "{aside}/data.mdb: cannot be written (Input/output error)"),
+        ("fsync", "data.mdb", errno.EIO, "{aside}/data.mdb: cannot be written (Input/output error)"),
+        ("rename", ".monday.partial", errno.EIO, "{target}: cannot be written (Input/output error)"),
+        ("rename", ".monday.partial", errno.ENOSPC, "{target}: no space on disk (No space left on device)"),
+    ],
+)
+def test_what_fails_at_the_backups_place_is_told_of_that_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, last: str, number: int, said: str
+) -> None:
+    node_of(tmp_path / "store").stop()
+    failing(monkeypatch, call, number, last)
+    with pytest.raises(StorageError) as refused:
+        backup(tmp_path / "store", tmp_path / "monday")
+    assert str(refused.value) == said.format(aside=tmp_path / ".monday.partial", target=tmp_path / "monday")
+    assert isinstance(refused.value, StorageFull) == (number == errno.ENOSPC)
+    assert os.listdir(tmp_path) == ["store"]
 
 
 def test_what_a_read_only_file_system_holds_is_checked_and_copied(

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from struct import Struct
 
 import lmdb
 import pytest
@@ -110,3 +111,24 @@ def test_pages_beyond_the_end_or_used_twice_are_damage(store: LmdbStore) -> None
         with pytest.raises(Damage, match="lies beyond the file's last"):
             walk.take(first, count, "three")
     walk.take(root.last_page, 1, "four")
+
+
+@pytest.mark.parametrize("change", ["rubbish", "short", "key", "count", "page"])
+def test_a_damaged_list_of_free_pages_is_damage(store: LmdbStore, tmp_path: Path, change: str) -> None:
+    root = root_of(store)
+    content = bytearray((tmp_path / "data.mdb").read_bytes())
+    at = root.free.root * root.page_bytes
+    (first,) = Struct("@H").unpack_from(content, at + 16)
+    if change == "rubbish":
+        content[at : at + root.page_bytes] = Random(1).randbytes(root.page_bytes)
+    elif change == "short":
+        del content[at + 100 :]
+    elif change == "key":
+        content[at + first + 6] = 5
+    elif change == "count":
+        content[at + first + 16 : at + first + 24] = b"\xff" * 8
+    else:
+        root = root._replace(free=root.free._replace(root=1 << 62))
+    (tmp_path / "damaged").write_bytes(content)
+    with (tmp_path / "damaged").open("rb") as file, pytest.raises(Damage, match="free list"):
+        reusable_pages(file.fileno(), root, 1 << 40)

@@ -112,9 +112,12 @@ class Idle:
         self.credit = credit
         self.taken: list[int] = []
         self.run_bytes_max = self.room_bytes = 65_536
+        self.held_back = False
 
     def wants(self) -> int:
         return self.credit - len(self.taken)
+
+    will_want = wants
 
     def delivery_bytes(self, sequence: int, value: bytes) -> int:
         return len(value)

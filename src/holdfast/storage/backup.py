@@ -46,10 +46,11 @@ from holdfast.storage.directory import (
     is_read_only,
     make_aside,
     make_durable,
+    not_written,
     read_bound,
     refusal,
 )
-from holdfast.storage.pages import read_root, reusable_pages
+from holdfast.storage.pages import Damage, read_root, reusable_pages
 from holdfast.storage.readers import backup_transaction
 from holdfast.storage.schema import BACKUP_KEY, FILE_KEY, UUID_KEY, databases, read_identity
 from holdfast.storage.upgrades import upgrade
@@ -63,7 +64,7 @@ LOOK_EVERY_S: Final = 0.05
 
 
 class BackedUp(NamedTuple):
-    """`store`: its UUID; `messages`: in all queues; `made`: ISO 8601, UTC."""
+    """`store`: its UUID; `messages`: in all queues; `made`: ISO 8601, UTC: what was committed by then is in it."""
 
     store: UUID
     messages: int
@@ -109,6 +110,8 @@ def backup(path: Path, target: Path, watch: Watch | None = None) -> BackedUp:
         return _backup(path, target, watch, still=still)
     except _GivesWay as reason:
         raise StorageError(f"store {path}: the backup gave way to the node, {reason}") from None
+    except Damage as damage:
+        raise StorageError(f"store {path}: data.mdb: {damage}: `holdfast store check` says more") from damage
     except (lmdb.Error, OSError) as error:
         raise refusal(path, error) from error
     finally:
@@ -125,21 +128,24 @@ def _backup(path: Path, target: Path, watch: Watch | None, *, still: bool) -> Ba
         aside_lock = hold(aside)
         try:
             (aside / DATA).unlink(missing_ok=True)
+            made = iso8601(int(datetime.now(tz=timezone.utc).timestamp() * 1000))
             with open_quiet(path) as env, env.begin() if still else backup_transaction(path, env, data_fd) as txn:
                 _, uuid, of_backup = read_identity(env, path, txn)
                 if of_backup is not None:
                     raise StorageError(f"store {path}: is a backup itself, made {of_backup}: copy its directory")
                 check_space(aside, used_bytes(env, txn), f"backup of {path}")
                 size = copy_out(env, aside / DATA, _Way(path, data_fd, watch), txn)
-            made = iso8601(int(datetime.now(tz=timezone.utc).timestamp() * 1000))
-            with open_quiet(aside, write=True) as copy:
-                with copy.begin(write=True) as txn:
-                    txn.put(BACKUP_KEY, made.encode())
-                messages = messages_of(copy)
-            sync_file(aside / DATA)
-            sync_file(aside)
-            os.rename(aside, target)
-            _make_durable(target)
+            try:
+                with open_quiet(aside, write=True) as copy:
+                    with copy.begin(write=True) as txn:
+                        txn.put(BACKUP_KEY, made.encode())
+                    messages = messages_of(copy)
+                sync_file(aside / DATA)
+                sync_file(aside)
+                os.rename(aside, target)
+                _make_durable(target)
+            except (lmdb.Error, OSError) as error:
+                raise not_written(target, error) from error
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
@@ -174,7 +180,10 @@ class _Way:
     def __call__(self, done: int, expected: int) -> None:
         if monotonic() >= self._look_at:
             self._look_at = monotonic() + LOOK_EVERY_S
-            left = self._left_bytes()
+            try:
+                left = self._left_bytes()
+            except OSError as error:
+                raise refusal(self._path, error) from error
             if left < self._least:
                 raise _GivesWay(f"which has {left} bytes left while it runs; accepted is {self._least}")
         if self._watch is not None:
@@ -213,8 +222,8 @@ def restore(source: Path, path: Path, watch: Watch | None = None) -> Restored:
             raise ConfigError(f"store {path}: holds a store already, accepted is a directory without one")
         return _restore(source, path, watch)
     except BaseException as error:
-        if lock >= 0 and not (path / DATA).exists():
-            _undo(path, directory=not there, lock=not lock_there)
+        if not (path / DATA).exists():
+            _undo(path, directory=not there, lock=lock >= 0 and not lock_there)
         if isinstance(error, lmdb.Error | OSError):
             raise refusal(path, error) from error
         raise

@@ -5,13 +5,13 @@ goes wrong is raised: the command line makes one line of it. Exit 0 done, 1 fail
 """
 
 import argparse
-import json
 import signal
 import sys
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
+from holdfast.lines import json_line, say
 from holdfast.signals import MEANINGLESS, ending_in_order, ignore
 from holdfast.storage.backup import backup, restore
 from holdfast.storage.check import check
@@ -23,14 +23,13 @@ BAR_EVERY_S: Final = 0.1
 
 def store(args: argparse.Namespace) -> int:
     """Runs the action that `args` names; its exit code."""
-    ignore(MEANINGLESS, lambda text: print(f"holdfast store: {text}", file=sys.stderr))
+    ignore(MEANINGLESS, lambda text: say(f"holdfast store: {text}", file=sys.stderr))
     with ending_in_order(), _Bar() as bar:  # so that what was made aside goes
         answer, lines, code = _ACTIONS[args.action](args, bar)
     if args.json:
-        print(json.dumps(answer))
+        say(json_line(answer))
     else:
-        for line in lines:
-            print(line)
+        say(*lines)
     return code
 
 

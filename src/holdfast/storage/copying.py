@@ -16,7 +16,7 @@ import lmdb
 
 from holdfast.broker.queue import COUNTERS
 from holdfast.errors import StorageError, StorageFull
-from holdfast.storage.directory import DATA, means_full
+from holdfast.storage.directory import DATA, means_full, not_written
 from holdfast.storage.pages import META_PAGES, read_root
 from holdfast.storage.schema import DATABASES, DATABASES_MAX
 from holdfast.units import MIB
@@ -140,7 +140,7 @@ def copy_out(
     """Copies what `env` holds, without its free pages, into the new file `target`; synced. Its length in bytes.
 
     `txn`: the read transaction that is copied, where others write meanwhile. Raises `StorageFull` where the disk ends,
-    `StorageError` where LMDB finds the store damaged, OSError otherwise.
+    `StorageError` where nothing can be written there, or LMDB finds the store damaged.
     """
     expected = used_bytes(env, txn)
     failures: list[Exception] = []
@@ -167,7 +167,7 @@ def copy_out(
     except OSError as error:
         if means_full(error):
             raise StorageFull(f"{target}: the disk is full after {done} of {expected} bytes") from error
-        raise
+        raise not_written(target, error) from error
     finally:
         os.close(coming)  # first: a copy that nobody reads any more ends with EPIPE
         if thread.ident is None:

@@ -40,6 +40,7 @@ __all__ = [
     "make_aside",
     "make_durable",
     "means_full",
+    "not_written",
     "read_bound",
     "refusal",
     "write_bound",
@@ -58,12 +59,15 @@ LOCK_LINE_BYTES: Final = 20
 
 def hold(path: Path) -> int:
     """The exclusive lock on the directory, which is made, as an open descriptor: it falls with the process."""
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise refusal(path, error) from error
-    _lock(path, fd)
+    while True:
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise refusal(path, error) from error
+        if _lock(path, fd):
+            break
+        os.close(fd)  # who had it has just taken the file away, or given the directory another name
     try:
         # In place and of one length: a store on a full disk must open, to be emptied.
         os.pwrite(fd, f"{os.getpid():<19}\n".encode(), 0)
@@ -74,14 +78,20 @@ def hold(path: Path) -> int:
     return fd
 
 
-def _lock(path: Path, fd: int) -> None:
-    """Takes it, or closes `fd` and raises StorageError."""
+def _lock(path: Path, fd: int) -> bool:
+    """Takes it, or closes `fd` and raises StorageError. False where the name means another file by now, or none."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(fd), (path / "lock").stat())
     except BlockingIOError as error:
-        holder = os.pread(fd, LOCK_LINE_BYTES, 0).decode(errors="replace").strip() or "unknown"
+        holder = os.pread(fd, LOCK_LINE_BYTES, 0).decode(errors="replace").strip()
         os.close(fd)
-        raise StorageError(f"store {path}: in use by process {holder}") from error
+        # Where it could not leave its number, on a read-only or full disk, there is that of one who had it before.
+        is_there = holder.isdecimal() and os.path.exists(f"/proc/{holder}")
+        who = f"process {holder}" if is_there else "another process"
+        raise StorageError(f"store {path}: in use by {who}") from error
+    except FileNotFoundError:
+        return False
     except OSError as error:
         os.close(fd)
         raise refusal(path, error) from error
@@ -250,6 +260,13 @@ def refusal(path: Path, error: Exception) -> StorageError:
     if place and place != str(path):
         return StorageError(f"store {path}: cannot be opened ({place}: {_reason(error)})")
     return StorageError(f"store {path}: cannot be opened ({_reason(error)})")
+
+
+def not_written(place: Path, error: Exception) -> StorageError:
+    """The same for what failed while something new was written there."""
+    if means_full(error):
+        return StorageFull(f"{place}: no space on disk ({_reason(error)})")
+    return StorageError(f"{place}: cannot be written ({_reason(error)})")
 
 
 def _reason(error: Exception) -> str:

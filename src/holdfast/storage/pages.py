@@ -42,6 +42,8 @@ NO_PAGE: Final = (1 << (8 * _SIZE.size)) - 1
 META_PAGES: Final = 2
 DEPTH_MAX: Final = 32
 """LMDB's own bound on a cursor's stack."""
+FREE_LIST: Final = "free list"
+"""What the list of free pages is called in a `Damage`."""
 
 
 class Damage(Exception):
@@ -206,12 +208,10 @@ class Walk:
     def free_list(self) -> int:
         """Takes every page of the list of free pages; their number."""
         total = 0
-        for node in self.nodes(self.root.free, "free list", whole=True):
-            count = _SIZE.unpack_from(node.data)[0] if len(node.data) >= _SIZE.size else -1
-            if len(node.key) != _SIZE.size or count < 0 or (count + 1) * _SIZE.size > node.size:
-                raise Damage(f"free list: a record of {node.size} bytes says that it has {count} pages")
+        for node in self.nodes(self.root.free, FREE_LIST, whole=True):
+            count = _pages_of(node)
             for page in Struct(f"@{count}N").unpack_from(node.data, _SIZE.size):
-                self.take(page, 1, "free list")
+                self.take(page, 1, FREE_LIST)
             total += count
         return total
 
@@ -224,30 +224,23 @@ def reusable_pages(fd: int, root: Root, before: int) -> int:
     """Free pages that a transaction may write anew while a reader of transaction `before` goes on.
 
     Reads the list only as far as its records are older than `before`: they are in the order of their transactions.
+    Raises `Damage`.
     """
     total = 0
-    waiting = [(root.free.root, root.free.depth)] if root.free.root != NO_PAGE else []
-    while waiting:
-        page, depth = waiting.pop()
-        data = os.pread(fd, root.page_bytes, page * root.page_bytes)
-        below = []
-        for place in _places(data, page, LEAF if depth == 1 else BRANCH, "free list"):
-            low, high, flags, key_bytes = _NODE.unpack_from(data, place)
-            key = data[place + _NODE.size : place + _NODE.size + key_bytes]
-            if key and _SIZE.unpack(key)[0] >= before:  # a branch's first key is left out
-                waiting.clear()
-                break
-            if depth > 1:
-                below.append((_child(low, high, flags), depth - 1))
-                continue
-            start = place + _NODE.size + key_bytes
-            if flags & BIG:
-                first = os.pread(fd, _SIZE.size, _SIZE.unpack_from(data, start)[0] * root.page_bytes + _PAGE.size)
-                total += _SIZE.unpack(first)[0]
-            else:
-                total += _SIZE.unpack_from(data, start)[0]
-        waiting += reversed(below)
+    for node in Walk(fd, root).nodes(root.free, FREE_LIST):
+        count = _pages_of(node)
+        if _SIZE.unpack(node.key)[0] >= before:
+            break
+        total += count
     return total
+
+
+def _pages_of(node: Node) -> int:
+    """How many pages a record of the free list has."""
+    count: int = _SIZE.unpack_from(node.data)[0] if len(node.data) >= _SIZE.size else -1
+    if len(node.key) != _SIZE.size or count < 0 or (count + 1) * _SIZE.size > node.size:
+        raise Damage(f"{FREE_LIST}: a record of {node.size} bytes says that it has {count} pages")
+    return count
 
 
 def _places(data: bytes, page: int, kind: int, what: str) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ __all__ = ["BackupReaderLock", "NodeReaderLock", "backup_transaction"]
 UNBOUNDED_PAGES: Final = 1 << 62
 
 LOOK_EVERY_S: Final = 0.25
-"""How long a count of free pages holds, less what was taken since; with thousands of free records it costs a ms."""
+"""How long a count of free pages holds, less what was taken since; a thousand free records cost 3 ms."""
 
 BEGIN_S: Final = 1.0
 """What a backup has for beginning; a few milliseconds are the rule."""
