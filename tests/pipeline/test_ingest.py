@@ -1,6 +1,7 @@
 """What pairs of table and checkpoint an ingest accepts, and how Spark's failures are told."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,9 @@ pytest.importorskip("pyspark")
 
 from holdfast.cli import main
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.pipeline.commands import check_writable
 from holdfast.pipeline.ingest import Progress, check_pair, default_checkpoint, failure, summary
+from holdfast.pipeline.session import first_line
 
 
 def made(root: Path, *, written: int = -1, planned: int = -1, done: int = -1) -> tuple[Path, Path]:
@@ -61,11 +64,10 @@ def test_our_own_line_is_found_inside_sparks() -> None:
         "[STREAM_FAILED] Query terminated with exception: \nTraceback (most recent call last):\n  File x\n"
         "holdfast.errors.ConfigError: checkpoint /c: checkpoint older than the subscription\n SQLSTATE: 38000"
     )
-    found = failure(RuntimeError(text))
-    assert type(found) is ConfigError
-    assert str(found) == "checkpoint /c: checkpoint older than the subscription"
-    assert type(failure(RuntimeError("[X] y\nz"))) is HoldfastError
-    assert str(failure(RuntimeError("[X] y\nz"))) == "[X] y"
+    assert first_line(RuntimeError(text)) == "checkpoint /c: checkpoint older than the subscription"
+    assert type(failure(RuntimeError(text), "x")) is ConfigError
+    assert type(failure(RuntimeError("[X] y\nz"), "x")) is HoldfastError
+    assert first_line(RuntimeError("[X] y\nz")) == "[X] y"
 
 
 def test_summary() -> None:
@@ -90,6 +92,29 @@ def test_a_place_that_cannot_be_written_is_said_before_anything_starts(
         assert not (tmp_path / "new").exists()
 
 
+def test_two_that_try_a_place_under_one_new_directory_do_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other makes its directory as soon as there is one above it."""
+    kept = Path.mkdir
+
+    def mkdir(path: Path, *given: Any, **named: Any) -> None:
+        kept(path, *given, **named)
+        if path == tmp_path / "new":
+            kept(path / "other")
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    check_writable("--out", tmp_path / "new" / "table")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_can_be_none_is_no_place_to_write(tmp_path: Path) -> None:
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    for out in (tmp_path / ("x" * 300), tmp_path / ("x" * 300) / "table", tmp_path / "nowhere"):
+        with pytest.raises(ConfigError, match="accepted is a directory to write to"):
+            check_writable("--out", out)
+
+
 def test_the_node_is_tried_before_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = "amqp://127.0.0.1:1"
     command = ["pipeline", "ingest", "q", "--url", url, "--out", str(tmp_path / "table"), "--retry", "0"]
@@ -97,6 +122,16 @@ def test_the_node_is_tried_before_spark(tmp_path: Path, capsys: pytest.CaptureFi
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "Connection refused" in said and url in said
     assert not list(tmp_path.iterdir()), "nothing was begun"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_url_that_is_none_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: terminal, raising=False)
+    assert main(["pipeline", "ingest", "q", "--url", "amqp://jane@[::1:5672", "--out", str(tmp_path / "table")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "URL '[::1:5672': found no valid host or port, accepted is amqp://" in said
 
 
 def test_who_may_have_signed_is_asked_for_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -266,12 +266,17 @@ def members(session: int) -> list[int]:
     return found
 
 
+def jvm_of(session: int) -> int:
+    (found,) = [pid for pid in members(session) if Path("/proc", str(pid), "comm").read_text() == "java\n"]
+    return found
+
+
 async def start_ingest(tmp_path: Path, url: str, *more: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "holdfast", "pipeline", "ingest", QUEUE, "--url", url, "--out",
         str(tmp_path / "table"), "--master", "local[2]", "--max-rows", "200", "--trigger-s", "0.1", *more,
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
+        start_new_session=True, env=os.environ | {"TMPDIR": str(tmp_path)},
     )  # fmt: skip
 
 
@@ -291,13 +296,16 @@ def kill_session(session: int) -> None:
             pass
 
 
-async def test_killed_or_stopped_at_random_moments_the_table_is_exact(tmp_path: Path, start_node: StartNode) -> None:
+async def test_killed_or_stopped_at_random_moments_the_table_is_exact(
+    tmp_path: Path, start_node: StartNode, day: int
+) -> None:
+    """Two of the three ends, drawn by the day as the moments are; the kill campaign has thousands."""
     node = await start_node("hub")
     out = tmp_path / "table"
     checkpoint = default_checkpoint(out)
-    choose = random.Random(7)
+    choose = random.Random(day)
     sent = 0
-    for how in ("kill all", "kill the driver", "stop"):
+    for how in choose.sample(("kill all", "kill the driver", "stop"), 2):
         await send(node.url, sent + 1, sent + 2_000)
         sent += 2_000
         process = await start_ingest(tmp_path, node.url)
@@ -335,6 +343,24 @@ async def test_killed_or_stopped_at_random_moments_the_table_is_exact(tmp_path: 
     told = json.loads(ended.stderr.splitlines()[-1])
     assert told["advanced"] == sent + 1
     assert bodies(out) == list(range(1, sent + 1))
+
+
+async def test_a_jvm_that_is_killed_is_one_line(tmp_path: Path, start_node: StartNode) -> None:
+    node = await start_node("hub")
+    await send(node.url, 1, 500)
+    process = await start_ingest(tmp_path, node.url)
+    try:
+        log = default_checkpoint(tmp_path / "table") / "commits"
+        await eventually_true(partial(reached, process, log, 1), what=f"batch 1 in {log}", limit_s=LIMIT_S)
+        os.kill(jvm_of(process.pid), signal.SIGKILL)
+        _, stderr = await asyncio.wait_for(process.communicate(), LIMIT_S)
+        said = stderr.decode()
+        assert process.returncode == 1 and said.count("\n") == 1, said
+        assert said.startswith("holdfast pipeline: Spark's JVM ended (signal 9) (Spark's log: ")
+        await eventually_true(partial(gone, process.pid), what="nothing left of the driver", limit_s=LIMIT_S)
+    finally:
+        kill_session(process.pid)
+        await process.wait()
 
 
 async def test_a_table_without_its_checkpoint_is_refused_before_spark(tmp_path: Path) -> None:

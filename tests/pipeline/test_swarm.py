@@ -1,8 +1,11 @@
 """Verdicts of the simulator as a table: what the command line says, and what becomes of a seed that says nothing."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet
@@ -33,17 +36,39 @@ def test_the_table_must_be_new(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.spark
-def test_four_seeds_on_spark(tmp_path: Path) -> None:
+def test_two_seeds_on_spark(tmp_path: Path) -> None:
     """In a process of its own: the command ends its JVM, which other tests may share."""
     out = tmp_path / "verdicts"
-    options = ["--seeds", "4", "--first-seed", "3", "--master", "local[2]", "--out", str(out)]
+    options = ["--seeds", "2", "--first-seed", "3", "--master", "local[2]", "--out", str(out)]
     command = [sys.executable, "-m", "holdfast", "pipeline", "swarm", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
-    assert told["seeds"] == 4 and told["failed"] == [] and told["hops"] > 0 and told["wall_s"] > 0
+    assert told["seeds"] == 2 and told["failed"] == [] and told["hops"] > 0 and told["wall_s"] > 0
     rows = pyarrow.parquet.read_table(out).to_pylist()
-    assert sorted(row["seed"] for row in rows) == [3, 4, 5, 6]
+    assert sorted(row["seed"] for row in rows) == [3, 4]
     assert all(len(row["digest"]) == 32 and dict(row["metrics"])["hops"] >= 0 for row in rows)
     alone = swarm.run_seed("swarm", 4)
     assert {row["digest"] for row in rows if row["seed"] == 4} == {alone["digest"]}
+
+
+@pytest.mark.spark
+def test_a_jvm_that_is_killed_is_one_line(tmp_path: Path) -> None:
+    out = tmp_path / "verdicts"
+    options = ["--seeds", "2000", "--master", "local[2]", "--out", str(out)]
+    command = [sys.executable, "-m", "holdfast", "pipeline", "swarm", *options]
+    place = os.environ | {"TMPDIR": str(tmp_path)}  # Spark's log stays
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=place)
+    try:
+        until = time.monotonic() + 120
+        while not out.exists() and running.poll() is None and time.monotonic() < until:
+            time.sleep(0.1)
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+        (jvm,) = [pid for pid in children if Path(f"/proc/{pid}/comm").read_text() == "java\n"]
+        os.kill(int(jvm), signal.SIGKILL)
+        _, said = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        running.communicate()
+    assert running.returncode == 1 and said.count("\n") == 1, said
+    assert said.startswith("holdfast pipeline: Spark's JVM ended (signal 9) (Spark's log: ")

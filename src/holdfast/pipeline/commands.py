@@ -7,7 +7,6 @@ query between two steps and leave no process behind.
 
 import argparse
 import getpass
-import json
 import shutil
 import signal
 import sys
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.lines import json_line, say
 from holdfast.signals import MEANINGLESS, ignore
 
 if TYPE_CHECKING:
@@ -71,10 +71,10 @@ def ingest(args: argparse.Namespace) -> int:
     try:
         advanced = bus.place().advanced
     except HoldfastError as error:
-        print(f"holdfast pipeline: the place reached is not known: {error}", file=sys.stderr)
+        say(f"holdfast pipeline: the place reached is not known: {error}", file=sys.stderr)
     finally:
         bus.close()
-    print(json.dumps(summary(progress, seconds, advanced)), file=sys.stderr, flush=True)
+    say(json_line(summary(progress, seconds, advanced)), file=sys.stderr, flush=True)
     return 0
 
 
@@ -88,52 +88,54 @@ def swarm(args: argparse.Namespace) -> int:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
-        from holdfast.pipeline.session import first_line, start_session, stop_session
+        from holdfast.pipeline.session import log_python_to, reason, start_session, stop_session
         from holdfast.pipeline.swarm import summary, verdicts
     except ModuleNotFoundError as error:
         raise ConfigError(f"package {error.name!r}: not found, accepted is `pip install 'holdfast[spark]'`") from None
     logs = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))
     started = time.monotonic()
     spark = start_session("holdfast swarm", logs=logs, master=args.master)
+    log_python_to(logs / "python.log", spark)
     try:
         slots = spark.sparkContext.defaultParallelism
         table = verdicts(spark, args.scenario, first_seed=args.first_seed, seeds=args.seeds, slots=slots)
         table.write.mode("append").parquet(str(out))
         found = summary(spark.read.parquet(str(out)))
-    except (PySparkException, Py4JError) as error:
-        raise HoldfastError(f"{first_line(error)} (Spark's log: {logs / 'spark.log'})") from error
+    except (PySparkException, Py4JError, OSError) as error:
+        raise HoldfastError(f"{reason(error, spark)} (Spark's log: {logs / 'spark.log'})") from error
     finally:
         stop_session(spark)
     shutil.rmtree(logs, ignore_errors=True)
-    print(json.dumps(found | {"wall_s": round(time.monotonic() - started, 3)}), flush=True)
+    say(json_line(found | {"wall_s": round(time.monotonic() - started, 3)}), flush=True)
     return 1 if found["failed"] else 0
 
 
 def check_writable(option: str, directory: Path) -> None:
-    """Raises ConfigError where no file could be made in it, or in the place where it is to be; leaves nothing."""
-    made: list[Path] = []
+    """Raises ConfigError where no file could be made in it; of one that is to be made, in the nearest that is there.
+
+    Makes no directory: another command may be about to use the same.
+    """
     try:
-        for place in reversed((directory, *directory.parents)):
-            if not place.exists():
-                place.mkdir()
-                made.append(place)
-        with tempfile.TemporaryFile(dir=directory):
-            pass
+        for place in (directory, *directory.parents):
+            try:
+                place.lstat()
+            except FileNotFoundError:
+                continue
+            with tempfile.TemporaryFile(dir=place):
+                return
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(f"{option}: found {directory} ({reason}), accepted is a directory to write to") from None
-    finally:
-        for place in reversed(made):
-            place.rmdir()
 
 
 def _run(job: "IngestJob", master: str, logs: Path, stop: threading.Event) -> "Progress":
     from holdfast.pipeline.ingest import Progress, run_ingest
-    from holdfast.pipeline.session import start_session, stop_session
+    from holdfast.pipeline.session import log_python_to, start_session, stop_session
 
     if stop.is_set():
         return Progress()
     spark = start_session("holdfast ingest", logs=logs, master=master)
+    log_python_to(logs / "python.log", spark)
     _on_signals(stop)  # Spark's own handler for Ctrl-C took ours away
     try:
         return run_ingest(spark, job, stop, _draw)
@@ -170,9 +172,14 @@ def _job(args: argparse.Namespace) -> "IngestJob":
 
 def _with_prompted_password(url: str, password_file: str | None) -> str:
     """A user without a password is asked for it, on a terminal alone."""
-    parts = urlsplit(url)
-    if not parts.username or parts.password is not None or password_file or not sys.stdin.isatty():
+    if password_file or not sys.stdin.isatty():
         return url
+    from holdfast.client.url import parse_url
+
+    place = parse_url(url)
+    if place.user is None or place.password is not None:
+        return url
+    parts = urlsplit(url)
     password = getpass.getpass(f"password of {parts.username}: ")
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit(parts._replace(netloc=f"{parts.username}:{quote(password, safe='')}@{host}"))
@@ -180,7 +187,7 @@ def _with_prompted_password(url: str, password_file: str | None) -> str:
 
 def _on_signals(stop: threading.Event) -> dict[signal.Signals, Any]:
     """SIGTERM, SIGINT and SIGHUP set `stop`; returns the handlers that were there."""
-    ignore(MEANINGLESS, lambda text: print(f"holdfast pipeline: {text}", file=sys.stderr))
+    ignore(MEANINGLESS, lambda text: say(f"holdfast pipeline: {text}", file=sys.stderr))
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     found = {number: signal.getsignal(number) for number in numbers}
     for number, handler in found.items():

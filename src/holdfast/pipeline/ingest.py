@@ -7,6 +7,7 @@ be one is refused before Spark starts, since the file sink silently skips batche
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.pipeline.checkpoint import SINK_LOG, SinkLog, batches_in
-from holdfast.pipeline.session import first_line
+from holdfast.pipeline.session import reason
 
 POLL_S: Final = 1
 LAST_EVENTS_S: Final = 5.0
@@ -139,8 +140,8 @@ def run_ingest(
     check_pair(job.out, job.checkpoint)
     progress = Progress()
     listener = _Listener(progress, tell)
-    spark.streams.addListener(listener)
     try:
+        spark.streams.addListener(listener)
         query = start_query(spark, job, source)
         try:
             while not stop.is_set():
@@ -152,16 +153,16 @@ def run_ingest(
     except (PySparkException, Py4JError, OSError) as error:
         # A stop from the terminal reaches Spark's workers too: what they say of it is no failure.
         if not stop.is_set():
-            raise failure(error) from error
+            raise failure(error, reason(error, spark)) from error
     finally:
-        spark.streams.removeListener(listener)
+        with suppress(Py4JError, OSError):  # a JVM that is gone has no listeners
+            spark.streams.removeListener(listener)
     return progress
 
 
-def failure(error: BaseException) -> HoldfastError:
-    """Spark's exception as one of ours: the line that our own code said where it is inside."""
+def failure(error: BaseException, line: str) -> HoldfastError:
+    """Spark's exception as one of ours that says `line`."""
     text = str(error)
-    line = first_line(error)
     if "holdfast.errors.ConfigError:" in text or "QueueMadeAnew:" in text:
         return ConfigError(line)
     return HoldfastError(line)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from holdfast.client.url import parse_url
 from holdfast.errors import ConfigError
 from holdfast.units import MIB
 
@@ -69,13 +70,13 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     for one, other in (("url", "urlFile"),):
         if (one in given) == (other.lower() in given):
             raise ConfigError(f"options {one!r} and {other!r}: accepted is exactly one of them")
-    url = given["url"] if "url" in given else _first_line_of("urlFile", given["urlfile"])
+    url = _checked_url(given["url"] if "url" in given else _first_line_of("urlFile", given["urlfile"]))
     if "passwordfile" in given:
-        url = _with_password(url, _first_line_of("passwordFile", given["passwordfile"]))
+        url = _checked_url(_with_password(url, _first_line_of("passwordFile", given["passwordfile"])))
     if not given.get("address"):
         raise ConfigError("option 'address': not given, accepted is a queue's name")
     return SourceOptions(
-        url=_checked_url(url),
+        url=url,
         address=given["address"],
         subscription=given.get("subscription") or None,
         mode=_one_of("mode", given.get("mode", "take"), MODES),
@@ -93,7 +94,10 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
 
 def local_path(name: str, text: str) -> Path:
     """A path, or a `file:` URI, of this machine; ConfigError for any other file system."""
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        raise ConfigError(f"option {name!r}: found {text!r}, accepted is a directory of this machine") from None
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return Path(unquote(parts.path))
     if "://" in text or parts.scheme in ("hdfs", "s3", "s3a", "abfs", "gs"):
@@ -104,7 +108,7 @@ def local_path(name: str, text: str) -> Path:
 
 
 def hidden(url: str) -> str:
-    """`url` without its password, for messages."""
+    """`url`, which was checked, without its password, for messages."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     user = f"{parts.username}@" if parts.username else ""
@@ -112,9 +116,10 @@ def hidden(url: str) -> str:
 
 
 def _checked_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
-        raise ConfigError(f"option 'url': found {hidden(url)!r}, accepted is amqp://HOST:PORT or amqps://HOST:PORT")
+    try:
+        parse_url(url)
+    except ConfigError as error:
+        raise ConfigError(f"option 'url': {error}") from None
     return url
 
 

@@ -5,15 +5,18 @@ person sees one line and not two hundred. The settings for one machine are measu
 "Settings").
 """
 
+import logging
 import os
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from holdfast.errors import ConfigError
@@ -23,6 +26,8 @@ TASK_ATTEMPTS: Final = 4
 """Plain `local[N]` retries no task; a worker that is killed would end the query."""
 
 STOP_TIME_LIMIT_S: Final = 20.0
+GONE_TIME_LIMIT_S: Final = 2.0
+"""How long a JVM may take to be gone once its connections are."""
 
 _LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)\])?")
 
@@ -109,13 +114,19 @@ def start_session(
 
 
 def stop_session(session: SparkSession) -> None:
-    """Stops the session and its JVM, and waits until the JVM is gone, so that no process is left behind."""
+    """Stops the session and its JVM, and waits until the JVM is gone, so that no process is left behind.
+
+    One that is gone already is stopped: nothing is raised of that.
+    """
     gateway = session.sparkContext._gateway
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     try:
-        session.stop()
+        with warnings.catch_warnings(action="ignore"):  # pyspark warns of a JVM that is gone
+            session.stop()
         if gateway is not None:
             gateway.shutdown()
+    except (Py4JError, OSError):
+        pass
     finally:
         if process is not None:
             if process.stdin is not None:
@@ -130,6 +141,33 @@ def stop_session(session: SparkSession) -> None:
 
             SparkContext._gateway = None
             SparkContext._jvm = None
+
+
+def log_python_to(path: Path, session: SparkSession) -> None:
+    """What this process's side of Spark says goes to the file `path`, for as long as the process lives.
+
+    py4j and pyspark write pages, from several threads, when the JVM is gone.
+    """
+    logging.getLogger().addHandler(logging.FileHandler(path))
+
+    def handle_error(request: object, address: object) -> None:
+        logging.getLogger(__name__).exception("request of %s", address)
+
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = handle_error
+
+
+def reason(error: BaseException, session: SparkSession) -> str:
+    """`first_line`; where the JVM is gone, how it ended: the exception says what was asked of it just then."""
+    process: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
+    if process is None or isinstance(error, Py4JJavaError) or not isinstance(error, Py4JError | OSError):
+        return first_line(error)
+    try:
+        code = process.wait(GONE_TIME_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return first_line(error)
+    return f"Spark's JVM ended ({f'signal {-code}' if code < 0 else f'exit code {code}'})"
 
 
 def first_line(error: BaseException) -> str:
