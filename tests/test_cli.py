@@ -93,6 +93,9 @@ def test_a_mistake_is_exit_2_and_said_in_a_line(line: str, capsys: pytest.Captur
             "holdfast fleet: ACTION: found 'bad', accepted is one of up, down, status, cut, heal, stop, start$",
         ),
         ("send q f g", "holdfast send: found 'g' behind all its arguments, accepted is nothing more"),
+        ("send q f --format csv g", "holdfast send: found 'g' behind all its arguments, accepted is nothing more"),
+        ("send q --format csv f g", "holdfast send: found 'g' behind all its arguments, accepted is nothing more"),
+        ("send q --format csv f --retyr 3", "holdfast send: found --retyr, .*; did you mean --retry?"),
         ("send q --format cvs", "holdfast send: --format: found 'cvs', accepted is .*; did you mean csv?"),
         ("send q --count 1 --size -1", "--size: found '-1', accepted is a number of bytes, 0 to 67108864"),
         ("queue create q --order-wait -1", "--order-wait: found '-1', accepted is seconds, 0 to 31536000$"),
@@ -194,7 +197,7 @@ def test_a_verb_is_imported_when_it_runs() -> None:
     )
     told = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, timeout=30)
     rooms = {name.split(".")[1] for name in eval(told.stdout)}
-    assert rooms == {"cli", "errors"}
+    assert rooms == {"cli", "errors", "lines"}
 
 
 @pytest.mark.parametrize(
@@ -231,6 +234,25 @@ def test_what_is_found_wrong_in_use_names_the_file_too(document: str, said: str,
     assert found.returncode == 2
     lines = found.stderr.splitlines()
     assert lines[-1].startswith(f"holdfast node: n.toml: {said}"), found.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "send q f --format csv", "send q --format csv f", "send --format csv q f", "send --format csv -- q f",
+        "send q --format csv -- f",
+    ],
+)  # fmt: skip
+def test_options_may_stand_between_the_arguments(line: str) -> None:
+    args = cli.parser().parse_args(line.split())
+    assert (args.address, args.file, args.format) == ("q", "f", "csv")
+
+
+def test_an_argument_behind_an_option_may_be_a_dash_or_look_like_an_option() -> None:
+    parse = cli.parser().parse_args
+    assert parse(["send", "q", "--format", "csv", "-"]).file == "-"
+    assert parse(["send", "q", "--format", "csv", "--", "-f"]).file == "-f"
+    assert parse(["send", "q", "--format", "csv"]).file is None
 
 
 def test_the_longest_time_to_live_is_taken() -> None:

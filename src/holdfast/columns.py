@@ -5,23 +5,24 @@ Rules of this file: pure; text in, text out.
 
 from collections.abc import Iterable, Sequence
 
+from holdfast.lines import one_line
 from holdfast.units import KIB
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns as wide as they need, numbers to the right; None is shown as a dash."""
-    taken = list(rows)
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Lines: the header, then each row. Columns as wide as they need, numbers to the right; None is shown as a dash."""
+    header, taken = [one_line(name) for name in header], list(rows)
     cells = [[_cell(value) for value in row] for row in taken]
     right = [all(isinstance(value, int | float | None) for value in column) for column in zip(*taken, strict=True)]
     lines = []
-    widths = [max(len(row[index]) for row in (list(header), *cells)) for index in range(len(header))]
-    for row in (list(header), *cells):
+    widths = [max(len(row[index]) for row in (header, *cells)) for index in range(len(header))]
+    for row in (header, *cells):
         padded = [
             cell.rjust(width) if index < len(right) and right[index] else cell.ljust(width)
             for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
+    return lines
 
 
 def _cell(value: object) -> str:
@@ -29,7 +30,7 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.1f}"
-    return str(value)
+    return one_line(str(value))
 
 
 def size(count: int | None) -> str:

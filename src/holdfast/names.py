@@ -11,6 +11,11 @@ from holdfast.errors import ConfigError
 NAME_BYTES_MAX: Final = 200
 """A queue's or node's name in UTF-8; the store's keys end at 511 bytes and hold two names."""
 
+LABEL_MAX: Final = 63
+"""Characters between two dots of a host's name, as it is asked for (RFC 1035, 2.3.4)."""
+
+_DOTS: Final = re.compile("[.\u3002\uff0e\uff61]")
+"""What IDNA takes for a dot (RFC 3490, 3.1)."""
 _PRINTABLE: Final = re.compile(r"[^\x00-\x1f\x7f@\ud800-\udfff]+")
 
 
@@ -39,6 +44,25 @@ def check_name(name: str) -> str:
     return name
 
 
+def host_problem(host: str) -> str | None:
+    """What is wrong with a host that IDNA or a socket refuses before anybody is asked for it; None where nothing is.
+
+    As words that follow "a host with": of the name, not of whether there is one. Without brackets.
+    """
+    labels = _DOTS.split(host)
+    if not host.isprintable() or " " in host:
+        return "a space or a character that is not printed"
+    if not host or "" in labels[:-1]:
+        return "an empty label"
+    try:
+        if max(map(len, labels)) <= LABEL_MAX and (host.isascii() or host.encode("idna")):
+            return None
+    except UnicodeError as error:
+        if "too long" not in str(error):
+            return "a label that IDNA refuses"
+    return f"a label above {LABEL_MAX} characters"
+
+
 def parse_host_port(key: str, text: str, *, port_min: int) -> HostPort:
     """`HOST:PORT` or `[IPV6]:PORT`; ConfigError that names `key`."""
     host, colon, port = text.rpartition(":")
@@ -48,6 +72,8 @@ def parse_host_port(key: str, text: str, *, port_min: int) -> HostPort:
         colon = ""
     if not (colon and host and host.isprintable() and " " not in host and port.isascii() and port.isdigit()):
         raise ConfigError(f"{key}: found {text!r}, accepted is HOST:PORT or [IPV6]:PORT")
+    if problem := host_problem(host):
+        raise ConfigError(f"{key}: found {text!r}, a host with {problem}, accepted is HOST:PORT or [IPV6]:PORT")
     if len(port) > 9 or not port_min <= int(port) <= 65_535:
         raise ConfigError(f"{key}: found port {port[:20]}, accepted is {port_min} to 65535")
     return HostPort(host, int(port))

@@ -65,12 +65,15 @@ KEYS_SHOWN_MAX: Final = 12
 
 
 def found(value: object) -> str:
-    """`value` as TOML would write it, cut to what fits a line."""
+    """`value` as TOML would write it, cut to what fits a line. For whatever TOML gave."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int) and abs(value) > WHOLE_MAX:
         return f"a whole number of {value.bit_length()} bits"  # Python refuses to write out the largest
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a list or table with a whole number too long to write out"
     return text if len(text) <= FOUND_MAX else text[: FOUND_MAX - 3] + "..."
 
 

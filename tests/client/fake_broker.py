@@ -5,6 +5,7 @@ cut every connection, fall silent, or refuse links. Nothing of it is durable; no
 """
 
 import asyncio
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
@@ -33,6 +34,14 @@ from holdfast.broker.ranges import RangeSet
 
 ENQUEUED_MS = 1_356_998_400_000
 CREDIT = 500
+
+
+def free_port() -> int:
+    """A TCP port on which nobody listens."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        return port
 
 
 @dataclass
@@ -78,7 +87,11 @@ class FakeBroker:
         self.tags: dict[tuple[str, bytes], Any] = {}
         self.resumed: list[Delivery] = []
         self.frame_size = 65_536
+        self.handle_max = 1023
+        self.incoming_window = 8_192
         self.refuse: tuple[str, str] | None = None
+        self.untruths: dict[Symbol, Any] = {}
+        """What it says to a producer in the place of what it has stored."""
         self.after_attach: Callable[[Peer, Any], None] | None = None
         """Called with each link that was accepted, once its answer is on the way."""
         self.knows_filters = True
@@ -181,6 +194,8 @@ class Peer(asyncio.Protocol):
             Settings(
                 container_id="fake",
                 max_frame_size=broker.frame_size,
+                handle_max=broker.handle_max,
+                incoming_window=broker.incoming_window,
                 sasl_required=broker.users is not None,
                 mechanisms=("ANONYMOUS", "PLAIN") if broker.users is None else ("PLAIN",),
                 idle_time_out_s=broker.idle_time_out_s,
@@ -289,7 +304,7 @@ class Peer(asyncio.Protocol):
                 Symbol("holdfast:missing"): [
                     [Ulong(first), Ulong(last)] for first, last in stored.gaps(1, stored.last)
                 ],
-            }
+            } | broker.untruths
         unsettled = None
         if broker.keeps_maps and attach.unsettled is not None:
             unsettled = {tag: state for tag in attach.unsettled if (state := broker.tags.get((link.name, tag)))}

@@ -1,13 +1,16 @@
 """Opening in one flight, reconnecting, giving up, silence, logins."""
 
 import asyncio
+import contextlib
 import socket
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from client.fake_broker import FakeBroker
-from holdfast.amqp.performatives import Error
+from client.fake_broker import FakeBroker, Peer, free_port
+from holdfast.amqp.events import Delivery
+from holdfast.amqp.performatives import Error, Released
 from holdfast.amqp.types import Symbol
 from holdfast.client import (
     Accepted,
@@ -17,16 +20,10 @@ from holdfast.client import (
     ConnectionFailed,
     LinkError,
     ManagementError,
+    Spool,
     connect,
 )
-from holdfast.errors import ConfigError
-
-
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-        return port
+from holdfast.errors import ConfigError, LocalProtocolError
 
 
 async def test_the_opening_is_one_flight(broker: FakeBroker) -> None:
@@ -236,6 +233,34 @@ async def test_a_request_without_an_answer_goes_again(broker: FakeBroker, connec
     assert connection.reconnects == 1
 
 
+async def test_a_request_of_which_word_comes_while_its_link_goes_costs_no_other_link(
+    broker: FakeBroker, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node ends the link of the answers alone; that it took the request is on its way against our own detach."""
+    broker.answer = lambda told, value: (200, "", {"done": True})
+    answer = Peer.answer
+
+    def detach_then_settle(peer: Peer, event: Delivery) -> None:
+        monkeypatch.setattr(Peer, "answer", answer)
+        peer.transport.pause_reading()
+        (reply,) = peer.replies.values()
+        reply.detach(error=Error(Symbol("amqp:internal-error"), "too long an answer"))
+        peer.flush()
+
+        def settle() -> None:
+            event.link.settle(event.delivery_id, event.delivery_id, Released())
+            peer.flush()
+            peer.transport.resume_reading()
+
+        peer.loop.call_later(0.3, settle)  # longer than the client waits before it attaches again
+
+    monkeypatch.setattr(Peer, "answer", detach_then_settle)
+    sender = await connection.sender("q")
+    assert await asyncio.wait_for(connection.manage("READ", "t"), 5) == {"done": True}
+    assert await asyncio.wait_for(sender.send(b"x"), 5) == Accepted()
+    assert connection.reconnects == 0
+
+
 async def test_many_requests_at_once(broker: FakeBroker, connection: Connection) -> None:
     broker.answer = lambda told, value: (200, "", {"n": value["n"]})
     answers = await asyncio.gather(*(connection.manage("READ", "t", None, {"n": n}) for n in range(300)))
@@ -277,3 +302,103 @@ async def test_a_defect_ends_the_connection_instead_of_hanging(
     future = await sender.submit(b"x")
     with pytest.raises(ZeroDivisionError):
         await asyncio.wait_for(future, 5)
+
+
+async def test_what_ends_the_task_that_connects_is_told_to_all_who_wait(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fall_over(self: Connection) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Connection, "_connect_once", fall_over)
+    connection = await connect(broker.url, wait=False)
+    sending = asyncio.create_task(connection.sender("q"))
+    for waits in (connection.opened(), sending):
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(waits, 2)
+    await asyncio.wait_for(connection.close(), 2)
+
+
+async def test_a_link_that_fits_no_frame_of_the_node_ends_alone(tmp_path: Path) -> None:
+    async with FakeBroker() as broker:
+        broker.frame_size = 512
+        async with await connect(broker.url, retry_s=10, rng=Random(1)) as connection:
+            sender = await connection.sender("q")
+            spool = Spool(tmp_path / "spool")
+            for _ in range(2):  # the spool is free for the next
+                with pytest.raises(LocalProtocolError, match="a frame of the peer's"):
+                    await connection.sender("x" * 600, producer="p", when_full=spool)
+            for use in (connection.sender, connection.receiver, connection.parts_receiver):
+                with pytest.raises(LocalProtocolError, match="a frame of the peer's"):
+                    await use("x" * 600)
+            broker.cut()
+            assert await asyncio.wait_for(sender.send(b"x"), 5) == Accepted()
+
+
+async def test_a_node_that_comes_back_with_smaller_frames_costs_the_links_that_do_not_fit(
+    broker: FakeBroker, connection: Connection
+) -> None:
+    sender = await connection.sender("q")
+    other = await connection.sender("x" * 600)
+    broker.frame_size = 512
+    broker.cut()
+    assert await asyncio.wait_for(sender.send(b"x"), 5) == Accepted()
+    with pytest.raises(LocalProtocolError, match="a frame of the peer's"):
+        await asyncio.wait_for(other.send(b"x"), 5)
+
+
+async def test_a_link_beyond_those_that_a_session_takes_ends_alone(broker: FakeBroker) -> None:
+    broker.handle_max = 1
+    async with await connect(broker.url, retry_s=10, wait=False, rng=Random(1)) as connection:
+        # The three go out before the node has said how many it takes.
+        asked = [asyncio.create_task(connection.sender("q")) for _ in range(3)]
+        *senders, refused = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)
+        assert isinstance(refused, LocalProtocolError) and "the peer takes 2 links" in str(refused)
+        with pytest.raises(LocalProtocolError, match="the peer takes 2 links"):
+            await connection.sender("q")
+        broker.cut()
+        for sender in senders:
+            assert not isinstance(sender, BaseException)
+            assert await asyncio.wait_for(sender.send(b"x"), 5) == Accepted()
+
+
+async def test_a_link_that_fails_here_is_detached_at_the_node(broker: FakeBroker, connection: Connection) -> None:
+    broker.answer = lambda told, value: (200, "", {})
+    await connection.manage("READ", "t")
+    await connection.sender("q")
+    await connection.receiver("q")
+    assert len(broker.connections[0].links) == 4
+    for link in list(connection._links):
+        link.fail(ConnectionEnded("its disk refused"))
+    await broker.until(lambda: not broker.connections[0].links)
+    assert connection.reconnects == 0 and await connection.manage("READ", "t") == {}
+
+
+async def test_small_frames_do_not_wait_for_larger_ones(broker: FakeBroker, connection: Connection) -> None:
+    assert connection._wire is not None and connection._wire._transport is not None
+    own = connection._wire._transport.get_extra_info("socket")
+    assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
+async def test_an_address_that_does_not_answer_does_not_hide_the_next(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name with two addresses, of which the first drops what is sent there: its queue of connects is full."""
+    loop = asyncio.get_running_loop()
+    with contextlib.ExitStack() as held:
+        full = held.enter_context(socket.socket())
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(4):
+            one = held.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+
+        async def resolve(host: str, port: int, **_: object) -> list[object]:
+            assert host == "hub.test"
+            ways = (full.getsockname()[1], broker.port)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", way)) for way in ways]
+
+        monkeypatch.setattr(loop, "getaddrinfo", resolve)
+        async with await asyncio.wait_for(connect("amqp://hub.test", retry_s=0), 4) as connection:
+            assert await (await connection.sender("q")).send(b"x") == Accepted()

@@ -210,10 +210,10 @@ async def test_a_full_queue_is_told_and_waited_for(node: NodeProcess) -> None:
 async def test_who_does_not_want_to_wait_for_a_full_queue_says_so(node: NodeProcess, tmp_path: Path) -> None:
     at = ("--url", node.url)
     assert (await run_holdfast("queue", "create", "full", "--messages-max", "10", *at)).code == 0
-    sent = await run_holdfast("send", "full", "--count", "30", "--stall-timeout", "0.5", *at)
+    sent = await run_holdfast("send", "full", "--count", "30", "--stall-timeout", "3", *at)
     assert sent.code == 1 and summary(sent.stderr)["accepted"] == 10
     assert "holdfast send: full: the node takes no more messages at the moment" in sent.stderr
-    assert "given up after 0.5 s (--stall-timeout)" in sent.stderr and "waiting" not in sent.stderr
+    assert "given up after 3 s (--stall-timeout)" in sent.stderr and "waiting" not in sent.stderr
     (tmp_path / "file").write_bytes(b"x")
     sent = await run_holdfast("send", "full", "--file", str(tmp_path / "file"), "--stall-timeout", "0.5", *at)
     assert sent.code == 1 and "given up after 0.5 s" in sent.stderr

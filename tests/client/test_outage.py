@@ -103,6 +103,43 @@ def test_an_outage_ends_by_progress_or_by_time() -> None:
     assert outage.down_s(27.0) == 0.5 and not outage.gained
 
 
+async def test_what_a_link_gained_before_its_connection_broke_ends_its_outage(broker: FakeBroker) -> None:
+    """Two passing detaches far apart, and a break between them: the second is the first of others."""
+    async with await connect(broker.url, retry_s=0.5, rng=Random(1)) as connection:
+        sender = await connection.sender("q")
+        broker.detach_all("amqp:internal-error", "a defect")
+        assert await asyncio.wait_for(sender.send(b"x"), 5) == Accepted()
+        await asyncio.sleep(0.6)  # longer than what is waited for without progress
+        attaches = broker.attaches
+        assert await asyncio.wait_for(sender.send(b"y"), 5) == Accepted()
+        broker.hold_outcomes = True
+        broker.cut()
+        future = await sender.submit(b"z")
+        await broker.until(lambda: broker.attaches > attaches)
+        broker.detach_all("amqp:internal-error", "a defect")
+        broker.release_outcomes()
+        assert await asyncio.wait_for(future, 5) == Accepted()
+
+
+def test_an_outage_ends_by_what_came_before_the_connection_went() -> None:
+    for gains in (True, False):
+        outage = Outage(Random(1))
+        outage.up(0.0)
+        outage.failed(1.0)
+        outage.up(2.0)
+        outage.gained = gains
+        outage.interrupted(2.0 + (0.0 if gains else STOOD_S))
+        assert outage.down_s(100.0) == 0 and not outage.gained, "it is over, and none has begun"
+        outage.up(100.0)
+        outage.failed(100.0)
+        assert outage.down_s(101.0) == 1
+        outage.up(101.0)
+        outage.interrupted(101.0 + STOOD_S - 0.1)
+        outage.up(110.0)
+        outage.interrupted(111.0)
+        assert outage.down_s(120.0) == 20, "neither gained nor stood"
+
+
 def test_the_same_cause_is_told_once_in_a_while() -> None:
     telling = Telling()
     assert telling.is_due("a", 0.0) and not telling.is_due("a", TOLD_S - 1)

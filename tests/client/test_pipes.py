@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.client import connect
 from support.eventually import eventually_async
-from support.process import NodeProcess, run_holdfast
+from support.process import NodeProcess, killed_at_the_end, run_holdfast
 
 COUNT = 1_200
 LIMIT_S = 30.0
@@ -37,12 +37,8 @@ async def receiving(node: NodeProcess, *more: str, out: int) -> AsyncIterator[as
         stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     os.close(out)
-    try:
+    async with killed_at_the_end(process):
         yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 async def left(node: NodeProcess) -> list[tuple[bytes, int]]:

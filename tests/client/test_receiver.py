@@ -12,6 +12,7 @@ from client.fake_broker import FakeBroker
 from holdfast.client import Connection, ConnectionEnded, Delivery, LinkError, Receiver, connect, link, receiver
 from holdfast.client.receiver import _ranges
 from holdfast.errors import LocalProtocolError
+from support.eventually import eventually_async
 
 
 def body(delivery: Delivery) -> bytes:
@@ -133,17 +134,63 @@ async def test_close_waits_no_more_once_the_link_is_gone(
         await anext(closed)
 
 
-async def test_a_close_that_is_cancelled_while_it_drains_may_be_called_again(
+async def test_a_close_that_is_cancelled_while_it_drains_ends_the_receiver(
     broker: FakeBroker, connection: Connection
 ) -> None:
-    closed, task = await under_way_to_its_end(broker, connection)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    broker.silent = False
+    broker.put("q", *numbers(4))
+    closed = await connection.receiver("q", credit=9)
+    first = await anext(closed)
+    broker.connections[0].transport.pause_reading()
+    first.accept()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(closed.close(), 0.1)
+    assert closed.is_over()
+    broker.connections[0].transport.resume_reading()
+    other = await connection.receiver("q")
+    again = [await asyncio.wait_for(anext(other), 5) for _ in range(3)]
+    assert [body(delivery) for delivery in again] == numbers(4)[1:]
+    assert [entry.count for entry in broker.queue("q").entries] == [0] * 3, "given back, so that no delivery failed"
     await asyncio.wait_for(closed.close(), 10)
     with pytest.raises(ConnectionEnded):
         await anext(closed)
+
+
+async def test_a_close_that_is_cancelled_while_the_node_takes_the_link_up_again_ends_the_receiver(
+    broker: FakeBroker, connection: Connection
+) -> None:
+    broker.put("q", *numbers(1))
+    closed = await connection.receiver("q", resume_s=10)
+    held = await anext(closed)
+    broker.silent = True
+    broker.cut()
+
+    async def is_down() -> bool:
+        return not connection.is_open
+
+    await eventually_async(is_down)
+    held.accept()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(closed.close(), 0.1)
+    assert closed.is_over()
+    broker.silent = False
+
+
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize("in_parts", [False, True])
+async def test_a_receiver_that_nobody_waited_for_holds_nothing(
+    broker: FakeBroker, connection: Connection, in_parts: bool, answered: bool
+) -> None:
+    """Cancelled while the attach and its credit were under way, or just before the caller saw that it came about."""
+    broker.put("q", *numbers(10))
+    asked = asyncio.create_task((connection.parts_receiver if in_parts else connection.receiver)("q"))
+    await (broker.until(lambda: broker.attaches == 1) if answered else asyncio.sleep(0))
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    second = await connection.receiver("q")
+    seen = [body(await asyncio.wait_for(anext(second), 5)) for _ in range(10)]
+    assert sorted(seen) == numbers(10)
+    await broker.until(lambda: len(broker.connections[0].links) == 1)
 
 
 async def test_batches(broker: FakeBroker, connection: Connection) -> None:

@@ -96,8 +96,8 @@ def test_plain_values() -> None:
 
 
 def test_tables_and_sizes() -> None:
-    assert table(("name", "n"), [("a", 1), ("long", None)]) == "name  n\na     1\nlong  -"
-    assert table(("name",), []) == "name"
+    assert table(("name", "n"), [("a", 1), ("long", None)]) == ["name  n", "a     1", "long  -"]
+    assert table(("name",), []) == ["name"]
     assert [size(n) for n in (None, 0, 1023, 1024, 20 * 1024 * 1024)] == [
         "-", "0 B", "1023 B", "1.0 KiB", "20.0 MiB",
     ]  # fmt: skip

@@ -216,6 +216,18 @@ async def test_a_name_used_by_another_meanwhile_is_a_conflict(broker: FakeBroker
         await sender.send(b"y")
 
 
+@pytest.mark.parametrize("missing", [5, "x", [5], [["a", "b"]], [[1]], [[1, 2, 3]], [[3, 2]], [[0, 1]], [[True, 2]]])
+async def test_a_node_that_says_nonsense_of_numbers_costs_its_link_alone(
+    broker: FakeBroker, connection: Connection, missing: object
+) -> None:
+    other = await connection.sender("q")
+    broker.untruths = {Symbol("holdfast:missing"): missing}
+    with pytest.raises(LinkError, match="holdfast:missing"):
+        await asyncio.wait_for(connection.sender("q", producer="p"), 5)
+    assert await asyncio.wait_for(other.send(b"x"), 5) == Accepted()
+    assert connection.reconnects == 0
+
+
 async def test_a_final_detach_fails_what_is_in_doubt(broker: FakeBroker, connection: Connection) -> None:
     sender = await connection.sender("q")
     broker.hold_outcomes = True

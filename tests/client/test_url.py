@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.client.url import parse_url
+from holdfast.client.url import Url, parse_url
 from holdfast.errors import ConfigError
+from holdfast.names import host_problem
 
 
 @pytest.mark.parametrize(
@@ -18,6 +19,8 @@ from holdfast.errors import ConfigError
         ("amqp://a%40b:p%3Aw%2F@host", "host", 5672, False, "a@b", "p:w/"),
         ("amqp://user@host", "host", 5672, False, "user", None),
         ("amqp://user:@host", "host", 5672, False, "user", ""),
+        ("amqp://[fe80::1%25eth0]", "fe80::1%eth0", 5672, False, None, None),
+        ("amqp://münchen.de.", "münchen.de.", 5672, False, None, None),
     ],
 )
 def test_accepted(text: str, host: str, port: int, tls: bool, user: str | None, password: str | None) -> None:
@@ -30,13 +33,29 @@ def test_accepted(text: str, host: str, port: int, tls: bool, user: str | None, 
     [
         "", "host", "http://host", "amqp://", "amqp://host:0", "amqp://host:", "amqps://u:p@[::1]:/",
         "amqp://host:99999", "amqp://host:x", "amqp://host/queue",
-        "amqp://host?x=1", "amqp://:secret@host", "amqp://a%00:b@host",
+        "amqp://host?x=1", "amqp://:secret@host", "amqp://a%00:b@host", "amqp://[::1:5672",
+        "amqp://a..b", "amqp://u:secret@.a", "amqp://ü..x", f"amqp://{'a' * 64}.b", "amqp://a%00b", "amqp://a%0Ab", "amqp://a%20b",
     ],
 )  # fmt: skip
 def test_refused_in_one_line_that_says_what_is_accepted(text: str) -> None:
     with pytest.raises(ConfigError, match="accepted is") as caught:
         parse_url(text)
     assert "\n" not in str(caught.value) and "secret" not in str(caught.value)
+
+
+def test_a_host_that_nothing_can_look_up_is_refused_however_it_comes() -> None:
+    with pytest.raises(ConfigError, match=r"found 'a\.\.b', a host with an empty label"):
+        Url(host="a..b", port=1)
+
+
+@given(st.lists(st.sampled_from([".", "a", "ü", "ß", "-", "_", ":", "*", "\u06dd", "a" * 31, "a" * 62])))
+def test_a_host_is_one_that_the_codec_of_host_names_takes(pieces: list[str]) -> None:
+    host = "".join(pieces)
+    try:
+        taken = bool(host.encode("idna"))
+    except UnicodeError:
+        taken = False
+    assert (host_problem(host) is None) == taken
 
 
 @given(st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=8))

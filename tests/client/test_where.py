@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.amqp.types import Ulong
-from holdfast.client.verbs.where import as_text, ids_of
+from holdfast.client.verbs.where import ids_of, lines_of
 from holdfast.errors import ConfigError
 from support.process import NodeProcess, run_holdfast
 
@@ -54,11 +54,11 @@ def test_what_a_person_reads() -> None:
         "waits_for": "a consumer", "path": [{"node": "a", "since": "T1"}, {"node": "d", "since": "T3"}],
         "steps": steps,
     }  # fmt: skip
-    lines = as_text(answer).splitlines()
+    lines = lines_of(answer)
     assert lines[:2] == ["m: queued at d, queue work; waits for a consumer", "path so far: a -> d"]
     assert lines[3].split() == ["node", "state", "since", "at", "queue", "sequence", "next", "waits_for"]
     lost = answer | {"found": False, "path": [], "steps": [{"node": "a", "state": "not here"}]}
-    assert as_text(lost).splitlines()[0] == "m: nothing is known of it at a"
+    assert lines_of(lost)[0] == "m: nothing is known of it at a"
 
 
 async def test_the_verb_along_two_nodes(tmp_path: Path) -> None:

@@ -283,6 +283,16 @@ MISTAKES = [
         "neighbour 'n' remote: found 'hub', accepted is HOST:PORT",
     ),
     ("[[neighbour]]\nname = 'n'\nremote = 'hub:0'\n", "neighbour 'n' remote: found port 0, accepted is 1 to"),
+    (
+        "[[neighbour]]\nname = 'n'\nremote = 'a..b:1'\n",
+        "neighbour 'n' remote: found 'a..b:1', a host with an empty label, accepted is HOST:PORT",
+    ),
+    ("[[neighbour]]\nname = 'n'\nremote = 'h:1'\nsource = 'ü..x'\n", "neighbour 'n' source: found 'ü..x', accepted"),
+    (
+        f"[node]\nlisten = ['{'x' * 64}.example:5672']\n",
+        f"node listen: found '{'x' * 64}.example:5672', a host with a label above 63 characters, accepted",
+    ),
+    (f"[node]\nlisten = [0x{'f' * 4_000}]\n", "node listen: found a list or table with a whole number too long to"),
     ("[node]\nlisten = ['127.0.0.1']\n", "node listen: found '127.0.0.1', accepted is HOST:PORT"),
     ("[node]\nlisten = ['127.0.0.1:65536']\n", "node listen: found port 65536, accepted is 0 to 65535"),
     ("[node]\nlisten = ['0.0.0.0:5672']\n", "node listen: found 0.0.0.0:5672 without a [[user]], accepted"),

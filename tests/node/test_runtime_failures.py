@@ -54,7 +54,7 @@ async def test_what_fails_with_one_connection_ends_that_connection(
         assert await good_reader.readexactly(1) == b"y"
         writer.close()
         good_writer.close()
-    assert len(core.of(DriverFailed)) == 1
+    assert [event.connection for event in core.of(DriverFailed)] == [victim]
     (line,) = [record for record in caplog.records if "the connection is ended" in record.getMessage()]
     assert "no such chunk" in line.getMessage() and line.exc_info
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from holdfast import dialling
+from holdfast.dialling import dial
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort
 from holdfast.node import transport
-from holdfast.node.transport import dial, listen
+from holdfast.node.transport import listen
 
 
 def ports(listeners: list[socket.socket]) -> set[int]:
@@ -58,7 +60,7 @@ async def scripted(monkeypatch: pytest.MonkeyPatch, outcomes: list[float | OSErr
         await asyncio.sleep(outcome)
         return socket.socket()
 
-    monkeypatch.setattr(transport, "_connect", connect)
+    monkeypatch.setattr(dialling, "_connect", connect)
     return began
 
 
@@ -102,10 +104,10 @@ async def test_connects_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) -
             under_way -= 1
         raise AssertionError
 
-    monkeypatch.setattr(transport, "_connect", connect)
+    monkeypatch.setattr(dialling, "_connect", connect)
     with pytest.raises(OSError, match="no answer"):
         await dial("127.0.0.1", 1, hedge_s=0.005, time_out_s=0.2)
-    assert most in (transport.DIAL_ATTEMPTS_MAX, transport.DIAL_ATTEMPTS_MAX + 1)
+    assert most in (dialling.DIAL_ATTEMPTS_MAX, dialling.DIAL_ATTEMPTS_MAX + 1)
     for _ in range(3):
         await asyncio.sleep(0)
     assert under_way == 0
@@ -123,8 +125,8 @@ async def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch)
             raise ConnectionRefusedError(111, "no")
         return socket.socket()
 
-    monkeypatch.setattr(transport, "_connect", connect)
-    monkeypatch.setattr(transport, "_resolve", resolve)
+    monkeypatch.setattr(dialling, "_connect", connect)
+    monkeypatch.setattr(dialling, "_resolve", resolve)
     (await dial("hub", 1)).close()
     assert tried == ["127.0.0.1", "127.0.0.2"]
 

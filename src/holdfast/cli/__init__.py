@@ -14,6 +14,7 @@ from holdfast import __version__
 from holdfast.cli import messages, network, process, serving, trials
 from holdfast.cli.arguments import Parser, not_utf8
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.lines import say
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     check: Callable[[argparse.Namespace], str | None] | None = getattr(args, "check", None)
     complaint = not_utf8(args) or (check(args) if check is not None else None)
     if complaint is not None:
-        print(f"holdfast {args.verb}: {complaint}", file=sys.stderr)
+        say(f"holdfast {args.verb}: {complaint}", file=sys.stderr)
         return EXIT_USAGE
     run: Callable[[argparse.Namespace], int] = args.run
     try:
@@ -56,10 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         process.flush_output()
         return code
     except ConfigError as error:
-        print(f"holdfast {args.verb}: {error}", file=sys.stderr)
+        say(f"holdfast {args.verb}: {error}", file=sys.stderr)
         return EXIT_USAGE
     except HoldfastError as error:
-        print(f"holdfast {args.verb}: {error}", file=sys.stderr)
+        say(f"holdfast {args.verb}: {error}", file=sys.stderr)
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -71,13 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not process.is_starved(error):
             raise
         process.drop_output()
-        print(
-            f"holdfast {args.verb}: no memory is left for this process, or no thread (ulimit -v, -u)", file=sys.stderr
-        )
+        say(f"holdfast {args.verb}: no memory is left for this process, or no thread (ulimit -v, -u)", file=sys.stderr)
         return EXIT_FAILED
     except OSError as error:
         # Of the machine: a disk that is full, no free descriptor, a terminal that is gone.
         process.drop_output()
         place = "" if error.filename is None else f"{error.filename}: "
-        print(f"holdfast {args.verb}: {place}{error.strerror or error}", file=sys.stderr)
+        say(f"holdfast {args.verb}: {place}{error.strerror or error}", file=sys.stderr)
         return EXIT_FAILED

@@ -20,8 +20,19 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message.removeprefix('argument ')}\n")
 
+    _is_parsing = False
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        parsed, extra = super().parse_known_args(args, namespace)
+        if self._is_parsing:  # a step of the intermixed way
+            return super().parse_known_args(args, namespace)
+        self._is_parsing = True
+        try:
+            if self._subparsers is None:  # options may stand before an argument that may be left out too
+                parsed, extra = self.parse_known_intermixed_args(args, namespace)
+            else:
+                parsed, extra = super().parse_known_args(args, namespace)
+        finally:
+            self._is_parsing = False
         if extra:
             self._refuse(extra)
         return parsed, extra

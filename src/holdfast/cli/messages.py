@@ -95,8 +95,8 @@ def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "--stall-timeout",
         type=positive_seconds,
         metavar="S",
-        help="give up when the node is there and takes nothing for S seconds, as where the queue is full "
-        "(default: it waits for ever; --retry does not bound that)",
+        help="give up when the node is there and takes nothing for S seconds, neither a message nor bytes of one, as "
+        "where the queue is full (default: it waits for ever; --retry does not bound that)",
     )
     add_client_options(parser, retry_s=60.0)
     parser.set_defaults(run=_run_send, check=_check_send)

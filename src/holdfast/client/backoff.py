@@ -67,13 +67,17 @@ class Outage:
 
     def failed(self, now: float) -> None:
         """It is gone, or did not come about."""
+        self.interrupted(now)
+        if self._since is None:
+            self._since = now
+
+    def interrupted(self, now: float) -> None:
+        """What it depends on is gone, and it with that: no failure, but what it was of use for until now counts."""
         stood = self._up_since is not None and now - self._up_since >= STOOD_S
         if self.gained or stood:
             self._begin()
         self.gained = False
         self._up_since = None
-        if self._since is None:
-            self._since = now
 
     def down_s(self, now: float) -> float:
         """Seconds since the first failure."""

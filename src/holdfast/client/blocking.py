@@ -45,6 +45,21 @@ def _entry(queue: str, item: Delivery) -> Entry:
         ) from None
 
 
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """The thread: runs `loop` until it is stopped, and ends what is still under way on it."""
+    loop.run_forever()
+    try:
+        loop.run_until_complete(_cancelled(asyncio.all_tasks(loop)))
+    finally:
+        loop.close()
+
+
+async def _cancelled(tasks: set["asyncio.Task[Any]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class BlockingConnection:
     """A connection to the node at `url`; arguments and errors as `connect` has them. Close it, or use `with`."""
 
@@ -133,8 +148,6 @@ class BlockingConnection:
             self._senders.clear()
             loop.call_soon_threadsafe(loop.stop)
             thread.join(JOIN_LIMIT_S)
-            if not thread.is_alive():
-                loop.close()
 
     def _connected(self) -> Connection:
         if self._connection is None:
@@ -145,6 +158,11 @@ class BlockingConnection:
         loop = self._loop
         if loop is None:
             loop = self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=loop.run_forever, name="holdfast-client", daemon=True)
+            self._thread = threading.Thread(target=_serve, args=(loop,), name="holdfast-client", daemon=True)
             self._thread.start()
-        return asyncio.run_coroutine_threadsafe(work, loop).result()
+        doing = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return doing.result()
+        except BaseException:
+            doing.cancel()  # where the caller was interrupted: nobody waits for it any more
+            raise

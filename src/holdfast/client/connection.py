@@ -7,6 +7,8 @@ Sources: AMQP 1.0 §2.4 (connections), §5.3 (SASL); silence of the peer is its 
 
 import asyncio
 import logging
+import socket
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from random import Random
 from types import TracebackType
@@ -43,17 +45,21 @@ from holdfast.client.sender import WHEN_FULL, Sender, WhenFull
 from holdfast.client.spool import Spool
 from holdfast.client.url import Url
 from holdfast.client.wire import Wire, describe
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastError
 
 if TYPE_CHECKING:
     import ssl
 
 R = TypeVar("R", bound=Receiver)
 
+Dial = Callable[[str, int], Coroutine[Any, Any, socket.socket]]
+
 log = logging.getLogger("holdfast.client")
 
 CONNECT_LIMIT_S: Final = 5.0
 """One attempt to reach the node; a SYN that is lost is better sent anew than waited for."""
+HANDLE_MAX: Final = 2**32 - 1
+"""Of a node that has said nothing yet (§2.7.2)."""
 CLOSE_LIMIT_S: Final = 5.0
 MANAGE_LIMIT_S: Final = 60.0
 SAID_NOTHING: Final = " before it said anything; so does a port that speaks TLS: its URL begins with amqps://"
@@ -81,6 +87,7 @@ class Connection:
         idle_time_out_s: float,
         tls: "ssl.SSLContext | None",
         rng: Random,
+        dial: Dial | None,
     ) -> None:
         self.url = url
         self.retry_s = retry_s
@@ -90,6 +97,7 @@ class Connection:
         self.loop = asyncio.get_running_loop()
         self.rng = rng
         self._tls = tls
+        self._dial = dial
         self._settings = Settings(
             container_id=container_id,
             hostname=url.host,
@@ -104,6 +112,8 @@ class Connection:
         self._management: Management | None = None
         self._wire: Wire | None = None
         self._session: Session | None = None
+        self._handle_max = HANDLE_MAX
+        """Of the node that was last spoken to, for the links that are attached before its begin."""
         self._is_open = False
         self._closing = False
         self._reason = ""
@@ -310,10 +320,20 @@ class Connection:
         if self._wire is not None:
             self._wire.schedule()
 
+    @property
+    def is_paused(self) -> bool:
+        """The socket takes no more at the moment."""
+        return self._wire is not None and self._wire.paused
+
+    def acknowledged_bytes(self) -> int:
+        """As of the wire; 0 without a connection."""
+        return 0 if self._wire is None else self._wire.acknowledged_bytes()
+
     def attach_again(self, link: ClientLink) -> None:
         """After the node detached it: attach, if there is a connection; else the next one does."""
-        if self._session is not None and link in self._links:
-            link.attach(self._session)
+        session = self._session
+        if session is not None and session.usable and link in self._links:
+            self._attach(link, session)
             self.schedule()
 
     def note_abandoned(self, error: Exception) -> None:
@@ -405,7 +425,7 @@ class Connection:
         self._dirty.clear()
         for link in list(self._links):
             self.note_gain(link)
-            link.outage.gained = False
+            link.outage.interrupted(self.loop.time())
             link.lost()
 
     # ---------------------------------------------------------------------------------------- internals
@@ -423,6 +443,15 @@ class Connection:
     def _add(self, link: ClientLink) -> None:
         self._links[link] = None
         self.attach_again(link)
+        link.check()
+
+    @staticmethod
+    def _attach(link: ClientLink, session: Session) -> None:
+        """A link whose attach cannot be said, as it fits no frame of the node's, ends alone."""
+        try:
+            link.attach(session)
+        except HoldfastError as error:
+            link.fail(error)
 
     async def _ready(self, link: ClientLink) -> None:
         try:
@@ -452,7 +481,9 @@ class Connection:
         if self._reason:
             return
         self._reason = what
-        self._session = None  # links that are made from now on wait for the next one
+        if self._session is not None:
+            self._handle_max = self._session.handle_max_out
+            self._session = None  # links that are made from now on wait for the next one
         if error is not None:
             self._reason = f"{error.description} ({error.condition})" if error.description else f"{error.condition}"
             self._final = not self._is_open and error.condition == conditions.UNAUTHORIZED_ACCESS
@@ -461,12 +492,19 @@ class Connection:
         engine = Engine(self._settings, server=False, now=self.loop.time())
         wire = Wire(engine, self, self.loop)
         self._wire = wire
-        self._session = engine.begin()
+        self._session = session = engine.begin()
+        session.handle_max_out = self._handle_max
         for link in list(self._links):
-            link.attach(self._session)
+            self._attach(link, session)
         return wire
 
     async def _run(self) -> None:
+        try:
+            await self._keep_connected()
+        except Exception as error:  # a defect: nobody looks at this task, and whoever waits would wait for ever
+            self._fail(error)
+
+    async def _keep_connected(self) -> None:
         while True:  # until `_end` cancels it
             self._reason = ""
             await self._connect_once()
@@ -493,13 +531,7 @@ class Connection:
         """One connection from its start to its end."""
         try:
             async with asyncio.timeout(CONNECT_LIMIT_S):
-                _, wire = await self.loop.create_connection(
-                    self._new_wire,
-                    self.url.host,
-                    self.url.port,
-                    ssl=self._tls,
-                    server_hostname=self.url.host if self._tls else None,
-                )
+                wire = await self._reached()
         except OSError as error:  # also a time-out, a name that is not found, a certificate that is not trusted
             if self._wire is not None:
                 self.wire_lost(self._wire, describe(error))
@@ -509,6 +541,20 @@ class Connection:
                 self._fail(ConnectionFailed(f"{self.url}: cannot connect: {self._reason}"))
             return
         await wire.lost
+
+    async def _reached(self) -> Wire:
+        url = self.url
+        if self._dial is None:
+            _, wire = await self.loop.create_connection(self._new_wire, url.host, url.port)
+            return wire
+        own = await self._dial(url.host, url.port)
+        try:
+            server = url.host if self._tls else None
+            _, wire = await self.loop.create_connection(self._new_wire, sock=own, ssl=self._tls, server_hostname=server)
+            return wire
+        except BaseException:
+            own.close()
+            raise
 
     def _is_over(self) -> bool:
         return self._closing or self.failure is not None

@@ -34,46 +34,14 @@ CLOSE_LIMIT_S: Final = 5.0
 """How long the node may take to answer a detach."""
 
 
-class ClientLink:
-    """Base of sender, receiver and management. `failure` is set once and for all."""
-
-    def __init__(self, connection: "Connection", what: str) -> None:
-        self.failure: Exception | None = None
-        self._connection = connection
-        self._what = what
-        self._loop = connection.loop
-        self.outage = Outage(connection.rng)
-        self._ready: asyncio.Future[None] = self._loop.create_future()
-        self._gone: asyncio.Future[None] | None = None
-        self._retry: asyncio.TimerHandle | None = None
-
-    # ------------------------------------------------------------------------- what the connection calls
-
-    def attach(self, session: Session) -> None:
-        """Attach on a new session; everything of the old one is gone."""
-        raise AssertionError("each kind of link attaches in its own way")
-
-    def lost(self) -> None:
-        """The connection is gone; `attach` follows, or `fail`."""
-        if self._retry is not None:
-            self._retry.cancel()
-            self._retry = None
-        if self._gone is not None and not self._gone.done():
-            self._gone.set_result(None)
+class LinkOwner:
+    """What a connection tells the context of an engine's link. Here nothing comes of it."""
 
     def attached(self, link: EngineLink) -> None:
         """The node answered the attach."""
-        self.outage.up(self._loop.time())
-        if not self._ready.done():
-            self._ready.set_result(None)
 
     def detached(self, event: LinkDetached) -> None:
         """The node ended the link, or answered our detach."""
-        if self._gone is not None:
-            if not self._gone.done():
-                self._gone.set_result(None)
-            return
-        self._detached_by_node(event.error)
 
     def delivery(self, event: Delivery) -> None:
         """A message came."""
@@ -96,6 +64,53 @@ class ClientLink:
     def drained(self) -> None:
         """The node has used or given back all credit: what it sent before has come."""
 
+
+NOBODY: Final = LinkOwner()
+"""Of a link that we have ended: what was under way when it went means nothing to anybody."""
+
+
+class ClientLink(LinkOwner):
+    """Base of sender, receiver and management. `failure` is set once and for all."""
+
+    def __init__(self, connection: "Connection", what: str) -> None:
+        self.failure: Exception | None = None
+        self._connection = connection
+        self._what = what
+        self._loop = connection.loop
+        self.outage = Outage(connection.rng)
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._gone: asyncio.Future[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._link: EngineLink | None = None
+        self._closes = True
+        """Its end is that of what the node keeps for it; else a later link of its name goes on with that."""
+
+    # ------------------------------------------------------------------------- what the connection calls
+
+    def attach(self, session: Session) -> None:
+        """Attach on a new session; everything of the old one is gone."""
+        raise AssertionError("each kind of link attaches in its own way")
+
+    def lost(self) -> None:
+        """The connection is gone; `attach` follows, or `fail`."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    def attached(self, link: EngineLink) -> None:
+        self.outage.up(self._loop.time())
+        if not self._ready.done():
+            self._ready.set_result(None)
+
+    def detached(self, event: LinkDetached) -> None:
+        if self._gone is not None:
+            if not self._gone.done():
+                self._gone.set_result(None)
+            return
+        self._detached_by_node(event.error)
+
     def turn_ended(self, *, paused: bool) -> None:
         """Asked for with `touch`; `paused` while the socket takes no more."""
 
@@ -104,6 +119,10 @@ class ClientLink:
         if self.failure is not None:
             return
         self.failure = error
+        for link in self._engine_links():
+            link.context = NOBODY
+            link.detach(closed=self._closes)  # else the node would hold for it what it was sent, and what it asked for
+        self._connection.schedule()
         self.lost()
         self._connection.forget(self)
         if not self._ready.done():
@@ -148,7 +167,11 @@ class ClientLink:
         kind = LinkStolen if condition == conditions.STOLEN else LinkError
         return kind(text, condition)
 
-    async def _detach(self, links: list[EngineLink], *, closed: bool = True) -> None:
+    def _engine_links(self) -> list[EngineLink]:
+        """Those that are attached, or that the node has yet to answer."""
+        return [] if self._link is None else [self._link]
+
+    async def _detach(self, links: list[EngineLink]) -> None:
         """Detaches politely: waits for the node's answer, a limited time, then is gone for good, as when cancelled."""
         if self.failure is not None:
             return
@@ -157,7 +180,7 @@ class ClientLink:
             if live:
                 self._gone = self._loop.create_future()
                 for link in live:
-                    link.detach(closed=closed)
+                    link.detach(closed=self._closes)
                 self._connection.schedule()
                 async with asyncio.timeout(CLOSE_LIMIT_S):
                     await self._gone

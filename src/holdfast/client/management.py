@@ -16,7 +16,7 @@ from holdfast.amqp.receiver import Receiver as EngineReceiver
 from holdfast.amqp.sender import Sender as EngineSender
 from holdfast.amqp.session import Session
 from holdfast.client.errors import ConnectionFailed, ManagementError
-from holdfast.client.link import ClientLink
+from holdfast.client.link import NOBODY, ClientLink
 from holdfast.client.outcomes import Accepted as AcceptedOutcome
 from holdfast.client.outcomes import Rejected as RejectedOutcome
 from holdfast.client.outcomes import from_state
@@ -53,6 +53,7 @@ class Management(ClientLink):
         self._unsent: dict[str, None] = {}
         self._asked: set[str] = set()
         self._next_id = 0
+        self._attaches = 0
 
     async def request(
         self, operation: str, type: str, name: str | None, arguments: dict[str, Any], *, limit_s: float
@@ -86,13 +87,15 @@ class Management(ClientLink):
     # ------------------------------------------------------------------------- what the connection calls
 
     def attach(self, session: Session) -> None:
+        # Under names of their own: the node may not have answered yet that we ended one of the last two.
+        self._attaches += 1
         self._receiver = session.attach_receiver(
-            f"{self._name}-answers", Source(address=ADDRESS), Target(address=self._name)
+            f"{self._name}-answers-{self._attaches}", Source(address=ADDRESS), Target(address=self._name)
         )
         self._receiver.context = self
         self._receiver.grant(CREDIT)
         self._sender = session.attach_sender(
-            f"{self._name}-requests", Source(address=self._name), Target(address=ADDRESS)
+            f"{self._name}-requests-{self._attaches}", Source(address=self._name), Target(address=ADDRESS)
         )
         self._sender.context = self
         self._unsent = dict.fromkeys(self._requests)
@@ -108,9 +111,9 @@ class Management(ClientLink):
 
     def detached(self, event: LinkDetached) -> None:
         if event.link is self._sender or event.link is self._receiver:
-            for link in (self._sender, self._receiver):
-                if link is not None and link is not event.link:
-                    link.context = None
+            for link in self._engine_links():
+                if link is not event.link:
+                    link.context = NOBODY
                     link.detach()
             self.lost()
             super().detached(event)
@@ -176,6 +179,9 @@ class Management(ClientLink):
                 request.future.set_exception(error)
 
     # ---------------------------------------------------------------------------------------- internals
+
+    def _engine_links(self) -> list[EngineLink]:
+        return [link for link in (self._sender, self._receiver) if link is not None]
 
     @staticmethod
     def _answered(request: _Request, answer: Message) -> None:

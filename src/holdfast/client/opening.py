@@ -9,9 +9,10 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from holdfast.client.connection import Connection
+from holdfast.client.connection import CONNECT_LIMIT_S, Connection, Dial
 from holdfast.client.url import Url, parse_url
 from holdfast.client.wire import describe
+from holdfast.dialling import dial as dial_all
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 RETRY_S: Final = 60.0
 IDLE_TIME_OUT_S: Final = 10.0
+
+
+async def _dial(host: str, port: int) -> socket.socket:
+    """All addresses of a name at once, or nearly: one that drops everything does not hide the next."""
+    return await dial_all(host, port, time_out_s=CONNECT_LIMIT_S)
 
 
 async def connect(
@@ -30,12 +36,15 @@ async def connect(
     ca_file: str | Path | None = None,
     wait: bool = True,
     rng: Random | None = None,
+    dial: Dial | None = _dial,
 ) -> "Connection":
     """A connection to the node at `url` (amqp:// or amqps://), open when this returns unless `wait` is False.
 
     `retry_s`: seconds without a connection that was of use, at the start or later, until it gives up; 0 tries once,
     `inf` for ever. `idle_time_out_s`: silence that means loss. `ca_file`: who may have signed the node's
-    certificate, else whom this machine trusts. Raises ConfigError, AuthenticationFailed, ConnectionFailed.
+    certificate, else whom this machine trusts. `dial`: host and port to a connected socket, else OSError; None where
+    the loop's own `create_connection` finds the node, without TLS. Raises ConfigError, AuthenticationFailed,
+    ConnectionFailed.
     """
     place = parse_url(url) if isinstance(url, str) else url
     if not retry_s >= 0:
@@ -49,6 +58,7 @@ async def connect(
         idle_time_out_s=idle_time_out_s,
         tls=_tls_context(ca_file) if place.tls else None,
         rng=rng or Random(),
+        dial=dial,
     )
     if wait:
         try:

@@ -5,7 +5,7 @@ Rules of this file: made for one attach of one link; when the link is gone it st
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from holdfast.amqp.outgoing import Outgoing
 from holdfast.client.bodies import Body
@@ -50,6 +50,11 @@ class Outflow:
         elif not outgoing.blocked:
             self._sender.touch()
         return False
+
+    @property
+    def waits_for(self) -> Literal["window"] | None:
+        """The node's window; None: for the body, or for nothing."""
+        return "window" if self._outgoing.blocked else None
 
     def stop(self) -> None:
         """Its link is gone, or it is done."""

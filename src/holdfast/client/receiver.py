@@ -19,7 +19,7 @@ from holdfast.amqp.receiver import Receiver as EngineReceiver
 from holdfast.amqp.session import Session
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.client.delivery import ACCEPTED, RELEASED, Delivery
-from holdfast.client.errors import LinkError
+from holdfast.client.errors import ConnectionEnded, LinkError
 from holdfast.client.link import CLOSE_LIMIT_S, ClientLink
 from holdfast.client.payload import placed
 from holdfast.client.resume import ReceivingState, timeout_s
@@ -71,6 +71,7 @@ class Receiver(ClientLink):
         self._left = terms.count_max
         self._copy = terms.copy
         self._durable = terms.subscription is not None
+        self._closes = not self._durable
         self._next_sequence = terms.start_sequence
         self._end_sequence = terms.end_sequence
         self._lease = terms.lease
@@ -137,24 +138,24 @@ class Receiver(ClientLink):
     async def close(self) -> None:
         """Gives back what was not handed out, settles what was decided, detaches; a subscription is kept.
 
-        What was decided since a break is settled once the node has resumed it, which is waited for a limited time.
+        What was decided since a break is settled once the node has resumed it, which is waited for a limited time. If
+        this is cancelled, the receiver has ended all the same.
         """
-        if self._resume is not None and self._resume.said and not self.is_over():
-            try:
-                async with asyncio.timeout(CLOSE_LIMIT_S):
-                    await self._bound.wait()
-            except TimeoutError:
-                pass
-        self._closing = True
-        await self._stop()
-        for delivery in self._buffer:
-            if not delivery.settled and delivery.link is self._link and delivery.whole:
-                self._settle_later(delivery.delivery_id, RELEASED)
+        try:
+            if self._resume is not None and self._resume.said and not self.is_over():
+                try:
+                    async with asyncio.timeout(CLOSE_LIMIT_S):
+                        await self._bound.wait()
+                except TimeoutError:
+                    pass
+            self._closing = True
+            await self._stop()
+        except asyncio.CancelledError:
+            self.fail(ConnectionEnded(f"{self._what}: closed"))
+            raise
+        self._give_back()
         self._buffer.clear()
-        link = self._link
-        if link is not None and link.attached:
-            self.turn_ended(paused=False)
-        await self._detach([] if link is None or self._ended else [link], closed=not self._durable)
+        await self._detach([] if self._ended else self._engine_links())
         self._wake()
 
     async def _stop(self) -> None:
@@ -200,8 +201,6 @@ class Receiver(ClientLink):
     def attached(self, link: EngineLink) -> None:
         if not link.refused and (left_out := _left_out(link)):
             text = f"{self._what}: the peer does not apply {left_out}: it is no Holdfast node, or too old"
-            link.detach()
-            self._connection.schedule()
             self.fail(LinkError(text, conditions.NOT_IMPLEMENTED))
             return
         resume = self._resume
@@ -310,6 +309,9 @@ class Receiver(ClientLink):
             link.detach(closed=False)
 
     def fail(self, error: Exception) -> None:
+        if self.failure is None:
+            self._closing = True
+            self._give_back()
         super().fail(error)
         self._bound.set()
         self._wake()
@@ -415,6 +417,20 @@ class Receiver(ClientLink):
             self._settlements[id(outcome)] = (outcome, [delivery_id])
         else:
             entry[1].append(delivery_id)
+
+    def _give_back(self) -> None:
+        """What was not handed out is free for others, and what was decided is told."""
+        link = self._link
+        if link is None or not link.attached:
+            return
+        kept: deque[Delivery] = deque()
+        for delivery in self._buffer:
+            if delivery.settled or delivery.link is not link or not delivery.whole:
+                kept.append(delivery)
+            else:
+                self._settle_later(delivery.delivery_id, RELEASED)
+        self._buffer = kept
+        self.turn_ended(paused=False)
 
     def _remember(self, sequence: int, enqueued_ms: int) -> None:
         if sequence not in self._accepted:

@@ -12,6 +12,7 @@ from uuid import UUID
 from holdfast.amqp.message import Message
 from holdfast.amqp.types import MISSING, Described, Timestamp
 from holdfast.client.delivery import Delivery
+from holdfast.lines import json_line
 from holdfast.units import iso8601
 
 
@@ -38,7 +39,7 @@ def as_json(delivery: Delivery) -> str:
     """One line: the whole message (the operator's contract, `receive --json`)."""
     message = delivery.message
     told = {**fields(delivery, message), **_body(message)}
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":"), default=str)
+    return json_line(told, separators=(",", ":"))
 
 
 def fields(delivery: Delivery, message: Message) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from holdfast.amqp.message import count_sections
 from holdfast.amqp.performatives import UINT_MAX, Received
 from holdfast.amqp.receiver import Receiver as EngineReceiver
-from holdfast.amqp.resuming import Act, Step, compare
+from holdfast.amqp.resuming import Act, Step, compare, content
 from holdfast.amqp.sender import Sender as EngineSender
 from holdfast.errors import RemoteProtocolError
 
@@ -46,6 +46,9 @@ class Keyed(Protocol):
     """What has a key among all that is in doubt."""
 
     key: int
+
+    def whole(self) -> bytes | None:
+        """Its payload; None of one that is sent in parts."""
 
 
 K = TypeVar("K", bound=Keyed)
@@ -103,6 +106,23 @@ class SendingState(_Rounds, Generic[K]):
             elif step.act is Act.AWAIT or step.tag not in sent:  # what our own map left out is told next time
                 self.held[step.tag] = item
         return decided
+
+    def go_on(self, link: EngineSender) -> list[K]:
+        """Sends what resumes, as far as there is credit; returns what was given up of it, to go from its beginning as a
+        delivery of its own.
+        """
+        again = []
+        while self.steps and (link.credit or link.resume_credit):
+            step, item = self.steps.popleft()
+            if step.act is Act.SETTLE:
+                link.resume(step.tag, context=item, state=step.state, settled=True)
+            elif (whole := item.whole()) is None:
+                link.resume(step.tag, context=item, state=None, aborted=True)
+                again.append(item)
+            else:
+                rest, state = content(step.state, whole)
+                link.resume(step.tag, rest, context=item, state=state)
+        return again
 
     def kept(self) -> list[K]:
         """What must not be sent as new: it is resumed, or waits for a complete map."""

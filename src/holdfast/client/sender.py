@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from holdfast.amqp import performatives
 from holdfast.amqp.events import Outcomes
-from holdfast.amqp.extensions import LAST_NUMBER, MISSING, PRODUCER, TAG_OFFSET
+from holdfast.amqp.extensions import LAST_NUMBER, PRODUCER, TAG_OFFSET
 from holdfast.amqp.link import Link as EngineLink
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Header, Source, Target
-from holdfast.amqp.resuming import Act, content
 from holdfast.amqp.sender import Sender as EngineSender
 from holdfast.amqp.session import Session
 from holdfast.amqp.types import MISSING as NO_VALUE
@@ -26,7 +25,7 @@ from holdfast.amqp.types import Uint
 from holdfast.broker.ranges import RangeSet
 from holdfast.client import payload
 from holdfast.client.bodies import Body, Parts
-from holdfast.client.doubt import Doubt, OnOutcome, key_of, number_of
+from holdfast.client.doubt import Doubt, OnOutcome, key_of, number_of, numbers_missing
 from holdfast.client.errors import ClientFull, ProducerConflict
 from holdfast.client.given_back import GivenBack
 from holdfast.client.link import ClientLink
@@ -35,6 +34,7 @@ from holdfast.client.outflow import Outflow
 from holdfast.client.resume import SendingState, timeout_s
 from holdfast.client.spool import Spool, SpoolFile
 from holdfast.client.syncing import Syncing
+from holdfast.client.waiting import Waiting
 from holdfast.errors import ConfigError, HoldfastError
 
 if TYPE_CHECKING:
@@ -42,12 +42,14 @@ if TYPE_CHECKING:
 
 WhenFull = Literal["wait", "raise"] | Spool
 WHEN_FULL: Final = ("wait", "raise")
+Waits = Literal["answers", "back", "credit", "socket", "window"]
 
 
 class Sender(ClientLink):
     """Made by `Connection.sender`. Counts since it was made: `accepted`, `rejected`, `released` (and modified).
 
-    `last_number` and `missing`: what the node had stored of the producer at the latest attach.
+    `last_number` and `missing`: what the node had stored of the producer at the latest attach. `over`: done once it
+    has failed or was closed, see `failure`; not to be cancelled.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Sender(ClientLink):
         self.released = 0
         self.last_number = 0
         self.missing = RangeSet()
+        self.over: asyncio.Future[None] = self._loop.create_future()
         self._name = name
         self._in_doubt_max = in_doubt_max
         self._raises = when_full == "raise"
@@ -84,8 +87,7 @@ class Sender(ClientLink):
         if producer is None and connection.retry_s > 0:
             self._resume = SendingState()
         self._abandoned = False
-        self._room_waiters: deque[asyncio.Future[None]] = deque()
-        self._drain_waiters: list[asyncio.Future[None]] = []
+        self._waiting = Waiting(self._loop)
         self._outflow: Outflow | None = None
         """The body that is being sent in parts."""
         self._spool: SpoolFile | None = None
@@ -108,11 +110,30 @@ class Sender(ClientLink):
         return self._spool.undone if self._spool is not None else 0
 
     @property
-    def waits_for(self) -> Literal["credit", "answers"] | None:
-        """What the node, which is there, has yet to give: leave to send more, or word of what was sent; else None."""
-        if self._link is None or not self._may_send or self._outflow is not None or not self._doubt:
+    def waits_for(self) -> Waits | None:
+        """What the node, which is there, has yet to do, whether or not it is about to; None where that is nothing.
+
+        It reads no more ("socket"), its session takes no more frames ("window"), its link no more messages ("credit"),
+        it gives messages back ("back"), or it has not said what became of what was sent ("answers").
+        """
+        link, outflow = self._link, self._outflow
+        if link is None or not self._may_send or not self._doubt:
             return None
-        return "answers" if not self._unsent else None if self._link.sendable else "credit"
+        if self._connection.is_paused:
+            return "socket"
+        if outflow is not None:
+            return outflow.waits_for
+        if self._again.entries:
+            return "back"
+        if not self._unsent or link.sendable:
+            return "answers"
+        return "window" if link.credit else "credit"
+
+    @property
+    def progress(self) -> tuple[int, int, int]:
+        """Rises, as tuples do, with each message that is taken or rejected, and with bytes that the node's system
+        acknowledges: so (messages, connections, bytes)."""
+        return self.accepted + self.rejected, self._connection.reconnects, self._connection.acknowledged_bytes()
 
     @property
     def next_number(self) -> int:
@@ -180,9 +201,7 @@ class Sender(ClientLink):
         """Returns once nothing is in doubt (nor in the spool); raises what ended the link before."""
         while self._doubt or self.spooled:
             self.check()
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._drain_waiters.append(waiter)
-            await waiter
+            await self._waiting.for_end()
         if self._abandoned and self.failure is not None:
             raise self.failure
 
@@ -304,6 +323,8 @@ class Sender(ClientLink):
         if self.failure is not None:
             return
         super().fail(error)
+        if not self.over.done():
+            self.over.set_result(None)
         doubt, self._doubt = self._doubt, {}
         self._unsent.clear()
         self._again.clear()
@@ -314,11 +335,7 @@ class Sender(ClientLink):
         if doubt and self._spool is None:
             self._abandoned = True
             self._connection.note_abandoned(error)
-        for waiter in (*self._room_waiters, *self._drain_waiters):
-            if not waiter.done():
-                waiter.set_result(None)  # each looks at `failure` next
-        self._room_waiters.clear()
-        self._drain_waiters.clear()
+        self._waiting.wake_all()  # each looks at `failure` next
         if self._syncing is not None:
             self._syncing.stop()
 
@@ -331,17 +348,7 @@ class Sender(ClientLink):
 
     def _go_on(self, link: EngineSender, resume: "SendingState[Doubt]") -> None:
         """Transfers that resume, before anything new; another round where a map was incomplete."""
-        again = []
-        while resume.steps and (link.credit or link.resume_credit):
-            step, entry = resume.steps.popleft()
-            if step.act is Act.SETTLE:
-                link.resume(step.tag, context=entry, state=step.state, settled=True)
-            elif entry.body is not None:  # in parts it goes from its beginning, as a delivery of its own
-                link.resume(step.tag, context=entry, state=None, aborted=True)
-                again.append(entry)
-            else:
-                payload, state = content(step.state, b"".join(entry.cut.parts(None)))
-                link.resume(step.tag, payload, context=entry, state=state)
+        again = resume.go_on(link)
         if again:  # in their old order, also where credit lets a few through at a time
             self._unsent = deque(sorted((*again, *self._unsent), key=key_of))
         if resume.round_over(link) and not resume.again:
@@ -462,7 +469,7 @@ class Sender(ClientLink):
                 self._decided([entry], too_large(size_max))
                 continue
             link.send(parts, context=entry)
-        if link.drain and (not unsent or self._again.entries):
+        if link.drain and (not unsent or self._again.entries or link.resumes_only):
             link.drained()
 
     def _begin(self, link: EngineSender, entry: Doubt, body: Body) -> None:
@@ -535,7 +542,7 @@ class Sender(ClientLink):
             raise ConfigError(
                 f"producer {self.producer!r}: found a peer that keeps no producer names, accepted is a Holdfast node"
             )
-        missing = RangeSet((int(first), int(end)) for first, end in properties.get(MISSING) or ())
+        missing = numbers_missing(self._what, properties)
         self._check_last(last)
         spool = self._spool
         if spool is not None and not spool.is_numbered:
@@ -575,23 +582,11 @@ class Sender(ClientLink):
                 raise ClientFull(
                     f"{self._what}: found {len(self._doubt)} messages in doubt, accepted is {self._in_doubt_max}"
                 )
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._room_waiters.append(waiter)
             try:
-                await waiter
+                await self._waiting.for_room()
             except asyncio.CancelledError:
                 self._wake()  # the place meant for us goes to the next
                 raise
 
     def _wake(self) -> None:
-        room = self._in_doubt_max - len(self._doubt)
-        while room > 0 and self._room_waiters:
-            waiter = self._room_waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                room -= 1
-        if self._drain_waiters and not self._doubt and not self.spooled:
-            for waiter in self._drain_waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
-            self._drain_waiters.clear()
+        self._waiting.wake(self._in_doubt_max - len(self._doubt), is_empty=not self._doubt and not self.spooled)

@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import ConfigError
+from holdfast.names import host_problem
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _FORM: Final = "accepted is amqp://[user:password@]host[:port] or amqps://…"
@@ -15,13 +16,20 @@ _FORM: Final = "accepted is amqp://[user:password@]host[:port] or amqps://…"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Url:
-    """Where a node listens and who asks. `str` and `repr` leave the password out."""
+    """Where a node listens and who asks. `str` and `repr` leave the password out. ConfigError for a host that cannot
+    be one.
+    """
 
     host: str
     port: int
     tls: bool = False
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        problem = host_problem(self.host)
+        if problem is not None:
+            raise ConfigError(f"URL: found {self.host[:80]!r}, a host with {problem}, accepted is a name or an address")
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -6,6 +6,8 @@ order within a turn: events as they come, `turn_ended`, and once in the end `wir
 
 import asyncio
 import os
+import socket
+import sys
 from typing import Final, Protocol, cast
 
 from holdfast.amqp.connection import Connection as Engine
@@ -21,6 +23,11 @@ CLOSE_LIMIT_S: Final = 1.0
 NO_TLS: Final = frozenset(("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"))
 """What OpenSSL makes of an answer that is none of TLS."""
 TLS_ALERT: Final = b"\x15\x03"
+
+BYTES_ACKED: Final = slice(120, 128)
+"""Of Linux's struct tcp_info, tcpi_bytes_acked: RFC 4898's tcpEStatsAppHCThruOctetsAcked, in the machine's order."""
+IDLE_BYTES: Final = 64
+"""At least what an empty frame is on the wire: 8 bytes, and TLS's own."""
 
 
 class Owner(Protocol):
@@ -55,6 +62,7 @@ class Wire(asyncio.Protocol):
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._scheduled = False
+        self._idle_frames = 0
         self._timer: asyncio.TimerHandle | None = None
         self._reason = ""
 
@@ -104,6 +112,17 @@ class Wire(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def acknowledged_bytes(self) -> int:
+        """How much of what was written the other end's system has acknowledged: a figure to compare with an earlier
+        one of this wire. Empty frames do not raise it; where this system cannot tell, nothing does.
+        """
+        own = None if self._transport is None else self._transport.get_extra_info("socket")
+        try:
+            info = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_ACKED.stop) if own is not None else b""
+        except OSError:
+            info = b""
+        return int.from_bytes(info[BYTES_ACKED], sys.byteorder) - IDLE_BYTES * self._idle_frames
+
     def _handle(self, events: list[ConnEvent]) -> None:
         if events:
             self._owner.handle(self, events)
@@ -122,6 +141,8 @@ class Wire(asyncio.Protocol):
             return
         if output:
             transport.writelines(output)
+            if len(output) == 1 and output[0] == self.engine.form.empty:
+                self._idle_frames += 1
         if self.engine.closed:
             transport.close()
             # A peer that is silently gone takes no more bytes: its socket's buffer never empties.

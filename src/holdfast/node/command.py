@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn
 
 from holdfast import __version__
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.lines import say
 from holdfast.node.config import NodeSettings, load_settings
 from holdfast.node.log import LogHandler
 from holdfast.node.memory import ResidentMemory
@@ -65,10 +66,10 @@ def run_node(args: argparse.Namespace) -> int:
         if points is not None:
             points.write()
     except ConfigError as error:
-        print(f"holdfast node: {error}", file=sys.stderr)
+        say(f"holdfast node: {error}", file=sys.stderr)
         return 2
     except (HoldfastError, OSError) as error:
-        print(f"holdfast node: {error}", file=sys.stderr)
+        say(f"holdfast node: {error}", file=sys.stderr)
         return 1
     if code != 0:
         # The writer may hang in a disk that failed; nothing is left to put in order.
@@ -225,7 +226,7 @@ def _ready(name: str, store: object, served: list[str]) -> None:
     keys = ["amqp", *(f"amqp{number}" for number in range(2, len(served) + 1))]
     addresses = " ".join(f"{key}={where}" for key, where in zip(keys, served, strict=True))
     try:
-        print(f"ready name={name} {addresses} store={store}", flush=True)
+        say(f"ready name={name} {addresses} store={store}", flush=True)
     except OSError as error:
         _log.warning("standard output: %s; the ready line is lost", error.strerror)
         # What is still in its buffer would fail again when the process ends.

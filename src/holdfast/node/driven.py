@@ -1,6 +1,6 @@
 """The interfaces of the driver: the core that it drives, and the function that formats a telemetry record.
 
-Rules of this file: types, and what a line of the log may hold.
+Rules of this file: types alone.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,8 +18,3 @@ class Core(Protocol):
 
 RecordLine = Callable[[str, dict[str, object], int, float], bytes]
 """(kind, fields, wall ms, uptime s) to an NDJSON line."""
-
-
-def one_line(text: str) -> str:
-    """`text` as it is, or with what would not print on one line escaped; parts of it may come from a peer."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

@@ -32,4 +32,4 @@ class Failures:
             self._told_at = now
             _log.error("%s: %s; the connection is ended", peer.peer_name, describe(error), exc_info=error)
         peer.transport.abort()
-        self._feed(DriverFailed())
+        self._feed(DriverFailed(connection=peer.connection))

@@ -44,17 +44,19 @@ from holdfast.core.events import (
     WritingResumed,
 )
 from holdfast.core.refusals import REFUSALS_MAX
+from holdfast.dialling import dial
 from holdfast.errors import LocalProtocolError, StorageFull
+from holdfast.lines import one_line
 from holdfast.names import HostPort, parse_host_port
 from holdfast.node.config import NodeSettings, parse_source
 from holdfast.node.descriptors import Descriptors
-from holdfast.node.driven import Core, RecordLine, one_line
+from holdfast.node.driven import Core, RecordLine
 from holdfast.node.failures import Failures
 from holdfast.node.memory import ResidentMemory
 from holdfast.node.netlink import NetworkWatch
 from holdfast.node.points import Points
 from holdfast.node.telemetry import TelemetryFile
-from holdfast.node.transport import BACKLOG, Pause, Peer, describe, dial, listen, write
+from holdfast.node.transport import BACKLOG, Pause, Peer, describe, listen, write
 from holdfast.node.writer import CommitWriter
 from holdfast.storage.port import Store
 

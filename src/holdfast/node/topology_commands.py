@@ -5,13 +5,13 @@ exit code 2. The names of `routes --json` are other programs' too: add, never ch
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from holdfast.columns import table
 from holdfast.errors import ConfigError
+from holdfast.lines import json_line, say
 from holdfast.node.topology import load_topology, node_of
 from holdfast.routing.paths import shortest_paths
 from holdfast.routing.topology import cost_number, warnings
@@ -29,12 +29,12 @@ def check(args: argparse.Namespace) -> int:
             "super_nodes": supers,
             "warnings": told,
         }
-        print(json.dumps(answer, ensure_ascii=False))
+        say(json_line(answer))
         return 0
     named = f"super nodes {', '.join(supers)}" if supers else "no super node"
-    print(f"{args.file}: {len(topology.nodes)} nodes, {len(topology.links)} links, {named}")
+    say(f"{args.file}: {len(topology.nodes)} nodes, {len(topology.links)} links, {named}")
     for line in told:
-        print(f"holdfast topology: {args.file}: warning: {line}", file=sys.stderr)
+        say(f"holdfast topology: {args.file}: warning: {line}", file=sys.stderr)
     return 0
 
 
@@ -55,8 +55,8 @@ def routes(args: argparse.Namespace) -> int:
         for destination, path in sorted(shortest_paths(topology.edges(), args.node).items())
     ]
     if args.json:
-        print(json.dumps(rows, ensure_ascii=False))
+        say(json_line(rows))
         return 0
     cells = [[row["destination"], row["next_hop"], str(row["cost"]), " ".join(row["path"])] for row in rows]
-    print(table(["destination", "next_hop", "cost", "path"], cells))
+    say(*table(["destination", "next_hop", "cost", "path"], cells))
     return 0

@@ -7,7 +7,6 @@ says of a name is used where it is a plain one, and never leads out of the direc
 
 import argparse
 import asyncio
-import json
 import os
 import re
 import sys
@@ -38,6 +37,7 @@ from holdfast.client.verbs.running import (
 from holdfast.client.verbs.send import AGAIN_S, header_of, reason_of
 from holdfast.durable import sync_directories
 from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError
+from holdfast.lines import json_line, say
 
 FILE_NAME: Final = "file-name"
 """The application property that holds a file's name."""
@@ -116,7 +116,7 @@ class _SendFiles:
                 number = sender.next_number - 1  # its own, again
             await asyncio.sleep(AGAIN_S)
         self._rejected += 1
-        print(f"holdfast send: rejected: {path}: {reason_of(outcome)}", file=sys.stderr)
+        say(f"holdfast send: rejected: {path}: {reason_of(outcome)}", file=sys.stderr)
 
     def _message(self, path: Path, index: int) -> Message:
         args = self._args
@@ -138,7 +138,7 @@ class _SendFiles:
             "rejected": self._rejected,
             "seconds": round(time.monotonic() - self._started, 3),
         }
-        print(json.dumps(told), file=sys.stderr)
+        say(json_line(told), file=sys.stderr)
 
 
 class _ReceiveFiles(Receiving[PartsReceiver]):
@@ -186,9 +186,9 @@ class _ReceiveFiles(Receiving[PartsReceiver]):
             raise HoldfastError(f"{path}: {error.strerror}: the message stays in its queue") from None
         finally:
             part.unlink(missing_ok=True)
-        line = json.dumps({**fields(delivery, message), "file": str(path), "bytes": size}, ensure_ascii=False)
+        line = json_line({**fields(delivery, message), "file": str(path), "bytes": size})
         self._progress.clear()
-        print(line if self._args.json else path, flush=True)
+        say(line if self._args.json else str(path), flush=True)
         delivery.accept()
 
 

@@ -4,7 +4,6 @@ Rules of this file: a table for a person, one line of JSON for a program; what c
 """
 
 import argparse
-import json
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from holdfast.client.verbs.running import connect_as, place_of, run
 from holdfast.client.verbs.status_lines import status_lines
 from holdfast.columns import table
 from holdfast.errors import ConfigError
+from holdfast.lines import json_line, say
 
 
 def status(args: argparse.Namespace) -> int:
@@ -43,7 +43,7 @@ async def _forget(connection: Connection, args: argparse.Namespace) -> None:
     if args.json:
         _print_json(answer)
     else:
-        print(f"{args.node} forgotten")
+        say(f"{args.node} forgotten")
 
 
 async def _asked(
@@ -55,7 +55,7 @@ async def _asked(
 
 
 def _print_json(value: Any) -> None:
-    print(json.dumps(plain(value), ensure_ascii=False))
+    say(json_line(plain(value)))
 
 
 async def whole_status(connection: Connection) -> dict[str, Any]:
@@ -71,9 +71,7 @@ async def _status(connection: Connection, args: argparse.Namespace) -> None:
     if args.json:
         _print_json(answer)
         return
-    told = plain(answer)
-    for line in status_lines(told):
-        print(line)
+    say(*status_lines(plain(answer)))
 
 
 async def _queue(connection: Connection, args: argparse.Namespace) -> None:
@@ -85,7 +83,7 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
             return
         columns = ("name", "messages", "bytes", "oldest_s", "next_sequence")
         if queues:
-            print(table(columns, [[plain(queue.get(key)) for key in columns] for queue in queues]))
+            say(*table(columns, [[plain(queue.get(key)) for key in columns] for queue in queues]))
         return
     arguments: dict[str, Any] = {}
     if args.action == "create":
@@ -107,20 +105,20 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
         _print_json(answer)
     elif args.action == "create":
         is_new = answer.get("created", True)  # an older node does not say
-        print(f"{args.name} created" if is_new else f"{args.name} is there already, with these settings")
+        say(f"{args.name} created" if is_new else f"{args.name} is there already, with these settings")
     elif args.action == "skip":
         lost = answer.get("lost") or []
         for gap in lost:
-            print(f"lost {gap['first']} to {gap['last']} of {plain(gap['origin'])}")
+            say(f"lost {gap['first']} to {gap['last']} of {plain(gap['origin'])}")
         if not lost:
-            print(f"{args.name}: nothing is missing")
+            say(f"{args.name}: nothing is missing")
     elif "dead_lettered" in answer:
         left = plain(answer["tombstones"])
         kept = f", {left} tombstones stay in case the node comes back (--tombstones gives them up)" if left else ""
-        print(f"{args.name}: {plain(answer['dead_lettered'])} messages are dead letters now{kept}")
+        say(f"{args.name}: {plain(answer['dead_lettered'])} messages are dead letters now{kept}")
     else:
         deleted = " deleted," if args.action == "delete" else ":"
-        print(f"{args.name}{deleted} {answer.get('purged', 0)} messages dropped{_held(args.name, answer)}")
+        say(f"{args.name}{deleted} {answer.get('purged', 0)} messages dropped{_held(args.name, answer)}")
 
 
 def _held(name: str, answer: dict[str, Any]) -> str:
@@ -138,7 +136,7 @@ async def _subscription(connection: Connection, args: argparse.Namespace) -> Non
             _print_json(found)
         elif found:
             columns = list(dict.fromkeys(("queue", "name", *found[0])))
-            print(table(columns, [[plain(row.get(key)) for key in columns] for row in found]))
+            say(*table(columns, [[plain(row.get(key)) for key in columns] for row in found]))
         return
     queues = [row["queue"] for row in found if row.get("name") == args.name]
     if not queues:
@@ -149,7 +147,7 @@ async def _subscription(connection: Connection, args: argparse.Namespace) -> Non
     if args.json:
         _print_json(answer)
     else:
-        print(f"{args.name} on {queues[0]} deleted")
+        say(f"{args.name} on {queues[0]} deleted")
 
 
 async def _subscriptions(connection: Connection, queue: str | None) -> list[dict[str, Any]]:

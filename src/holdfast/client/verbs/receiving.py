@@ -5,7 +5,6 @@ back at once.
 """
 
 import argparse
-import json
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -17,6 +16,7 @@ from holdfast.client.management import ADDRESS as MANAGEMENT
 from holdfast.client.receiver import Receiver
 from holdfast.client.verbs.running import complain, connect_as, place_of
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.lines import json_line, say
 
 R = TypeVar("R", bound=Receiver)
 
@@ -64,7 +64,7 @@ class Receiving(ABC, Generic[R]):
                 code = 1
                 silence = "" if args.idle_timeout is None else f", then none for {args.idle_timeout:g} s"
                 came = f"{self._received} of {args.count} messages came{silence}"
-                print(f"holdfast {args.verb}: {args.address}: {came}", file=sys.stderr)
+                say(f"holdfast {args.verb}: {args.address}: {came}", file=sys.stderr)
         finally:
             self._summary(receiver)
         return code
@@ -83,4 +83,4 @@ class Receiving(ABC, Generic[R]):
             "duplicates_suppressed": 0 if receiver is None else receiver.duplicates_suppressed,
             "seconds": round(time.monotonic() - self._started, 3),
         }
-        print(json.dumps(told), file=sys.stderr)
+        say(json_line(told), file=sys.stderr)

@@ -18,9 +18,10 @@ from typing import Any, Final, TypeVar
 
 from holdfast.client.connection import Connection
 from holdfast.client.opening import connect
-from holdfast.client.sender import Sender
+from holdfast.client.sender import Sender, Waits
 from holdfast.client.url import Url, parse_url
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.lines import one_line, say
 from holdfast.signals import MEANINGLESS, ignore
 
 T = TypeVar("T")
@@ -32,9 +33,12 @@ HEAR_OUT_S: Final = 2.0
 PROGRESS_S: Final = 0.2
 STALLED_S: Final = 3.0
 """How long a node that is there may take nothing before a person is told."""
-STALLS: Final = {
+STALLS: Final[dict[Waits, str]] = {
     "credit": "the node takes no more messages at the moment: the queue or the way to it is full, or its disk fails "
     "(`holdfast status`)",
+    "window": "the node's window for what comes is shut: it has no room for more of it, or its disk fails "
+    "(`holdfast status`)",
+    "socket": "the node reads nothing more at the moment: it is busy, or its disk fails (`holdfast status`)",
     "answers": "the node has not yet stored what was sent",
     "back": "the node gives every message back",
 }
@@ -42,8 +46,17 @@ STALLS: Final = {
 STOP_SIGNALS: Final = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
+class _OneLine(logging.Formatter):
+    """What the library warns of holds words of the other end."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return one_line(super().formatMessage(record))
+
+
 def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
     ignore(MEANINGLESS, _log.warning)
     try:
         import uvloop
@@ -128,7 +141,7 @@ async def connect_as(args: argparse.Namespace, place: Url) -> Connection:
 
 
 def complain(args: argparse.Namespace, error: HoldfastError) -> None:
-    print(f"holdfast {args.verb}: {error}", file=sys.stderr)
+    say(f"holdfast {args.verb}: {error}", file=sys.stderr)
 
 
 @asynccontextmanager
@@ -137,8 +150,8 @@ async def telling_stalls(
 ) -> AsyncIterator[None]:
     """Says in a line, once for each time, that the node is there and takes nothing: who waits should know for what.
 
-    After `--stall-timeout` of that the sender fails, and with it what waits for it.
-    `is_pending`: what the node gave back waits to be offered again.
+    After `--stall-timeout` of that the sender fails, and with it what waits for it. Not while bytes leave, unless they
+    are of what was given back since the node last took anything. `is_pending`: such waits to be offered again.
     """
     task = asyncio.create_task(_tell_stalls(args, sender, progress, is_pending))
     try:
@@ -150,13 +163,16 @@ async def telling_stalls(
 async def _tell_stalls(
     args: argparse.Namespace, sender: Sender, progress: "Progress", is_pending: Callable[[], bool]
 ) -> None:
-    taken, since, told = -1, 0.0, False
+    most, released, since, told = (-1, 0, 0), 0, 0.0, False
     limit_s: float | None = args.stall_timeout
     while True:
         now = time.monotonic()
-        reason = "back" if is_pending() else sender.waits_for
-        if reason is None or sender.accepted + sender.rejected != taken:
-            taken, since, told = sender.accepted + sender.rejected, now, False
+        reason: Waits | None = "back" if is_pending() else sender.waits_for
+        made = sender.progress
+        if sender.released > released and made[0] == most[0]:
+            made, reason = most, "back" if reason == "answers" else reason  # it may be offered again at this moment
+        if reason is None or made > most:
+            most, released, since, told = made, sender.released, now, False
         elif limit_s is not None and now - since >= limit_s:
             text = f"{args.address}: {STALLS[reason]}; given up after {limit_s:g} s (--stall-timeout)"
             sender.fail(HoldfastError(text))
@@ -164,7 +180,7 @@ async def _tell_stalls(
         elif not told and now - since >= STALLED_S:
             told = True
             progress.clear()
-            print(f"holdfast {args.verb}: {args.address}: {STALLS[reason]}; waiting", file=sys.stderr)
+            say(f"holdfast {args.verb}: {args.address}: {STALLS[reason]}; waiting", file=sys.stderr)
         await asyncio.sleep(min(STALLED_S, limit_s or STALLED_S) / 10)
 
 

@@ -1,17 +1,18 @@
 """`holdfast send`: a message for each line, row or generated body.
 
-Rules of this file: the source is read in a thread; what the node releases is offered again as long as `--retry` says.
+Rules of this file: the source is read in a thread, and whatever is waited for, the sender's end is heard; what the
+node releases is offered again meanwhile, as long as `--retry` says.
 """
 
 import argparse
 import asyncio
-import json
 import sys
 import time
 import uuid
 from collections import deque
+from collections.abc import Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Header, Properties
@@ -29,11 +30,14 @@ from holdfast.client.verbs.running import (
     telling_stalls,
 )
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.lines import json_line, say
+
+T = TypeVar("T")
 
 IN_DOUBT_MAX: Final = 8_192
 """Messages of `send` under way at once: what a node commits in some tens of milliseconds."""
 AGAIN_S: Final = 0.2
-"""How long after the node released a message it is offered again."""
+"""About how long a message that the node released waits to be offered again; less while there is input."""
 REASONS_MAX: Final = 5
 """Rejections that are shown; all are counted."""
 
@@ -68,6 +72,7 @@ class _Send:
     def __init__(self, args: argparse.Namespace, source: Source | Generated) -> None:
         self._args = args
         self._source = source
+        self._is_reading = False
         self._sent = 0
         self._skipped = 0
         self._place = 0
@@ -117,23 +122,49 @@ class _Send:
     async def _send_all(self, sender: Sender) -> None:
         mistake: ConfigError | None = None
         try:
-            while (rows := await self._batch()) is not None:
-                await self._offer_again(sender, wait=False)
+            while (rows := await self._batch(sender)) is not None:
+                await self._offer_again(sender)
                 await self._send_rows(sender, rows)
                 self._progress.show(partial(self._line, sender))
         except ConfigError as error:
             mistake = error  # a row that is none; what went before it counts
-        await sender.drain()
+        await self._meanwhile(sender, sender.drain())
         while self._again:
-            await self._offer_again(sender, wait=True)
-            await sender.drain()
+            await asyncio.sleep(AGAIN_S)
+            await self._offer_again(sender)
+            await self._meanwhile(sender, sender.drain())
         if mistake is not None:
             raise mistake
 
-    async def _batch(self) -> list[Row] | None:
+    async def _batch(self, sender: Sender) -> list[Row] | None:
         if isinstance(self._source, Generated):
             return self._source.batch()
-        return await in_thread(self._source.batch)
+        self._is_reading = True
+        return await self._meanwhile(sender, in_thread(self._read))
+
+    def _read(self) -> list[Row] | None:
+        """In a thread."""
+        try:
+            return self._source.batch()
+        finally:
+            self._is_reading = False
+
+    async def _meanwhile(self, sender: Sender, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` returns. While it takes its time what the node gave back is offered again; raises what ended the
+        sender before it.
+        """
+        task = asyncio.ensure_future(work)
+        try:
+            while True:
+                # Only what is in doubt can be given back.
+                look_s = AGAIN_S if self._again or sender.in_doubt else None
+                await asyncio.wait((task, sender.over), timeout=look_s, return_when=asyncio.FIRST_COMPLETED)
+                if task.done():
+                    return task.result()
+                sender.check()
+                await self._offer_again(sender)
+        finally:
+            task.cancel()
 
     async def _send_rows(self, sender: Sender, rows: list[Row]) -> None:
         rate, resume = self._args.rate, self._args.resume
@@ -150,7 +181,7 @@ class _Send:
                 wait_s = self._started + self._sent / rate - time.monotonic()
                 if wait_s > 0:
                     self._progress.show(partial(self._line, sender))
-                    await asyncio.sleep(wait_s)
+                    await self._meanwhile(sender, asyncio.sleep(wait_s))
                     created = int(time.time() * 1000)
             message = self._message(row, created, number)
             self._sent += 1
@@ -180,13 +211,9 @@ class _Send:
         self._refused += 1
         if self._refused <= REASONS_MAX:
             self._progress.clear()
-            print(f"holdfast send: rejected: {reason_of(outcome)}", file=sys.stderr)
+            say(f"holdfast send: rejected: {reason_of(outcome)}", file=sys.stderr)
 
-    async def _offer_again(self, sender: Sender, *, wait: bool) -> None:
-        if not self._again:
-            return
-        if wait:
-            await asyncio.sleep(AGAIN_S)
+    async def _offer_again(self, sender: Sender) -> None:
         for _ in range(len(self._again)):
             number, message, since = self._again.popleft()
             number = number if self._args.producer is not None else None
@@ -199,10 +226,11 @@ class _Send:
 
     def _summary(self, sender: Sender | None) -> int:
         """Prints the summary; the messages that the node did not accept."""
-        self._source.close()
+        if not self._is_reading:  # a thread that still waits for input keeps it, to the end of the process
+            self._source.close()
         self._progress.clear()
         if self._refused > REASONS_MAX:
-            print(f"holdfast send: rejected: {self._refused - REASONS_MAX} more", file=sys.stderr)
+            say(f"holdfast send: rejected: {self._refused - REASONS_MAX} more", file=sys.stderr)
         told: dict[str, Any] = {
             "sent": self._sent,
             "accepted": 0 if sender is None else sender.accepted,
@@ -211,5 +239,5 @@ class _Send:
         }
         if self._args.resume:
             told["skipped"] = self._skipped
-        print(json.dumps(told), file=sys.stderr)
+        say(json_line(told), file=sys.stderr)
         return self._sent - int(told["accepted"])

@@ -67,4 +67,4 @@ def _part(name: str, rows: object, *, last: bool = False) -> list[str]:
     columns = [key for key, value in shown[0].items() if not isinstance(value, dict | list)]
     left_out = len(rows) - len(shown)
     heading = f"{name} ({left_out} more, see --json)" if left_out else name
-    return ["", heading, table(columns, [[row.get(key) for key in columns] for row in shown])]
+    return ["", heading, *table(columns, [[row.get(key) for key in columns] for row in shown])]

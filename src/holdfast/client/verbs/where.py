@@ -5,7 +5,6 @@ JSON for a program.
 """
 
 import argparse
-import json
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -16,6 +15,7 @@ from holdfast.client.render import plain
 from holdfast.client.verbs.running import connect_as, place_of, run
 from holdfast.columns import table
 from holdfast.errors import ConfigError
+from holdfast.lines import json_line, say
 
 COLUMNS: Final = ("node", "state", "since", "at", "queue", "sequence", "next", "waits_for", "note")
 ANSWER_S: Final = 5.0
@@ -35,7 +35,7 @@ async def _where(args: argparse.Namespace, ids: list[Any]) -> int:
     async with await connect_as(args, place_of(args)) as connection:
         answer = plain(await _ask(connection, ids, args.limit))
     answer["message_id"] = args.message_id
-    print(json.dumps(answer, ensure_ascii=False) if args.json else as_text(answer))
+    say(*([json_line(answer)] if args.json else lines_of(answer)))
     return 0 if answer["found"] else 1
 
 
@@ -66,7 +66,7 @@ def ids_of(text: str, kind: str | None) -> list[Any]:
     return [found[kind]]
 
 
-def as_text(answer: dict[str, Any]) -> str:
+def lines_of(answer: dict[str, Any]) -> list[str]:
     """What a person reads: one line that says it, then each node's word."""
     steps = answer["steps"]
     last = next((step for step in reversed(steps) if step["state"] == answer["state"]), steps[-1])
@@ -83,4 +83,4 @@ def as_text(answer: dict[str, Any]) -> str:
     path = " -> ".join(hop["node"] for hop in answer["path"])
     columns = [key for key in COLUMNS if any(step.get(key) is not None for step in steps)]
     rows = [[step.get(key) for key in columns] for step in steps]
-    return "\n".join([said, *([f"path so far: {path}"] if path else []), "", table(columns, rows)])
+    return [said, *([f"path so far: {path}"] if path else []), "", *table(columns, rows)]

@@ -1,0 +1,45 @@
+"""Who waits at a sender: for room for one message more, or until nothing is in doubt.
+
+Rules of this file: whoever is woken looks itself at what it waited for, and at the sender's end.
+"""
+
+import asyncio
+from collections import deque
+
+
+class Waiting:
+    """Of one sender; those that wait for room are woken in their order, as many as there is room for."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._for_room: deque[asyncio.Future[None]] = deque()
+        self._for_end: list[asyncio.Future[None]] = []
+
+    async def for_room(self) -> None:
+        """Returns once there may be room; who is cancelled meanwhile calls for another `wake`."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._for_room.append(waiter)
+        await waiter
+
+    async def for_end(self) -> None:
+        """Returns once nothing may be in doubt."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._for_end.append(waiter)
+        await waiter
+
+    def wake(self, room: int, *, is_empty: bool) -> None:
+        """There is room for so many; `is_empty`: nothing is in doubt."""
+        while room > 0 and self._for_room:
+            waiter = self._for_room.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                room -= 1
+        if is_empty and self._for_end:
+            for waiter in self._for_end:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._for_end.clear()
+
+    def wake_all(self) -> None:
+        """The sender has ended."""
+        self.wake(len(self._for_room), is_empty=True)
