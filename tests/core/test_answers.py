@@ -2,7 +2,9 @@
 
 import pytest
 
+from holdfast.core.catalog import WAITING
 from holdfast.core.config import QueueConfig
+from holdfast.core.management import WAITING_LOOKED_AT, cost_of
 from support.hops import names, send
 from support.one_node import done, fill, world
 from support.rig import Rig
@@ -57,3 +59,24 @@ def test_a_gap_may_be_skipped_for_a_queue_that_is_not_there_yet() -> None:
     c.core.delete_queue(c.queue("work"))
     rig.run(1)
     assert len(done(rig.client(c), "SKIP", "queue", "work")["lost"]) == 1
+
+
+def test_what_waits_is_in_the_cost_of_skipping() -> None:
+    """A name that is not there, too, has every number that waits looked at."""
+    rig = Rig()
+    a, c = rig.graph("a-c", c={"queues": (QueueConfig(name="work", order="strict"),)})
+    rig.run(1)
+    a.core.catalog.identities["c"] = 2
+    send(rig, a, *names(2, 50), to="c")
+    rig.run(1)
+    assert c.queue(WAITING).messages == 49
+    client = rig.client(c)
+    assert client.manage("SKIP", "queue", "nosuch")[0] == 404
+    assert client.manage("SKIP", "queue", "nosuch", origin=[[]] * 1_000)[0] == 404
+    assert len(done(client, "SKIP", "queue", "work", origin="nobody")["lost"]) == 0
+    assert len(done(client, "SKIP", "queue", "work")["lost"]) == 1
+    rig.run(1)
+    c.checks = False
+    alone = cost_of(c.core, "holdfast:queue", "SKIP", "nosuch", {})
+    c.queue(WAITING).messages += 100 * WAITING_LOOKED_AT
+    assert cost_of(c.core, "holdfast:queue", "SKIP", "nosuch", {}) == alone + 100

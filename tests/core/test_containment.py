@@ -1,6 +1,5 @@
 """An exception in what one peer's bytes set off ends that peer, and nothing else (docs/adr/0019-containment.md)."""
 
-from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
@@ -62,12 +61,10 @@ def check(stage: str, calls: list[int]) -> None:
 
 
 @pytest.mark.parametrize("stage", failing.STAGES)
-def test_a_failure_at_some_call_sites_costs_one_connection(stage: str) -> None:
+def test_a_failure_at_some_call_sites_costs_one_connection(stage: str, day: int) -> None:
     """Another sample each day; `test_a_failure_at_any_call_site_costs_one_connection` takes all."""
-    seed = datetime.now(UTC).toordinal()
-    print(f"seed {seed}")
     injector = failing.measure(stage)
-    check(stage, failing.sample(injector.sites, Random(seed), 20))
+    check(stage, failing.sample(injector.sites, Random(day), 20))
 
 
 @pytest.mark.slow
@@ -138,10 +135,26 @@ def test_the_peer_hears_why_and_the_node_tells_where(rig: Rig, node: Node, monke
     assert status["failures"] == {"peers_ended": 1, "parts": 0}
 
 
-def test_a_failure_in_the_driver_counts(rig: Rig, node: Node) -> None:
-    node.handle(events.DriverFailed())
+def test_a_failure_in_the_driver_counts_once_for_each_connection(rig: Rig, node: Node) -> None:
+    """Several writes of one turn may fail before the transport is gone."""
+    for connection in (7, 7, 8, 7, 0, 0):
+        node.handle(events.DriverFailed(connection=connection))
     status = rig.client(node).manage("STATUS", "node")[1]
-    assert status["failures"] == {"peers_ended": 1, "parts": 0}
+    assert status["failures"] == {"peers_ended": 4, "parts": 0}
+
+
+def test_a_connection_that_fails_in_the_core_and_in_the_driver_counts_once(
+    rig: Rig, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = rig.client(node)
+    (number,) = core_of(node).connections
+    with monkeypatch.context() as patch:
+        patch.setattr(ProducerLink, "refill", raising(Defect("for once")))
+        bad.sender("work")
+        rig.settle()
+    assert bad.over
+    node.handle(events.DriverFailed(connection=number))
+    assert core_of(node).containment.peers_ended == 1
 
 
 def test_lines_about_failures_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
-from holdfast.core import departed
+from holdfast.core import departed, warnings
 from holdfast.core.config import NeighbourConfig
 from holdfast.storage.check import check
 from support.hops import STRICT, names, reroute, send, snapshot
@@ -78,6 +78,23 @@ def test_new_mail_for_a_node_that_left_is_unknown_mail(unknown: str) -> None:
         assert not again.refused and isinstance(state, Accepted) and a.queue("@c").messages == 3
     else:
         assert isinstance(state, Accepted) and a.bodies("$dead-letters") == ["3"] and a.queue("@c").messages == 2
+
+
+def test_what_is_kept_for_a_node_that_was_never_known_is_a_warning_as_soon() -> None:
+    """Its queue is made, and gets its first message, when no table changes any more."""
+    rig, a, _, _ = line(unknown_destination="keep")
+    client = rig.client(a)
+    link = client.sender("work@nowhere")
+    rig.run(20)
+    assert not any("nowhere" in line for line in a.logs)
+    client.send(link, "1")
+    rig.run(warnings.LOOK_S)
+    wanted = "1 messages wait for node 'nowhere', in neither the configuration nor the topology"
+    assert sum(line.startswith(wanted) for line in rig.client(a).manage("STATUS", "node")[1]["warnings"]) == 1
+    rig.run(60)
+    assert sum(wanted in line for line in a.logs) == 1
+    assert delete(rig, a, "@nowhere")[1] == {"dead_lettered": 1, "tombstones": 1}
+    assert not any("nowhere" in line for line in rig.client(a).manage("STATUS", "node")[1]["warnings"])
 
 
 def test_what_is_queued_stays_over_restarts_until_an_operator_ends_it() -> None:

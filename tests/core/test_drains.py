@@ -13,7 +13,7 @@ import pytest
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.performatives import Accepted, Header, Modified, Received, Rejected, Released
 from holdfast.amqp.types import Symbol
-from holdfast.broker import cursor, exclusions
+from holdfast.broker import cursor, exclusions, halting
 from holdfast.core import chores, events, offering, rejections
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.management import OPERATIONS, Later
@@ -184,7 +184,7 @@ def no_more_may_be_set_aside(patch: Patch) -> tuple[Rig, Node, Receiver, int]:
 
 @state
 def a_subscription_with_too_many_gaps(patch: Patch) -> tuple[Rig, Node, Receiver, int]:
-    patch.setattr(cursor, "FINISHED_MAX", 2)
+    patch.setattr(halting, "FINISHED_MAX", 2)
     rig, node, client = world()
     link = client.receiver("work", name="sub", source=SUBSCRIPTION, credit=6)
     rig.settle()
@@ -448,3 +448,34 @@ def test_a_drain_of_a_queue_in_memory_on_a_stalled_disk_ends_with_the_last_messa
     link.grant(50, drain=True)
     rig.settle()
     assert len(reader.deliveries) == 40 and is_answered(link)
+
+
+@pytest.mark.parametrize("kind", ["shared", "subscription", "browse"])
+@pytest.mark.parametrize("durable", [True, False], ids=["stored", "in memory"])
+def test_what_needs_no_disk_is_handed_out_while_a_commit_does_not_come_back(kind: str, durable: bool) -> None:
+    """Of a queue in memory all, of another what readers and consumers below the stored mark have left over."""
+    rig, node, client = world(QueueConfig(name="deep", durable=durable))
+    node.unwatched.add("deep")
+    taker = rig.client(node)
+    terms: dict[str, Any] = {"subscription": {"name": "sub", "source": SUBSCRIPTION}}.get(kind, {})
+    if kind == "browse":
+        terms = {"source": {"distribution_mode": Symbol("copy")}}
+    link = taker.receiver("deep", snd_settle_mode=1, credit=1_000 if durable else 0, **terms)
+    sender, other = client.sender("deep"), client.sender("work")
+    rig.settle()
+    node.hold_commits = True
+    client.send(other, "first")
+    rig.settle()
+    for number in range(256):
+        client.send(sender, f"{number:<{20 * 1024}}")
+    rig.settle()
+    node.finish_commit()  # now all of it is in the next
+    rig.settle()
+    client.send(other, "last")
+    rig.settle()
+    if durable:
+        node.finish_commit()
+    else:
+        link.grant(1_000)
+    rig.settle()
+    assert node.pending is not None and len(taker.deliveries) == 256

@@ -7,7 +7,7 @@ import pytest
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.performatives import Modified, Released
 from holdfast.amqp.types import Symbol
-from holdfast.broker import cursor, exclusions
+from holdfast.broker import cursor, exclusions, halting
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.exclusions import Exclusions
 from holdfast.broker.queue import Queue
@@ -366,7 +366,7 @@ def test_given_back_by_another_it_still_counts_as_shown() -> None:
 
 def test_what_is_set_aside_counts_among_what_a_tracked_cursor_has_outstanding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them may become a range of the cursor's row (tests/core/test_rows.py)."""
-    monkeypatch.setattr(cursor, "OUTSTANDING_MAX", 8)
+    monkeypatch.setattr(halting, "OUTSTANDING_MAX", 8)
     rig, node, client = world()
     other = rig.client(node)
     other.receiver("work", name="sub", credit=0, source={"durable": 2, "expiry_policy": Symbol("never")})

@@ -2,16 +2,18 @@
 
 from typing import Any
 
-from holdfast.amqp.performatives import Accepted, Source, Target
+import pytest
+
+from holdfast.amqp.performatives import Accepted, Released, Source, Target
 from holdfast.amqp.types import Symbol
-from holdfast.broker import cursor
+from holdfast.broker import halting
 from holdfast.core import events
 from support.hops import names
 from support.memory import check_accounts
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 
-COUNT = 2 * cursor.GIVEN_BACK_MIN
+COUNT = 2 * halting.GIVEN_BACK_MIN
 
 
 def core_of(node: Node) -> Any:
@@ -57,28 +59,32 @@ def test_what_an_earlier_life_gave_back_halts_nothing_that_lies_ahead() -> None:
     link = consumer.receiver("work", credit=COUNT)
     rig.run(1)
     assert account.held > 0 and account.room == 0
-    assert consumer.bodies() == names(1, cursor.GIVEN_BACK_MIN) and shared.halted
+    assert consumer.bodies() == names(1, halting.GIVEN_BACK_MIN) and shared.halted
     assert take(rig, consumer, link) == names(1, COUNT)
     assert all(message.header is None or not message.header.first_acquirer for message in consumer.messages())
     assert account.held == 0 and not shared.counts
     check_accounts(core)
 
 
-def test_a_halted_queue_goes_on_at_once_when_another_makes_room() -> None:
-    """With the turn in which the room comes, whoever has nothing else to do: nobody asks for it again."""
+@pytest.mark.parametrize("ranges_are_full", [False, True])
+def test_a_halted_queue_goes_on_at_once_when_another_makes_room(ranges_are_full: bool) -> None:
+    """With the turn in which the room comes, whoever has nothing else to do: nobody asks for it again. Another account
+    that it needs nothing of may be full meanwhile."""
     rig, node, client = world()
     core = core_of(node)
     account = core.memory.withheld.given_back
     for address in ("work", "other"):
         given_back(rig, node, client, address)
     account.held_max = account.held
+    if ranges_are_full:
+        core.memory.ranges.held_max = core.memory.ranges.held
     fill(rig, client, 10, first=COUNT + 1)
     mine, theirs = rig.client(node), rig.client(node)
     mine.receiver("work", credit=10 * COUNT)
     theirs.receiver("other", credit=COUNT)
     rig.run(1)
     assert mine.bodies() == names(1, COUNT) and len(theirs.deliveries) == COUNT
-    assert list(core.work.halted) == [node.queue("work")]
+    assert core.work.halted == {account: {node.queue("work"): None}}
     theirs.accept()
     rig.settle()  # no time passes, and no commit comes back: what was accepted waits for more to share one
     assert mine.bodies() == names(1, COUNT + 10) and not core.work.halted
@@ -88,9 +94,12 @@ def test_a_halted_queue_goes_on_at_once_when_another_makes_room() -> None:
     assert account.held == 0 and node.queue("work").messages == 0
 
 
-def test_a_subscription_that_is_halted_for_want_of_memory_for_ranges_goes_on_with_it() -> None:
+@pytest.mark.parametrize("given_back_is_full", [False, True])
+def test_a_subscription_that_is_halted_for_want_of_memory_for_ranges_goes_on_with_it(given_back_is_full: bool) -> None:
     rig, node, client = world()
     core = core_of(node)
+    if given_back_is_full:
+        core.memory.withheld.given_back.held_max = 0
     fill(rig, client, 1)
     source = Source("work", durable=2, expiry_policy=Symbol("never"))
     link = client.session.attach_receiver("sub", source, Target())
@@ -101,16 +110,49 @@ def test_a_subscription_that_is_halted_for_want_of_memory_for_ranges_goes_on_wit
         if number % 2:
             link.settle(delivery.delivery_id, delivery.delivery_id, Accepted())
     rig.run(1)
-    assert len(subscription.finished) > cursor.FINISHED_MIN
+    assert len(subscription.finished) > halting.FINISHED_MIN
     ranges = core.memory.ranges
     ranges.held_max = ranges.held
     before = len(client.deliveries)
     fill(rig, client, 10)
     rig.run(1)
-    assert len(client.deliveries) == before and list(core.work.halted) == [node.queue("work")]
+    assert len(client.deliveries) == before and core.work.halted == {ranges: {node.queue("work"): None}}
     ranges.held_max *= 2
     rig.settle()
     assert len(client.deliveries) == before + 10 and not core.work.halted
+
+
+def test_who_is_short_of_two_accounts_is_looked_at_once_for_each_that_has_room() -> None:
+    """Not again and again while only one of them has."""
+    rig, node, client = world()
+    core = core_of(node)
+    source = Source("work", durable=2, expiry_policy=Symbol("never"))
+    link = client.session.attach_receiver("sub", source, Target())
+    link.grant(10 * COUNT)
+    fill(rig, client, 4 * COUNT)
+    outcomes = [Accepted(), Released()]
+    for number, delivery in enumerate(client.deliveries):
+        if number % 2 or number >= 2 * COUNT:
+            link.settle(delivery.delivery_id, delivery.delivery_id, outcomes[number >= 2 * COUNT])
+    client.deliveries.clear()
+    rig.run(1)
+    assert len(client.deliveries) == 2 * COUNT
+    ranges, given_back = core.memory.ranges, core.memory.withheld.given_back
+    ranges.held_max, given_back.held_max = ranges.held, given_back.held
+    fill(rig, client, 10)
+    rig.run(1)
+    queue = node.queue("work")
+    assert len(client.deliveries) == 2 * COUNT and core.work.halted == {
+        ranges: {queue: None},
+        given_back: {queue: None},
+    }
+    given_back.held_max *= 2
+    turns = node.turns
+    rig.run(5)
+    assert node.turns < turns + 50 and core.work.halted == {ranges: {queue: None}}
+    ranges.held_max *= 2
+    rig.settle()
+    assert len(client.deliveries) == 2 * COUNT + 10 and not core.work.halted
 
 
 def test_a_queue_that_is_deleted_while_it_is_halted_wakes_nobody() -> None:

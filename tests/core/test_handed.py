@@ -155,8 +155,7 @@ def test_who_does_not_read_is_handed_one_share_and_costs_the_others_nothing() ->
     core = node.core
     assert core is not None
     while not sizes or not max(sizes[-1].values(), default=0) > MIB // 2:
-        moves = rig._moves()
-        moves[0]()
+        assert rig.move()
     node.handle(events.WritingPaused(connection=number))
     attach(good, "shared", "calm")
     rig.settle()
@@ -165,3 +164,47 @@ def test_who_does_not_read_is_handed_one_share_and_costs_the_others_nothing() ->
     node.handle(events.WritingResumed(connection=number))
     rig.settle()
     assert len(deaf.deliveries) == 20 * 400
+
+
+@pytest.mark.parametrize("kind", ["shared", "browse"])
+def test_who_was_handed_something_long_ago_is_not_behind_who_was_just_now(kind: str) -> None:
+    """A link for which a share was enough is, where a later one is not enough, as any other that had nothing of it."""
+    rig, node, _ = world(QueueConfig(name="early"), QueueConfig(name="much"))
+    client = rig.client(node)
+    much, early = attach(client, kind, "much", credit=0), attach(client, kind, "early", credit=1)
+    put(rig, node, "early", 1)
+    assert len(client.deliveries) == 1
+    for name in ("early", "much"):
+        put(rig, node, name, 200)
+    for link in (much, early):
+        link.grant(1_000)
+    rig.settle()
+    came = [item.link for item in client.deliveries[1:]]
+    share = came.index(early)
+    assert len(came) == 400 and HANDED_BYTES // SIZE - 4 < share < HANDED_BYTES // SIZE + 4
+
+
+@pytest.mark.parametrize("kind", ["presettled", "shared", "subscription"])
+def test_the_mark_is_stored_ahead_for_who_has_had_the_share_of_the_turn(kind: str) -> None:
+    """What comes in that turn is shown once its own commit is on disk: it needs no further one."""
+    rig, node, client = world(QueueConfig(name="work"))
+    taker = rig.client(node)
+    attach(taker, kind)
+    link = client.sender("work")
+    rig.settle()
+    node.hold_commits = True
+    sent = 0
+    for count in (1, 100, 5):  # the first is in a commit alone, then those that are a share and more
+        for _ in range(count):
+            client.send(link, f"{sent:<{SIZE}}")
+            sent += 1
+        rig.settle()
+        if count == 100:
+            node.finish_commit()
+            rig.settle()
+    node.finish_commit()
+    rig.settle()
+    assert len(taker.deliveries) == 101 and node.pending is not None
+    node.finish_commit()
+    rig.settle()
+    assert len(taker.deliveries) == 106

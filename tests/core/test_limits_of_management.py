@@ -1,5 +1,9 @@
 """The bounds of core.config.Limits on requests to $management, at the bound and one past it."""
 
+import gc
+import tracemalloc
+from collections.abc import Callable
+
 import pytest
 
 from holdfast.amqp.codec import encode
@@ -13,6 +17,7 @@ from holdfast.amqp.performatives import (
     Source,
     Target,
 )
+from holdfast.core.chores import Chores
 from holdfast.core.management import OPERATIONS, Answer
 from support.limits import conditions, world
 from support.raw import DATA, opened, sends, transfer
@@ -127,3 +132,39 @@ def test_a_request_whose_answer_fails_counts_no_more(monkeypatch: pytest.MonkeyP
     rig.settle()
     assert node.core is not None
     assert client.over and node.core.containment.peers_ended == 1 and node.core.memory.requests.held == 0
+
+
+def test_a_request_that_waits_keeps_nothing_of_what_was_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty list is one byte on the wire, and sixty in memory; few operations look at a key of that name."""
+    count = 30
+    rig, node = world()
+    client, link = asking(rig, node, count)
+    assert rig.client(node).manage("CREATE", "queue", "work")[0] == 201
+    body = Message(
+        properties=Properties(reply_to="here", message_id="m"),
+        application_properties={"operation": "PURGE", "type": "holdfast:queue", "name": "work"},
+        value={"junk": [[]] * 60_000},
+    ).encode()
+    ends: list[Callable[[int], None]] = []
+    monkeypatch.setattr(Chores, "purge", lambda chores, queue, told: ends.append(told))
+    assert node.core is not None
+    requests = node.core.memory.requests
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(count):
+            link.send(body, context=None, settled=True)
+            rig.settle()
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(ends) == count and requests.held >= count * len(body)
+    assert grown < 2 * requests.held
+    for told in ends:
+        told(0)
+    node.due = True
+    rig.settle()
+    answers = [Message.decode(item.payload).properties for item in client.deliveries]
+    assert [(told.to, told.correlation_id) for told in answers if told is not None] == [("here", "m")] * count
+    assert requests.held == 0

@@ -10,7 +10,7 @@ from amqp.joined import wire
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Begin, Flow, Modified, Properties, Rejected, Source, Target
 from holdfast.amqp.types import Symbol
-from holdfast.broker.cursor import FINISHED_MIN
+from holdfast.broker.halting import FINISHED_MIN
 from holdfast.broker.queue import ENTRY_BYTES
 from holdfast.core import events
 from holdfast.core.config import Limits, QueueConfig

@@ -7,14 +7,16 @@ import pytest
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Header
 from holdfast.amqp.types import Described, Symbol, Ulong
-from holdfast.broker import cursor, exclusions
+from holdfast.broker import cursor, exclusions, halting
 from holdfast.broker.queue import Queue
 from holdfast.core import egress
+from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.egress import ReaderLink
+from holdfast.units import KIB, MIB
 from support.hops import names
 from support.memory import check_accounts
 from support.one_node import fill, world
-from support.rig import Client
+from support.rig import Client, Node
 
 
 def open_subscription(client: Client, mode: str = "take", name: str = "sub", **more: Any) -> dict[str, Any]:
@@ -179,7 +181,7 @@ def test_one_turn_hands_out_so_many_bytes_and_no_more(monkeypatch: pytest.Monkey
 
 
 def test_a_drain_is_answered_while_a_cursor_holds_too_many_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cursor, "FINISHED_MAX", 2)
+    monkeypatch.setattr(halting, "FINISHED_MAX", 2)
     rig, _, client = world()
     link = client.receiver("work", name="sub", source={"durable": 2, "expiry_policy": Symbol("never")}, credit=6)
     rig.settle()
@@ -359,3 +361,106 @@ def test_the_end_of_a_taking_subscription_forgets_what_consumers_gave_back_befor
 
 def failing(*_: Any) -> Any:
     raise RuntimeError("for once")
+
+
+# ------------------------------------------------------------------------------------------------ what is read
+
+
+def bytes_read(node: Node, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of each read of the store; filled as the node runs, whose checks read all of it."""
+    node.checks = False
+    found: list[int] = []
+    read = node.store.read
+
+    def watched(queue_id: int, first: int, *, count_max: int, bytes_max: int) -> list[tuple[int, bytes]]:
+        items = read(queue_id, first, count_max=count_max, bytes_max=bytes_max)
+        found.append(sum(len(value) for _, value in items))
+        return items
+
+    monkeypatch.setattr(node.store, "read", watched)
+    return found
+
+
+def test_readers_that_may_be_sent_nothing_cost_no_read_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the range of one is over is looked at once for each of its positions, in one entry."""
+    rig, node, client = world(QueueConfig(name="work"))
+    link = client.sender("work")
+    rig.settle()
+    for number in range(30):
+        client.send(link, f"{number:<{20 * KIB}}")
+    rig.settle()
+    reader = rig.client(node)
+    found = bytes_read(node, monkeypatch)
+    links = [reader.reader("work", 1, 20, credit=0) for _ in range(50)]
+    rig.settle()
+    assert sum(found) < 51 * 21 * KIB
+    found.clear()
+    client.send(link, "new")
+    rig.settle()
+    assert sum(found) < 64 * KIB
+    for each in links:
+        each.grant(19)
+    rig.settle()
+    assert all(each.detached and len(reader.bodies(each)) == 19 for each in links)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("size", [20 * KIB, 700 * KIB])
+def test_a_lone_reader_reads_each_message_once(monkeypatch: pytest.MonkeyPatch, size: int, ends: bool) -> None:
+    count = 10 * MIB // size
+    rig, node, client = world(QueueConfig(name="work"))
+    link = client.sender("work")
+    rig.settle()
+    for number in range(count):
+        client.send(link, f"{number:<{size}}")
+        rig.settle()
+    reader = rig.client(node)
+    found = bytes_read(node, monkeypatch)
+    range_link = reader.reader("work", 1, count + 1 if ends else None, credit=2 * count)
+    rig.settle()
+    assert len(reader.bodies()) == count and range_link.detached == ends
+    assert sum(found) < count * size + MIB
+
+
+@pytest.mark.parametrize("what", ["credit", "window", "unsettled"])
+def test_who_takes_one_message_at_a_time_has_no_more_read_for_it(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    size = 20 * KIB
+    rig, node, client = world(QueueConfig(name="work"), limits=Limits(unsettled_max=1 if what == "unsettled" else 100))
+    link = client.sender("work")
+    rig.settle()
+    for number in range(40):
+        client.send(link, f"{number:<{size}}")
+    rig.settle()
+    reader = rig.client(node, **({"incoming_window": 2} if what == "window" else {}))
+    found = bytes_read(node, monkeypatch)
+    source = {"distribution_mode": Symbol("copy")}
+    mode = 0 if what == "unsettled" else 1
+    given = reader.receiver("work", source=source, snd_settle_mode=mode, credit=0 if what == "credit" else 100)
+    for number in range(40):
+        if what == "credit":
+            given.grant(1)
+        rig.settle()
+        assert len(reader.bodies()) == number + 1 or what == "window"
+        if what == "unsettled":
+            item = reader.deliveries[-1]
+            given.settle(item.delivery_id, item.delivery_id, Accepted())
+    rig.settle()
+    assert len(reader.bodies()) == 40
+    assert sum(found) < 42 * (size + KIB)
+
+
+def test_a_reader_without_credit_whose_range_was_emptied_is_told_its_end_with_its_next_credit() -> None:
+    rig, node, client = world(QueueConfig(name="work"))
+    fill(rig, client, 10)
+    reader, taker = rig.client(node), rig.client(node)
+    link = reader.reader("work", 1, 8, credit=3)
+    rig.settle()
+    assert reader.bodies() == names(1, 3) and not link.detached
+    taker.receiver("work")
+    rig.settle()
+    taker.accept()
+    rig.run(1)
+    assert node.queue("work").messages == 0
+    link.grant(10)
+    rig.settle()
+    assert reader.bodies() == names(1, 3) and link.detached

@@ -2,6 +2,7 @@
 
 import pytest
 
+from holdfast.broker.cursor import PUMP_BYTES
 from holdfast.core import events
 from holdfast.core.config import Limits
 from holdfast.storage.memory import MemoryStore
@@ -328,3 +329,32 @@ def test_a_full_node_in_between_withholds_credit() -> None:
     d.start()
     rig.run(30)
     assert [body.split()[0] for body in d.bodies("work")] == names(1, 700) and is_empty(*nodes)
+
+
+def test_what_is_tried_again_is_a_turns_bytes_at_a_time() -> None:
+    """However many numbers the window allows, and not into a socket that takes nothing."""
+    rig = Rig()
+    a, c = rig.graph("a-c", c={"queues": STRICT["queues"], "limits": Limits(ranges_max=1)})
+    rig.run(3)
+    a.core.catalog.identities["c"] = 2  # 1 sleeps elsewhere
+    send(rig, a, *[f"{number} {'x' * 200_000}" for number in range(60)], to="c")
+    rig.run(3)
+    sender = a.core.neighbours["c"].senders["c"]
+    while not sender.open:  # each try that is refused ends its link
+        rig.run(0.1)
+    (blocked,) = sender.blocked.values()
+    aside, in_doubt = len(blocked.aside), len(sender.in_doubt)
+    assert aside > 30
+    for writable in (False, True):
+        blocked.window, blocked.due, blocked.probe = 1_000, rig.now, None
+        sender.peer.writable = writable
+        sender.tick(rig.now)
+        sent = 200_000 * (aside - len(blocked.aside))
+        assert PUMP_BYTES <= sent <= PUMP_BYTES + 200_000 if writable else not sent
+    assert len(sender.in_doubt) - in_doubt == aside - len(blocked.aside)
+    assert blocked.probe in sender.in_doubt.values()
+    a.checks = False  # the number below is given again
+    a.core.catalog.identities["c"] = 1
+    send(rig, a, "1", to="c")
+    rig.run(60)
+    assert is_empty(a, c) and len(c.bodies("work")) == 61

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.types import Symbol
-from holdfast.broker import cursor, custody, entry, records
+from holdfast.broker import custody, entry, halting, records
 from holdfast.broker.custody import Origin, Verdict
 from holdfast.broker.gaps import CLOCKS_MAX, GapClocks
 from holdfast.broker.ranges import RangeSet
@@ -39,13 +39,13 @@ def test_a_cursor_with_more_ranges_than_a_row_holds_keeps_the_lowest() -> None:
     row = records.pack_cursor(records.CursorRecord(False, 1, 135_000, 0, finished))
     check_put("subscriptions", b"s", row)
     kept = list(records.unpack_cursor(row).finished)
-    assert kept == list(finished)[: len(kept)] and len(kept) > cursor.OUTSTANDING_MAX
+    assert kept == list(finished)[: len(kept)] and len(kept) > halting.OUTSTANDING_MAX
 
 
 def test_what_a_tracked_cursor_has_shown_is_bounded_and_goes_on_as_it_is_settled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cursor, "OUTSTANDING_MAX", 8)
+    monkeypatch.setattr(halting, "OUTSTANDING_MAX", 8)
     rig = Rig()
     node = rig.node("hub")
     other = rig.client(node)
@@ -73,7 +73,7 @@ def test_what_a_tracked_cursor_has_shown_is_bounded_and_goes_on_as_it_is_settled
 
 
 def test_no_subscription_begins_while_consumers_hold_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cursor, "OUTSTANDING_MAX", 4)
+    monkeypatch.setattr(halting, "OUTSTANDING_MAX", 4)
     rig = Rig()
     node = rig.node("hub")
     client = rig.client(node)

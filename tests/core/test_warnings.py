@@ -280,6 +280,28 @@ def test_a_full_queue_that_other_nodes_wait_for() -> None:
     assert not c.core.destination.full
 
 
+def test_a_queue_that_had_room_in_between_is_full_since_then() -> None:
+    """Between two looks a consumer took all, and it filled again: nobody waited for so long."""
+    rig = Rig()
+    a, c = rig.graph("a-c", c={"queues": (FULL,)})
+    rig.run(warnings_module.LOOK_S / 2)
+    send(rig, a, *names(1, 4), to="c")
+    since = c.core.destination.full["work"].since
+    rig.run(1)
+    client = rig.client(c)
+    link = client.receiver("work", credit=3)
+    rig.settle()
+    assert client.accept(link=link) == names(1, 3)
+    rig.settle()
+    assert not c.core.destination.full
+    send(rig, a, *names(5, 8), to="c")
+    assert c.core.destination.is_full("work") and c.core.destination.full["work"].since > since
+    rig.run(since + warnings_module.FULL_S + 0.5 - rig.now)
+    assert status(rig, c)["warnings"] == []
+    rig.run(1)
+    assert len(status(rig, c)["warnings"]) == 1
+
+
 def test_a_queue_that_is_full_for_what_lies_here_already() -> None:
     rig = Rig()
     a, c = rig.graph("a-c", c={"queues": (QueueConfig(name="work", messages_max=3, order="strict"),)})

@@ -56,7 +56,12 @@ def check_accounts(core: NodeCore) -> None:
     cursors = [cursor for queue in queues for cursor in queue.cursors]
     found["aside"] = sum(ASIDE_BYTES * len(cursor.exclusions.aside) for cursor in cursors)
     found["excluded"] = sum(EXCLUDED_BYTES * len(taker.excluded) for cursor in cursors for taker in cursor.takers)
-    found["given_back"] = sum(GIVEN_BACK_BYTES * len(cursor.counts) for cursor in cursors)
+    found["given_back"] = sum(  # counted as a queue is offered anew: one with news is offered in the next turn
+        cursor.exclusions.counted_given_back
+        if cursor.queue in core.work.busy
+        else GIVEN_BACK_BYTES * len(cursor.counts)
+        for cursor in cursors
+    )
     found["rejected"] = sum(REJECTED_BYTES * len(record.rejected) for record in core.resume.incoming.values())
     found["rejecting"] = core.chores.rejections.held_bytes
     found["connections"] = sum(peer.held_bytes for peer in core.connections.values())

@@ -7,8 +7,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -24,6 +24,17 @@ class Completed:
     code: int
     stdout: str
     stderr: str
+
+
+@asynccontextmanager
+async def killed_at_the_end(process: asyncio.subprocess.Process) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Leaving the block kills the process, if it still runs, and waits for its end."""
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
 
 
 class NodeProcess:

@@ -7,7 +7,7 @@ answers has been committed there (docs/ARCHITECTURE.md, "How a core is driven").
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from random import Random
 from typing import Any, Protocol
@@ -515,33 +515,31 @@ class Rig:
 
     # ------------------------------------------------------------------------------------------------ running
 
-    def _moves(self) -> list[Callable[[], None]]:
-        """Everything that could happen now."""
-        moves: list[Callable[[], None]] = []
+    def _moves(self) -> Iterator[Callable[[], None]]:
+        """Everything that could happen now; who wants only the first looks no further."""
         for client in self.clients:
             client.flush()
         self.wires = [wire for wire in self.wires if not wire.dead]
         for wire in self.wires:
             for end in wire.ends:
                 if end.alive and end.inbox and not end.paused:
-                    moves.append(lambda end=end: self._deliver(end))
+                    yield lambda end=end: self._deliver(end)
                 elif end.alive and end.eof and not end.inbox:
-                    moves.append(lambda end=end: end.lose("closed by the peer"))
+                    yield lambda end=end: end.lose("closed by the peer")
         for node in self.nodes.values():
             if node.core is None:
                 continue
             if node.due:
-                moves.append(node.end_turn)
+                yield node.end_turn
             if node.pending is not None and not node.hold_commits:
-                moves.append(node.finish_commit)
+                yield node.finish_commit
             deadline = node.core.next_deadline()
             asked = [peer.amqp.next_deadline() for peer in node.core.connections.values()]
             assert node.core.deadlines.first() == min((at for at in asked if at is not None), default=None)
             if deadline is not None and deadline <= self.now and not node.due:
-                moves.append(lambda node=node: node.handle(events.TimerFired()))
+                yield lambda node=node: node.handle(events.TimerFired())
         if self.dials:
-            moves.append(self.connect)
-        return moves
+            yield self.connect
 
     def _deliver(self, end: End, size: int | None = None) -> None:
         data = bytes(end.inbox[:size])
@@ -549,13 +547,19 @@ class Rig:
         if data:
             end.receive(data)
 
+    def move(self) -> bool:
+        """The first of what could happen now; False where nothing could."""
+        move = next(self._moves(), None)
+        if move is None:
+            return False
+        move()
+        return True
+
     def settle(self, limit: int = 20_000) -> None:
         """Until nothing moves at this moment."""
         for _ in range(limit):
-            moves = self._moves()
-            if not moves:
+            if not self.move():
                 return
-            moves[0]()
         raise AssertionError("the nodes do not come to rest")
 
     def run(self, seconds: float) -> None:
@@ -577,7 +581,7 @@ class Rig:
 
     def step(self) -> bool:
         """One of the moves, a delivery perhaps cut into pieces; False where nothing moves."""
-        moves = self._moves()
+        moves = list(self._moves())
         if not moves:
             return False
         busy = [end for wire in self.wires for end in wire.ends if end.alive and end.inbox and not end.paused]

@@ -5,10 +5,13 @@ Rules of this file: bytes only, no state. A frame is size (4 bytes, itself inclu
 """
 
 import struct
-from typing import Final
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
 
 from holdfast.amqp import codec, conditions
-from holdfast.amqp.performatives import Error, Rejected
+from holdfast.amqp.performatives import Error, Modified, Rejected
+from holdfast.amqp.types import Symbol
 from holdfast.errors import RemoteProtocolError
 
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
@@ -39,33 +42,45 @@ def frame_with_payload(channel: int, body: bytes, payload: bytes) -> bytes:
 
 
 _CUTS: Final = (1024, 256, 0)
+_CONDITION_CUT: Final = 100
 
 
-def bounded(performative: object, body_bytes_max: int) -> bytes:
-    """`performative` encoded in at most that many bytes: an error it carries loses its info, then its words.
+def bounded(performative: Any, body_bytes_max: int) -> bytes:
+    """`performative` encoded in at most that many bytes. What it says for others to read gives way, least first: an
+    error loses its info, then its words, then the end of its condition; a state its annotations, at last itself.
 
-    A peer that takes only frames of 512 bytes still has to learn what went wrong. What fits by no means is
-    returned as it is; the caller refuses it.
+    A peer that takes only frames of 512 bytes still has to learn what went wrong, and to hear of its own outcomes,
+    however long it made them. What fits by no means is returned as it is; the caller refuses it.
     """
     body = codec.encode(performative)
-    error = getattr(performative, "error", None)
-    state = getattr(performative, "state", None)
-    if error is None and isinstance(state, Rejected):
-        error = state.error
-    if len(body) <= body_bytes_max or not isinstance(error, Error):
+    if len(body) <= body_bytes_max:
         return body
-    info, description = error.info, error.description or ""
-    try:
-        error.info = None
-        for length in _CUTS:
-            body = codec.encode(performative)
-            if len(body) <= body_bytes_max:
-                break
-            error.description = description[:length] or None
-            body = codec.encode(performative)
-    finally:
-        error.info, error.description = info, description or None
+    error, state = getattr(performative, "error", None), getattr(performative, "state", None)
+    shorter: Iterator[dict[str, Any]] = iter(())
+    if isinstance(error, Error):
+        shorter = ({"error": cut} for cut in _shorter_errors(error))
+    elif state is not None:
+        shorter = ({"state": cut} for cut in _shorter_states(state))
+    for change in shorter:
+        cut = codec.encode(replace(performative, **change))
+        if len(cut) <= body_bytes_max:
+            return cut
     return body
+
+
+def _shorter_errors(error: Error) -> Iterator[Error]:
+    description = error.description or ""
+    for length in (len(description), *_CUTS):
+        yield Error(error.condition, description[:length] or None)
+    yield Error(Symbol(error.condition[:_CONDITION_CUT]))
+
+
+def _shorter_states(state: object) -> Iterator[object]:
+    if isinstance(state, Rejected) and state.error is not None:
+        yield from map(Rejected, _shorter_errors(state.error))
+    elif isinstance(state, Modified):
+        yield Modified(state.delivery_failed, state.undeliverable_here)
+    yield None
 
 
 def bad_frame(size: int, words: int, kind: int, limit: int) -> RemoteProtocolError:

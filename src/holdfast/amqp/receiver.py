@@ -163,9 +163,10 @@ class Receiver(Link):
             return
         if delivery_count is not None and self._delivery_count is not None:
             ahead = (delivery_count - self._delivery_count) & _SERIAL
-            if 0 < ahead <= self.allowance:
+            if 0 < ahead <= max(self.allowance, self._resumes_left):
                 self._delivery_count = delivery_count
-                self.allowance -= ahead
+                self.allowance = max(0, self.allowance - ahead)
+                self._resumes_left = max(0, self._resumes_left - ahead)
                 self.credit = max(0, self.credit - ahead)
         if self._draining and drain and self.credit == 0:
             self._draining = False

@@ -96,6 +96,13 @@ class Sender(Link):
         return self.credit > 0 and session.window_out > 0 and not session.backlog and self.outgoing is None
 
     @property
+    def resumable_now(self) -> bool:
+        """As `sendable`, for a resumed delivery, for which `resume_credit` counts too."""
+        session = self.session
+        credit = self.credit > 0 or self.resume_credit > 0
+        return credit and session.window_out > 0 and not session.backlog and self.outgoing is None
+
+    @property
     def default_outcome(self) -> Any:
         """What a settlement without a state means: the source's default-outcome, else released.
 
@@ -353,8 +360,8 @@ class Sender(Link):
         self.drain = False
         if self.detach_sent or self.over:
             return
-        self._delivery_count = (self._delivery_count + self.credit) & _SERIAL
-        self.credit = 0
+        self._delivery_count = (self._delivery_count + self.credit + self.resume_credit) & _SERIAL
+        self.credit = self.resume_credit = 0
         if self.session.backlog:
             if not self.answered_later:
                 self.answered_later = True
@@ -401,7 +408,7 @@ class Sender(Link):
             if self._payload_max < 0:
                 self._prepare()
         self.drain = drain
-        if drain and self.credit == 0:
+        if drain and self.credit == self.resume_credit == 0:
             self.drained()
         elif echo and not drain:
             self.flow()

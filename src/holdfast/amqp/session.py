@@ -13,6 +13,7 @@ from holdfast.amqp import codec, conditions, fast
 from holdfast.amqp.effort import FLOW, MISS, STEPS_FOR_ONE
 from holdfast.amqp.events import ConnEvent, CreditChanged, LinkAttached, Outcomes, ReceiverSettled, SessionEnded
 from holdfast.amqp.faults import LinkFault, SessionFault
+from holdfast.amqp.frames import bounded
 from holdfast.amqp.link import Link
 from holdfast.amqp.performatives import (
     Accepted,
@@ -380,7 +381,7 @@ class Session:
         events.extend(
             CreditChanged(link)
             for link in self._live
-            if isinstance(link, Sender) and (link.credit > 0 or link.outgoing is not None)
+            if isinstance(link, Sender) and (link.credit > 0 or link.resume_credit > 0 or link.outgoing is not None)
         )
         return len(self._live)
 
@@ -569,13 +570,13 @@ class Session:
                 state=pending.state, resume=pending.resume, aborted=pending.aborted,
             )  # fmt: skip
         left = len(pending.payload) - pending.at
-        body = codec.encode(transfer)
+        body = bounded(transfer, size_max)
         if len(body) + left > size_max:
             transfer.more = True
-            body = codec.encode(transfer)
+            body = bounded(transfer, size_max - 1)
             left = size_max - len(body)
             if left <= 0:
-                raise LocalProtocolError("the delivery's state does not fit into a frame of the peer's")
+                raise LocalProtocolError("the delivery's tag does not fit into a frame of the peer's")
         part = pending.payload[pending.at : pending.at + left]
         pending.at += left
         pending.started = True

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from holdfast.broker import entry
+from holdfast.broker import entry, halting
 from holdfast.broker.exclusions import LOOKS_MAX, Exclusions
 from holdfast.broker.ranges import RangeSet
 from holdfast.broker.taker import Shown, Taker
@@ -25,19 +25,6 @@ READ_BYTES: Final = 1024 * 1024
 
 RETIRES_MAX: Final = 8_000
 """With so many in the turn's batch a commit comes before more is dropped: no batch is as deep as a queue."""
-
-FINISHED_MAX: Final = 16_384
-"""Ranges kept above the floor; at the bound nothing new is offered until what lies below is done."""
-
-OUTSTANDING_MAX: Final = 32_768
-"""Those ranges, and entries that were shown and are not done, of which each may become a range: at the bound nothing
-new is offered until some are done. With them a cursor's record fits a row of the store (records.CURSOR_RANGES_MAX)."""
-
-FINISHED_MIN: Final = 64
-"""The ranges where the node's memory for them is used up."""
-
-GIVEN_BACK_MIN: Final = 64
-"""With so many that were given back nothing new is offered where the node's memory for them is used up."""
 
 PUMP_BYTES: Final = 4 * 1024 * 1024
 """What a pump hands out at most, and one entry more: whether a socket takes it is known only when the turn ends."""
@@ -86,7 +73,7 @@ class Cursor:
         self.takers: dict[Taker, None] = {}
         self.exclusions = Exclusions(queue.withheld)
         self.blocked = False
-        """Whether the last pump ended because no more may be set aside."""
+        """Whether the last pump ended because no more may be set aside, or what is next keeps its place for another."""
         self.links_ended: dict[int, int] = {}
         """How many links each entry has ended that was larger than they take."""
         self.lease_epoch = 0
@@ -107,7 +94,7 @@ class Cursor:
                 self.forget_read_ahead()
             if back:
                 self.queue.look_again(back)
-                self.queue.touch()
+            self.queue.touch()  # the others may have waited for it
 
     def detach(self, taker: Taker, *, failed: bool = True) -> None:
         """Takes the taker away; what it held goes back to its old place. All that is shown is looked through."""
@@ -115,7 +102,7 @@ class Cursor:
         self.give_back([sequence for sequence, shown in self.shown.items() if shown.taker is taker], failed=failed)
 
     def wanted(self) -> int:
-        return sum(taker.wants() for taker in self.takers)
+        return sum(taker.will_want() for taker in self.takers)
 
     # ------------------------------------------------------------------------------------------------ offering
 
@@ -152,15 +139,15 @@ class Cursor:
 
     def _hand_out(self, takers: list[Taker], limit: int, aside: dict[int, int]) -> tuple[int, int]:
         """What `pump` hands out, and what is left of PUMP_BYTES; `aside` gets what none of the takers can have, as
-        `Exclusions.aside`."""
+        `Exclusions.aside`, but for what one can have that goes on next turn: it keeps its place, and all behind it."""
         given = looks = 0
-        room_bytes = PUMP_BYTES
+        room_bytes = look_bytes = PUMP_BYTES
         while takers and given + len(aside) < limit:
             taker = takers[0]
             if given and taker.wants() <= 0:  # links of one session share its window: asked before each entry
                 del takers[0]
                 continue
-            if room_bytes <= 0 or looks >= LOOKS_MAX:
+            if room_bytes <= 0 or look_bytes <= 0 or looks >= LOOKS_MAX:
                 self.queue.touch()
                 break
             if len(takers) == 1 and self._is_plain(taker):
@@ -187,7 +174,9 @@ class Cursor:
             if found is not taker:
                 looks += len(self.takers)
             if found is None:
-                if len(self.exclusions.aside) + len(aside) > self.exclusions.aside_max:
+                look_bytes -= len(value)
+                later = self.exclusions.for_later(self.takers, sequence, value, aside[sequence])
+                if later or len(self.exclusions.aside) + len(aside) > self.exclusions.aside_max:
                     self._keep(sequence)
                     del aside[sequence]
                     self.blocked = True
@@ -324,8 +313,8 @@ class Cursor:
         """The first entry at or after `position` that is visible, below the mark and not finished."""
         queue = self.queue
         if self.halted:
-            if not (queue.withheld.given_back.room and queue.ranges.room):
-                queue.work.halted[queue] = None
+            for account in halting.short_of(self):
+                queue.work.halted.setdefault(account, {})[queue] = None
             return None
         limit = min(queue.visible, self.mark_stored) if queue.config.durable else queue.visible
         while self.position < limit:
@@ -370,17 +359,7 @@ class Cursor:
     @property
     def halted(self) -> bool:
         """Nothing that was never shown is offered until some of what lies below is done."""
-        queue = self.queue
-        # Of an earlier life's counts some lie ahead: only what is below can be done first.
-        given_back = min(len(self.counts) - len(self.exclusions.aside), len(self.shown) + len(self.returned))
-        if given_back >= GIVEN_BACK_MIN and not (queue.withheld.given_back.room or queue.in_transit):
-            return True
-        if not self.tracked:
-            return False
-        ranges = len(self.finished)
-        most = FINISHED_MAX if queue.ranges.room else FINISHED_MIN
-        outstanding = len(self.shown) + len(self.returned) + len(self.exclusions.aside)
-        return ranges >= most or ranges + outstanding >= OUTSTANDING_MAX
+        return halting.is_halted(self)
 
     def _skip_to(self, sequence: int) -> None:
         """Numbers that were never stored, or left before, count as finished."""
@@ -538,7 +517,7 @@ class Cursor:
     @property
     def crowded(self) -> bool:
         """Whether too much is in takers' hands for tracking to begin."""
-        return not self.tracked and len(self.below_position()) >= OUTSTANDING_MAX
+        return not self.tracked and len(self.below_position()) >= halting.OUTSTANDING_MAX
 
     def forget_read_ahead(self) -> None:
         """What was read ahead is let go; it is read again when it is wanted."""

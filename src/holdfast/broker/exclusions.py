@@ -183,6 +183,18 @@ class Exclusions:
         aside[sequence] = delivery_bytes
         return None
 
+    def for_later(self, takers: Iterable["Taker"], sequence: int, value: bytes, size: int) -> bool:
+        """Whether one of `takers` can have the entry, and had its share of this turn; `size`: of the delivery, 0 where
+        it is not known."""
+        for taker in takers:
+            if taker.held_back and sequence not in taker.excluded:
+                if taker.bytes_max >= len(value) + BESIDE_BYTES:
+                    return True
+                size = size or taker.delivery_bytes(sequence, value)
+                if size <= taker.bytes_max:
+                    return True
+        return False
+
     def another_takes(self, takers: Iterable["Taker"], sequence: int, size: int) -> bool:
         """Whether one of all `takers`, with or without credit, can have the entry, a delivery of `size` bytes."""
         if size > self.largest:

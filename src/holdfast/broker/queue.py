@@ -46,16 +46,16 @@ class Work:
     """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
 
     __slots__ = (
-        "batch", "busy", "counted", "halted", "left", "moved", "offered_bytes", "referred", "retires_in_flight",
-        "rewritten", "urgent", "wheel",
+        "batch", "busy", "counted", "halted", "left", "moved", "offered_bytes", "offered_count", "referred",
+        "retires_in_flight", "rewritten", "urgent", "wheel",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.batch = Batch()
         self.busy: dict[Queue, None] = {}
         self.counted: dict[Queue, None] = {}
-        self.halted: dict[Queue, None] = {}
-        """They offer nothing new for want of memory that others have, too (Cursor.halted)."""
+        self.halted: dict[Account, dict[Queue, None]] = {}
+        """They offer nothing new before that account, which others share, has room again (halting.py)."""
         self.retires_in_flight: list[tuple[int, int]] = []
         """(queue id, sequence) of the commit under way."""
         self.moved: list[tuple[int, int]] = []
@@ -66,8 +66,8 @@ class Work:
         """By (queue id, sequence): values that were put anew at their old places, and are not on disk yet."""
         self.left: list[tuple[int, int]] = []
         """(queue id, sequence) of blobs' entries that this turn takes from queues in memory, which no batch names."""
-        self.offered_bytes = 0
-        """What was handed out to takers since the turn's last beginning."""
+        self.offered_bytes = self.offered_count = 0
+        """What was handed out since the turn's last beginning, and how many entries."""
         self.urgent = False
         """Somebody waits for this turn's commit though it appends nothing."""
         self.wheel = Wheel()
@@ -101,6 +101,8 @@ class Queue:
     tombstones: int = 0
     stopped: bool = False
     """Whether nothing is offered for now."""
+    offered_first: int = 0
+    """Which kind of its readers was first when it was offered last (core/offering.py)."""
     tombstones_stored: bool = False
     """Whether the store has a row that says how many."""
     in_total: int = 0
@@ -445,8 +447,7 @@ class Queue:
 
     def readers(self) -> list[Cursor]:
         """The cursors that an entry waits for: a taking subscription stands in the shared one's place."""
-        named = list(self.named.values())
-        return named if any(cursor.mode == "take" for cursor in named) else [self.shared, *named]
+        return list(self.cursors if self.taken_by is None else self.named.values())
 
     @property
     def taken_by(self) -> str | None:

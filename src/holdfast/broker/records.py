@@ -75,7 +75,7 @@ class CursorRecord(NamedTuple):
 def pack_cursor(record: CursorRecord) -> bytes:
     """What is finished beyond CURSOR_RANGES_MAX ranges is left out: after a restart it is shown again, and marked.
 
-    A cursor stops before it has so many (cursor.OUTSTANDING_MAX); those of several subscriptions may come together
+    A cursor stops before it has so many (halting.OUTSTANDING_MAX); those of several subscriptions may come together
     when each is deleted in its turn.
     """
     head = _CURSOR.pack(record.taking, record.floor, record.mark, record.lease_epoch)

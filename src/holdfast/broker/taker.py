@@ -36,6 +36,13 @@ class Taker(Protocol):
     def wants(self) -> int:
         """How many entries it takes now."""
 
+    def will_want(self) -> int:
+        """As `wants`, but that what it was handed in this turn keeps nothing from it: of which marks are stored."""
+
+    @property
+    def held_back(self) -> bool:
+        """Whether it takes none for this turn's sake alone: in the next one it goes on, and its queue is offered."""
+
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         """An entry, now its own until finished or given back. `delivery_count` is None the first time."""
 

@@ -18,4 +18,5 @@ class Blocked:
     probe: int | None = None
     """The last sequence that is tried now."""
     window: int = 1
-    """How many are tried next, the lowest numbers: one, then twice as many each time that all were taken."""
+    """How many are tried next, the lowest numbers: one, then twice as many each time that all were taken; of large ones
+    as many as one turn sends."""

@@ -9,8 +9,8 @@ from typing import Any
 from holdfast.core.management import Answer
 
 
-def told_of(kind: str, operation: str, name: str, arguments: dict[str, Any], answer: Answer) -> str | None:
-    """The change that `answer` speaks of, for a person; None where there was none."""
+def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) -> str | None:
+    """The change that `answer` speaks of, for a person; None where there was none. `queue`: a subscription's."""
     if not 200 <= answer.status < 300:
         return answer.description if answer.stored else None  # done in part
     body = answer.body
@@ -19,7 +19,7 @@ def told_of(kind: str, operation: str, name: str, arguments: dict[str, Any], ans
     if (kind, operation) == ("holdfast:node", "FORGET"):
         return f"node {name!r} forgotten"
     if kind == "holdfast:subscription":
-        what = f"subscription {name!r} on queue {str(arguments.get('queue'))!r}"
+        what = f"subscription {name!r} on queue {queue!r}"
         if operation == "OPEN" and answer.status == 201:
             return f"{what} created, mode {body.get('mode')}"
         if operation == "DELETE":

@@ -6,7 +6,7 @@ with. After it `NodeCore.validate` has the last word. What contradicts itself (`
 and an assertion about what peers share end the node, before the next commit is handed over.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
 from types import CodeType, FrameType
@@ -36,6 +36,9 @@ RETRY_S: Final = (1.0, 60.0)
 ENTRIES_MAX: Final = 10_000
 """Entries that the check after a failure reads from the store: a deep queue's sums are taken as they stand."""
 
+COUNTED_MAX: Final = 1_000
+"""The last connections that ended for a failure: what fails again before a transport is gone is one of theirs."""
+
 ATTEMPTS_MAX: Final = 10_000
 """Failures contained in one event; each ends a peer, or has a part rest."""
 
@@ -46,6 +49,7 @@ class Containment:
     def __init__(self, core: "NodeCore") -> None:
         self.core = core
         self.peers_ended = 0
+        self._counted: deque[int] = deque(maxlen=COUNTED_MAX)
         self.parts_failed = 0
         """Failures on behalf of no single peer."""
         self.resting: dict[object, float] = {}
@@ -117,15 +121,18 @@ class Containment:
         except Exception as error:
             self.part_failed(part, error, changed=gathers and self.core.turn.extent() != before)
 
-    def finish(self, step: Callable[[], None], *, changed: bool = True) -> None:
+    def finish(self, step: Callable[[], None], *, undoing: bool = False) -> None:
         """A step that must not be left out: where it fails, and that is no peer's, it is tried again after a rest.
 
-        `changed`: as in `failed`.
+        `undoing`: the turn is being undone, and is not for this.
         """
+        turn = self.core.turn
+        before = turn.extent()
         try:
             step()
         except Exception as error:
-            self.part_failed(step, error, changed=changed)
+            changed = self.core.turn is not turn or turn.extent() != before
+            self.part_failed(step, error, changed=changed and not undoing)
             if step in self.resting:
                 self._unfinished[step] = None
 
@@ -153,12 +160,19 @@ class Containment:
             core.log(
                 "ERROR", f"{event.peer}: {_told(error)} at {place}; the connection is ended; {DEFECT}", about=place
             )
-            self.peers_ended += 1
+            self.count(event.connection)
             core.commands.append(events.CloseConnection(connection=event.connection, abort=True))
         if event.neighbour is not None:
             core.neighbours[event.neighbour].recover(dial_over=True)
 
     # ------------------------------------------------------------------------------------------------ its peer
+
+    def count(self, connection: int) -> None:
+        """The connection of that number ends for a failure, or it is 0: one that was not opened does."""
+        if connection not in self._counted:
+            self.peers_ended += 1
+            if connection:
+                self._counted.append(connection)
 
     def _end(self, peer: Peer, links: list[Ingress | Egress], error: Exception, place: str, *, sound: bool) -> None:
         """Ends the connection, with a close frame where `sound` (the engine can still write one); forgets the peer.
@@ -166,7 +180,7 @@ class Containment:
         `links` were just being changed.
         """
         core = self.core
-        self.peers_ended += 1
+        self.count(peer.number)
         core.log("ERROR", f"{peer.name}: {_told(error)} at {place}; the connection is ended; {DEFECT}", about=place)
         if core.connections.get(peer.number) is not peer:  # it was just ending
             self._forget(peer, links)
@@ -269,7 +283,7 @@ class Containment:
                 if isinstance(link, Intake):
                     core.refills[link] = None
                 elif isinstance(link, (ConsumerLink, ReaderLink)):
-                    core.draining(link)
+                    link.credited()
                     if isinstance(link, ConsumerLink) and link.batch:
                         core.presettled[link] = None
 

@@ -11,6 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.broker.cursor import RETIRES_MAX
+from holdfast.core.drains import has_something
 from holdfast.core.peer import NEVER, Peer
 from holdfast.core.sending import due
 
@@ -100,9 +101,25 @@ def _number(peer: Peer) -> int:
     return peer.number
 
 
-def _needs_no_disk(queue: "Queue") -> bool:
-    """Whether what it goes on with in the next turn waits for no commit: what its cursors have left over."""
-    return not (queue.config.durable or queue.reclaiming or queue.sweeping)
+def _goes_on(core: "NodeCore") -> bool:
+    """Whether a queue goes on in the next turn with what waits for no commit."""
+    return len(core.work.batch.retires) < RETIRES_MAX and any(_needs_no_disk(core, queue) for queue in core.work.busy)
+
+
+def _needs_no_disk(core: "NodeCore", queue: "Queue") -> bool:
+    """Whether what it goes on with in the next turn waits for no commit: all that a queue in memory does, and of
+    another what is on disk, and below the mark that says so of a cursor, for who takes it now or goes on with what it
+    held."""
+    if queue.stopped:
+        return False
+    if not queue.config.durable or queue in core.resume.going_on:
+        return True
+    if any(reader.goes_on for reader in core.readers.get(queue, ())):
+        return True
+    return any(
+        has_something(cursor, marks=False) and any(taker.wants() > 0 for taker in cursor.takers)
+        for cursor in queue.cursors
+    )
 
 
 def wanted(core: "NodeCore") -> float:
@@ -112,7 +129,7 @@ def wanted(core: "NodeCore") -> float:
         return now
     resting = core.containment.resting
     first = core.meter.due_at if core.meter not in resting else inf
-    if core.work.halted and core.memory.has_room_again:
+    if core.work.halted and any(account.room for account in core.work.halted):
         return now
     if core.in_flight is None and not core.disk.rests:
         if core.work.busy or core.users.waking or core.blobs.dropping:
@@ -123,7 +140,7 @@ def wanted(core: "NodeCore") -> float:
             return now
         if core.retire_at is not None and core.retire_at < first:
             first = core.retire_at
-    elif core.work.busy and len(core.work.batch.retires) < RETIRES_MAX and any(map(_needs_no_disk, core.work.busy)):
+    elif core.work.busy and _goes_on(core):
         return now
     at = core.deadlines.soonest(now)
     if at is not None and at < first:

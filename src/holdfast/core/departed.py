@@ -74,16 +74,8 @@ class Departures:
         `unknown_destination` says."""
         core = self.core
         self._look_due = False
-        knows = core.forwarding.knows
-        unknown = {name: queue for name, queue in core.catalog.transmissions() if not knows(name)}
         self._cancel_of_known()
-        self.orphans = {name: None for name in self.orphans if name in unknown}
-        for name, queue in unknown.items():
-            count = queue.messages - queue.tombstones
-            if count and name not in self.orphans:
-                self.orphans[name] = None
-                if len(self.orphans) <= ORPHANS_TOLD_MAX:
-                    core.log("WARNING", _advice(name, count))
+        unknown = self.find()
         if not unknown or core.config.unknown_destination == "keep":
             return
         for name, queue in unknown.items():
@@ -93,6 +85,21 @@ class Departures:
             if receiver.destination in unknown:
                 text = f"{core.config.name!r} has no route to {receiver.destination!r}"
                 _dismiss(receiver, Error(Symbol(conditions.NOT_FOUND), text))
+
+    def find(self) -> "dict[str, Queue]":
+        """The transmission queues for unknown nodes; a line in the log of each new one that has messages. What is kept
+        for such nodes may come long after they left: to be called now and then."""
+        core = self.core
+        knows = core.forwarding.knows
+        unknown = {name: queue for name, queue in core.catalog.transmissions() if not knows(name)}
+        self.orphans = {name: None for name in self.orphans if name in unknown}
+        for name, queue in unknown.items():
+            count = queue.messages - queue.tombstones
+            if count and name not in self.orphans:
+                self.orphans[name] = None
+                if len(self.orphans) <= ORPHANS_TOLD_MAX:
+                    core.log("WARNING", _advice(name, count))
+        return unknown
 
     def waiting(self) -> Iterator[tuple[str, str]]:
         """Unknown nodes that messages are queued for, at most ORPHANS_TOLD_MAX, and what to do about it."""

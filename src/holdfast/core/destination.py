@@ -226,6 +226,9 @@ class Destination:
         elif not queue.fits(size):
             dead_letter(self.core, value, f"queue {to!r} is full", to)
         else:
+            full = self.full.get(queue.name)
+            if full is not None and size >= full.size:  # there was room: when it is full again, it is since then
+                del self.full[queue.name]
             sequence = queue.append(value, size)
             if self.core.config.telemetry_messages:
                 self.core.record_message("received", queue, sequence, value)

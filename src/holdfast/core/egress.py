@@ -77,8 +77,8 @@ class Offered(Egress):
     def __init__(self, core: "NodeCore", peer: Peer, link: Sender, queue: Queue) -> None:
         super().__init__(core, peer, link)
         self.queue = queue
-        self.served = False
-        """Whether it was handed messages in this turn."""
+        self.served = 0
+        """The last of its connection's shares of which it was handed something (Peer.share_number)."""
 
     @property
     def room_bytes(self) -> int:
@@ -87,10 +87,15 @@ class Offered(Egress):
 
     @property
     def may_write(self) -> bool:
-        """Whether its connection takes messages now, and the link has credit and room in the session's window for one.
-        Where the turn's share of the connection is used up it goes on in the next."""
+        """`has_share`, and the link has credit and room in the session's window for a message."""
+        return self.link.sendable and self.has_share
+
+    @property
+    def has_share(self) -> bool:
+        """Whether its connection takes messages now. Where the turn's share of it is used up the link goes on in the
+        next."""
         peer = self.peer
-        if not peer.writable or not self.link.sendable:
+        if not peer.writable:
             return False
         if peer.handed_bytes < self.core.memory.handed_max:
             return True
@@ -99,9 +104,10 @@ class Offered(Egress):
 
     def handed(self, size: int) -> None:
         """Messages of so many bytes are on their way to the connection."""
-        self.peer.handed_bytes += size
-        self.served = True
-        self.peer.touch()
+        peer = self.peer
+        peer.handed_bytes += size
+        self.served = peer.share_number
+        peer.touch()
 
     def credited(self) -> None:
         self.queue.touch()
@@ -142,13 +148,21 @@ class ConsumerLink(Offered):
         return RUN_BYTES_MAX
 
     def wants(self) -> int:
-        if not self.may_write:
+        if self.peer.handed_bytes >= self.core.memory.handed_max and not self.may_write:
             return 0
-        link = self.link
+        return self.will_want()
+
+    @property
+    def held_back(self) -> bool:
+        return self in self.peer.held_back and self.will_want() > 0
+
+    def will_want(self) -> int:
+        if not self.peer.writable or not self.link.sendable:
+            return 0
         rejections = self.core.chores.rejections
         if self.user_is_full or (rejections.waiting and rejections.is_crowded(self)):
             return 0
-        credit = link.credit
+        credit = self.link.credit
         left = self.core.config.limits.unsettled_max - self.held - self.rejecting
         return credit if credit < left else left
 
@@ -272,7 +286,7 @@ class ConsumerLink(Offered):
         Who holds all that it may gets nothing before it settles, and may be waiting for this answer to do so.
         """
         core, cursor = self.core, self.cursor
-        if not offers(core, cursor.queue) or cursor.blocked:
+        if not offers(core, cursor.queue) or (cursor.blocked and not self.held_back):
             return False
         if self.held + self.rejecting >= core.config.limits.unsettled_max or self.user_is_full:
             return False
@@ -377,7 +391,8 @@ class ReaderLink(Offered):
         self.end = end
         self.presettled = settled
         self.tells_path = tells_path
-        self.ahead: deque[tuple[int, bytes]] = deque()
+        self.following = -1
+        """The entry at the position or next behind it, as it was when it was looked for and could not be sent."""
         self.large: LargeSend | None = None
         core.readers_of(queue)[self] = None
 
@@ -392,101 +407,103 @@ class ReaderLink(Offered):
         self.peer.touch()
         return True
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether something lies ahead of it, and its connection takes it."""
+        return self.position < self.queue.visible and self.large is None and self.may_write
+
     def pump(self) -> None:
         """Sends what credit and the connection allow; ends the link at the end of its range."""
         link = self.link
         if self.large is not None:
             return
-        given = expired = 0
-        room_bytes = PUMP_BYTES
-        expired_bytes = 0
         limit = BROWSE_LIMIT
         if not self.presettled:
             limit = min(limit, self.core.config.limits.unsettled_max - len(link.unsettled))
-        while given < limit and room_bytes > 0 and not link.detached and not self._over():
-            if not self.may_write or not link.credit:
-                self.ahead.clear()  # it may be a megabyte, and there may be thousands of such links
-                self._offered(PUMP_BYTES - room_bytes)
-                return
-            if not self.ahead:
-                count = min(READ_COUNT, link.credit)
-                self.ahead.extend(self.queue.read(self.position, count_max=count, bytes_max=self.room_bytes))
-            if not self.ahead:
+        given, size, goes_on, blocked = self._send_some(limit)
+        if given:
+            self._offered(given, size)
+        if link.detached or self.large is not None:
+            return
+        goes_on = goes_on or given >= BROWSE_LIMIT or size >= PUMP_BYTES
+        if self._over(look=not goes_on and self not in self.peer.held_back):
+            link.detach(closed=True)
+            self.peer.touch()
+            self.core.forget_link(link)
+        elif goes_on:
+            self.queue.touch()
+        elif link.drain and not blocked:  # there is nothing, or what is not settled is all that it may hold
+            link.drained()
+            self.peer.touch()
+
+    def _send_some(self, limit: int) -> tuple[int, int, bool, bool]:
+        """Sends up to `limit` entries: how many, their bytes, whether it passed as many that have expired as it may at
+        once, and whether there is no credit, or the connection takes no more."""
+        link, end = self.link, self.end
+        ahead: deque[tuple[int, bytes]] = deque()
+        given = size = expired = expired_bytes = 0
+        while given < limit and size < PUMP_BYTES and not link.detached:
+            if end is not None and self.position >= end:
                 break
-            sequence, value = self.ahead.popleft()
+            if not self.may_write:
+                return given, size, False, True
+            if not ahead:  # no more than may be sent: what is not is read again
+                count = min(READ_COUNT, link.credit, link.session.window_out, limit - given)
+                ahead.extend(self.queue.read(self.position, count_max=count, bytes_max=self.room_bytes))
+            if end is not None and (ahead[0][0] if ahead else self.queue.visible) >= end:
+                self.position = end
+                break
+            if not ahead:
+                break
+            sequence, value = ahead.popleft()
             self.position = sequence + 1
-            if self.end is not None and sequence >= self.end:
-                break
             if self.browsing and self.queue.expired(value):
                 expired += 1
                 expired_bytes += len(value)
                 if expired >= BROWSE_LIMIT or expired_bytes >= PUMP_BYTES:
-                    break
+                    return given, size, True, False
                 continue
             path = self._path(value) if self.tells_path and value[1] & entry.CUSTODY else b""
             parts = annotate.for_consumer(value, sequence, None, self.core.clock.steady_ms, path)
             if too_large(link, parts, value):
                 self.core.end_link(self, f"sequence {sequence} is larger than this link takes", MESSAGE_SIZE_EXCEEDED)
-                return
+                break
             message_format = int.from_bytes(value[20:24], "big")
             if value[1] & entry.BLOB:
                 self.large = LargeSend(
                     self.core, self.peer, link, value, parts,
                     context=sequence, settled=self.presettled, message_format=message_format, ended=self._large_ended,
                 )  # fmt: skip
-                self.ahead.clear()  # what it refers to may be gone when this one has been sent
-                return
+                break  # what was read refers to blobs that may be gone when this one has been sent
             link.send(parts, context=sequence, settled=self.presettled, message_format=message_format)
             self.handed(len(value))
             given += 1
-            room_bytes -= len(value)
-        self._offered(PUMP_BYTES - room_bytes)
-        if link.detached:
-            return
-        if self._over():
-            link.detach(closed=True)
-            self.peer.touch()
-            self.core.forget_link(link)
-        elif expired >= BROWSE_LIMIT or expired_bytes >= PUMP_BYTES:
-            self.ahead.clear()
-            self.queue.touch()
-        elif given >= limit or room_bytes <= 0:
-            self.ahead.clear()
-            if limit == BROWSE_LIMIT or room_bytes <= 0:
-                self.queue.touch()
-            elif link.drain:  # what is not settled is all that it may hold
-                link.drained()
-                self.peer.touch()
-        elif link.drain:
-            link.drained()
-            self.peer.touch()
+            size += len(value)
+        return given, size, False, False
 
-    def _offered(self, size: int) -> None:
+    def _offered(self, count: int, size: int) -> None:
         """So much was handed out by one pump: in the next the queue's other readers are first."""
-        if size:
-            self.core.work.offered_bytes += size
-            readers = self.core.readers_of(self.queue)
-            if len(readers) > 1 and self in readers:
-                del readers[self]
-                readers[self] = None
+        self.core.work.offered_bytes += size
+        self.core.work.offered_count += count
+        readers = self.core.readers_of(self.queue)
+        if len(readers) > 1 and self in readers:
+            del readers[self]
+            readers[self] = None
 
     def _path(self, value: bytes) -> bytes:
         """The nodes that a message passed, this one the last, to be told."""
         return annotate.path_items((*names_of(self.core, passed_by(value)), self.core.config.name))
 
-    def _over(self) -> bool:
-        """Whether the whole range was sent: all below the end is visible and was looked at."""
-        if self.end is None:
+    def _over(self, *, look: bool) -> bool:
+        """Whether the whole range was sent: all below the end is visible and was looked at. `look`: in the store, too,
+        once for each position, since nothing of what is read there may be sent."""
+        if self.end is None or self.position >= self.end:
+            return self.end is not None
+        if self.queue.visible < self.end or self.following >= self.position or not look:
             return False
-        if self.position >= self.end:
-            return True
-        if self.ahead and self.ahead[0][0] >= self.end:
-            return True
-        if not self.ahead and self.queue.visible >= self.end:
-            found = self.queue.read(self.position, count_max=READ_COUNT, bytes_max=READ_BYTES)
-            self.ahead.extend(found)
-            return not found or found[0][0] >= self.end
-        return False
+        found = self.queue.read(self.position, count_max=1, bytes_max=1)
+        self.following = found[0][0] if found else self.end
+        return self.following >= self.end
 
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
         if isinstance(state, TransactionalState):

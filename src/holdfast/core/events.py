@@ -54,7 +54,12 @@ class ConnectionLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFailed:
-    """The driver failed with a connection, has logged why, and ends it: one more for the count in `status`."""
+    """The driver failed with a connection, has logged why, and ends it: `status` counts it, once.
+
+    It may fail with it again before the transport is gone. `connection`: 0 of one that was not opened.
+    """
+
+    connection: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

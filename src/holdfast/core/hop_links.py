@@ -5,7 +5,7 @@ connection (channel-max, §2.7.1); neither is exceeded. Destinations beyond that
 that has nothing to send gives its place up at once, one that has after TURN_S. Source: docs/adr/0028-hop-links.md.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -77,11 +77,17 @@ class TakesTurns:
     open: bool
     active: bool
     large: "LargeSend | None"
+    wants: Callable[[], int]
     room_bytes: Final = READ_BYTES
+    held_back: Final = False
 
     def __init__(self) -> None:
         self.yields_at: float | None = None
         """Since when it sends nothing more, for another destination to have its link."""
+
+    def will_want(self) -> int:
+        """Its connection has no share of a turn."""
+        return self.wants()
 
     @property
     def may_attach(self) -> bool:

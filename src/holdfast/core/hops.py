@@ -17,6 +17,7 @@ from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender, S
 from holdfast.amqp.performatives import Accepted, Error, Released, Source, Target
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.broker import entry
+from holdfast.broker.cursor import PUMP_BYTES
 from holdfast.broker.queue import Queue
 from holdfast.broker.taker import UNLIMITED
 from holdfast.core import carried
@@ -132,11 +133,7 @@ class CustodySender(TakesTurns):
         self.retry_at = None
         epoch = self.core.new_uuid()
         self.continued = self.epoch
-        properties = {
-            EPOCH: epoch,
-            CONTINUES: self.continued,
-            DESTINATION: self.destination,
-        }
+        properties = {EPOCH: epoch, CONTINUES: self.continued, DESTINATION: self.destination}
         name, address = name_and_source(self.destination, epoch)
         self.link = session.attach_sender(
             name,
@@ -352,11 +349,14 @@ class CustodySender(TakesTurns):
                 blocked.window *= 2
 
     def _try_blocked(self, now: float) -> None:
-        """Sends the lowest numbers of each blocked origin whose time has come, at first one."""
+        """Sends the lowest numbers of each blocked origin whose time has come, at first one, PUMP_BYTES in a turn."""
+        left = PUMP_BYTES
         for origin, blocked in list(self.blocked.items()):
+            if left <= 0:
+                return  # the others are due in the next turn
             if blocked.probe is not None or now < blocked.due:
                 continue
-            if self.link is None or not self.link.sendable:
+            if self.link is None or not self.link.sendable or self.peer is None or not self.peer.writable:
                 blocked.due = now + RETRY_S[0]
                 continue
             tried = 0
@@ -366,14 +366,14 @@ class CustodySender(TakesTurns):
                 value = self.queue.value(sequence)
                 if value is not None and sequence in shown and shown[sequence].taker is self:
                     blocked.lowest = min(blocked.lowest, number)
+                    left -= len(value)
                     self._send(sequence, value)
-                    if self.in_doubt.get(self.number) != sequence:
-                        continue  # too large for this neighbour, and a dead letter now
-                    blocked.probe = sequence
-                    tried += 1
-                    if tried >= blocked.window or self.wants() <= 0:
+                    if self.in_doubt.get(self.number) == sequence:  # else too large for it, and a dead letter now
+                        blocked.probe = sequence
+                        tried += 1
+                    if left <= 0 or tried >= blocked.window or (tried and self.wants() <= 0):
                         break
-            if blocked.probe is None:
+            if blocked.probe is None and not blocked.aside:
                 if self.queue.messages > len(self.in_doubt):  # what may be of it has not been taken up yet
                     blocked.due = now + RETRY_S[0]
                 else:

@@ -31,7 +31,8 @@ SUBSCRIPTIONS_A_PAGE: Final = 200
 """With so many in an answer to QUERY the next queue's wait for the next page."""
 
 WAITING_LOOKED_AT: Final = 1_000
-"""So many messages that consumers hold, or gave back, cost as much as a queue told, where the head is asked for."""
+"""So many messages that consumers hold, or gave back, cost as much as a queue told, where the head is asked for; and so
+many that wait for earlier ones, where gaps are skipped."""
 
 
 class Answer(NamedTuple):
@@ -245,21 +246,15 @@ def _waits_for(origin: Origin, name: str) -> bool:
     return any(waiting.queue == name for waiting in origin.waiting.values())
 
 
-def _is_waited_for(core: "NodeCore", name: str) -> bool:
-    """Whether messages wait for a queue of that name, which need not be there."""
-    return any(_waits_for(origin, name) for origin in core.catalog.all_origins())
-
-
 def queue_skip(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer | Later:
     """Closes the gaps that keep messages waiting; those of one origin, or all. Refused where the turn is undone."""
-    wanted = arguments.get("origin")
+    wanted = None if arguments.get("origin") is None else str(arguments["origin"])
     lost = []
-    if name and name not in core.catalog.queues and not _is_waited_for(core, name):
+    origins = [origin for origin in core.catalog.all_origins() if not name or _waits_for(origin, name)]
+    if name and not origins and name not in core.catalog.queues:  # one that is not there may be waited for
         raise Refused(404, f"no queue {name!r}")
-    for origin in list(core.catalog.all_origins()):
-        if wanted is not None and str(origin.origin) != str(wanted):
-            continue
-        if name and not _waits_for(origin, name):
+    for origin in origins:
+        if wanted is not None and str(origin.origin) != wanted:
             continue
         for first, last in core.destination.skip(origin, "skipped by hand"):
             lost.append({"origin": str(origin.origin), "first": Ulong(first), "last": Ulong(last)})
@@ -435,7 +430,8 @@ def cost_of(core: "NodeCore", kind: str, operation: str, name: str, arguments: d
     if operation in ("STATUS", "QUERY"):
         return QUEUES_A_PAGE + (len(catalog.queues) + len(catalog.origins)) // 10
     if operation == "SKIP":
-        return 1 + len(catalog.origins)
+        held = catalog.queues.get(WAITING)
+        return 1 + len(catalog.origins) + (0 if held is None else held.messages // WAITING_LOOKED_AT)
     if operation == "DELETE":
         return 1 + len(catalog.producers) // 100
     if operation not in ("READ", "OPEN"):

@@ -26,6 +26,7 @@ from holdfast.core.peer import Peer
 from holdfast.units import MIB
 
 if TYPE_CHECKING:
+    from holdfast.broker.queue import Work
     from holdfast.core.ingress import ProducerLink
     from holdfast.core.node import NodeCore
 
@@ -46,7 +47,11 @@ HANDED_BYTES_MIN: Final = 64 * 1024
 """Of messages that one connection is handed in one turn, and one message more: whether its socket takes them is known
 only then, and they lie in memory meanwhile. The less where memory is little."""
 OFFERED_BYTES: Final = 32 * MIB
-"""The same of all connections together: with so much handed out the other queues have theirs in the next turn."""
+"""The same of all connections together: with so much handed out the other queues, and the other subscriptions and
+readers of one, have theirs in the next turn."""
+OFFERED_COUNT: Final = 8_192
+"""Entries that all of them are handed in one turn, and those of one cursor or reader more: what is handed out one by
+one takes its time, however few bytes it is."""
 UNMEASURED_BYTES_MAX: Final = 64 * 1024
 UNMEASURED_PARTS: Final = 2_048
 """With so many bytes passed, or such a part of the bound, what changed is measured. A byte from a peer has us hold 110
@@ -105,6 +110,7 @@ class Memory:
         self.unmeasured_max = min(UNMEASURED_BYTES_MAX, most // UNMEASURED_PARTS)
         self.handed_max = min(HANDED_BYTES, max(HANDED_BYTES_MIN, most // 32))
         """Bytes that one connection is handed in one turn."""
+        self.offered_count_max = OFFERED_COUNT
         self.waiting: dict[ProducerLink, None] = {}
         """Links to queues in memory that have no credit until there is room."""
         self._room_before: dict[Account, int] = {}
@@ -141,6 +147,11 @@ class Memory:
     def offered_max(self) -> int:
         """Bytes that all connections together are handed in one turn."""
         return min(OFFERED_BYTES, max(self.handed_max, self.total.room // 2))
+
+    def is_used_up(self, work: "Work", offered_max: int) -> bool:
+        """Whether so much was handed out in this turn, whose `offered_max` that is, that who has had nothing waits for
+        the next."""
+        return work.offered_bytes >= offered_max or work.offered_count >= self.offered_count_max
 
     def share(self, core: "NodeCore") -> int:
         """What each connection may hold however short memory is."""
@@ -223,11 +234,6 @@ class Memory:
         """Whether so much is held that something is to make room."""
         most = self.total.held_max
         return self.total.held > most - most // 4
-
-    @property
-    def has_room_again(self) -> bool:
-        """Whether queues that were halted for want of it may go on."""
-        return bool(self.withheld.given_back.room and self.ranges.room)
 
     @property
     def excludes_too_much(self) -> bool:

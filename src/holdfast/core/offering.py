@@ -5,13 +5,17 @@ touched only what may have come of it: a cursor that has nothing ahead is not as
 anew where room may have come back. Source: docs/adr/0010-hot-path.md, "One message alone".
 """
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from holdfast.broker.cursor import Cursor
 from holdfast.core.sending import pump
 from holdfast.core.turn import Extent
 
 if TYPE_CHECKING:
     from holdfast.broker.queue import Queue
+    from holdfast.core.egress import ReaderLink
     from holdfast.core.node import NodeCore
 
 PUMP_LIMIT: Final = 1_024
@@ -33,22 +37,22 @@ def offer(core: "NodeCore", extent: Extent = None) -> None:
     if core.users.waking:
         core.users.wake()
     work = core.work
-    if work.halted and core.memory.has_room_again:
-        halted, work.halted = work.halted, {}
-        for queue in halted:
-            queue.touch()
+    if work.halted:
+        for account in [account for account in work.halted if account.room]:
+            for queue in work.halted.pop(account):
+                queue.touch()
     if work.busy:
         busy, work.busy = work.busy, {}
         offered_max = core.memory.offered_max
         turn, before = core.turn, core.turn.extent() if extent is None else extent
         for queue in list(busy):
-            if work.offered_bytes >= offered_max:
+            if core.memory.is_used_up(core.work, offered_max):
                 break
             del busy[queue]
             if queue in containment.resting:
                 continue
             try:
-                _offer_of(core, queue)
+                _offer_of(core, queue, offered_max)
             except Exception as error:
                 containment.part_failed(queue, error, changed=core.turn is not turn or turn.extent() != before)
                 turn, before = core.turn, core.turn.extent()
@@ -84,29 +88,55 @@ def offer(core: "NodeCore", extent: Extent = None) -> None:
                 containment.failed(error, drain)
 
 
-def _offer_of(core: "NodeCore", queue: "Queue") -> None:
+def _offer_of(core: "NodeCore", queue: "Queue", offered_max: int) -> None:
+    if queue in core.resume.going_on:
+        core.resume.go_on(queue, offered_max)
     if queue.reclaiming or queue.sweeping:
         queue.reclaim_some()
     if queue.stopped:
         return
     shared = queue.shared
-    if shared.takers and shared.has_ahead and queue.taken_by is None and shared.pump(PUMP_LIMIT) >= PUMP_LIMIT:
-        queue.touch()
-    if queue.named:
-        for cursor in queue.named.values():
-            if cursor.takers and cursor.has_ahead and cursor.pump(PUMP_LIMIT) >= PUMP_LIMIT:
-                queue.touch()
-            if cursor.counts or cursor.exclusions.counted_given_back:
-                cursor.exclusions.count_given_back(len(cursor.counts))
+    readers = core.readers.get(queue)
+    if queue.named or readers:
+        _offer_in_turn(core, queue, readers or (), offered_max)
+    else:
+        _pump(queue, shared)
+    for cursor in queue.named.values():
+        if cursor.counts or cursor.exclusions.counted_given_back:
+            cursor.exclusions.count_given_back(len(cursor.counts))
     if (shared.counts or shared.exclusions.counted_given_back) and core.catalog.has(queue):
         shared.exclusions.count_given_back(len(shared.counts))
-    readers = core.readers.get(queue)
-    if readers:
-        for reader in list(readers):
-            reader.pump()
     producers = core.producers.get(queue)
     if producers:
         if queue.bounded:
             core.refills.update(dict.fromkeys(producers))
         else:
             core.refills.update(dict.fromkeys([producer for producer in producers if producer.parked]))
+
+
+def _offer_in_turn(core: "NodeCore", queue: "Queue", readers: Iterable["ReaderLink"], offered_max: int) -> None:
+    """Offers a queue that many read: what consumers share, each subscription's and each reader's, as far as the turn
+    goes. Which of the three is first changes with each call; among subscriptions and among readers those are that were
+    not handed anything for the longest."""
+    parts: list[list[Cursor | ReaderLink]] = [[queue.shared], [*queue.named.values()], [*readers]]
+    first = queue.offered_first = (queue.offered_first + 1) % len(parts)
+    for part in chain(*parts[first:], *parts[:first]):
+        if core.memory.is_used_up(core.work, offered_max):
+            queue.touch()
+            break
+        if isinstance(part, Cursor):
+            _pump(queue, part)
+        else:
+            part.pump()
+
+
+def _pump(queue: "Queue", cursor: "Cursor") -> None:
+    if not (cursor.takers and cursor.has_ahead) or (cursor is queue.shared and queue.taken_by is not None):
+        return
+    given = cursor.pump(PUMP_LIMIT)
+    queue.work.offered_count += given
+    if given >= PUMP_LIMIT:
+        queue.touch()
+    named = queue.named
+    if given and cursor.name in named and len(named) > 1:
+        named[cursor.name] = named.pop(cursor.name)

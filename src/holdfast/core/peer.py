@@ -42,7 +42,7 @@ class Peer:
         "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "counted_links", "dialled",
         "egress", "handed_bytes", "heard_bytes", "held_back",
         "held_bytes", "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes", "request_bytes",
-        "sends", "stalled", "takes_aliases", "touched", "unread_bytes", "unsent_bytes", "use",
+        "sends", "share_number", "stalled", "takes_aliases", "touched", "unread_bytes", "unsent_bytes", "use",
         "wake_at", "why_closed", "writable",
     )  # fmt: skip
 
@@ -66,6 +66,8 @@ class Peer:
         """Bytes that the driver holds for its socket, as it said last."""
         self.handed_bytes = 0
         """Of messages that it was handed in this turn (egress.py)."""
+        self.share_number = 1
+        """Of the share of a turn that it is handed now: counts those that its links had anything of."""
         self.held_back: dict[Offered, None] = {}
         """Links that get no more in this turn, because the connection was handed as much as it may be."""
         self.held_bytes = 0
@@ -107,11 +109,12 @@ class Peer:
         return before and not self.pauses
 
     def written(self) -> None:
-        """The turn's messages are with the driver: links that were held back go on, first those that had nothing."""
+        """The turn's messages are with the driver: links that were held back go on, first those that had nothing for
+        the longest."""
         self.handed_bytes = 0
+        self.share_number += 1
         held_back, self.held_back = self.held_back, {}
         for link in sorted(held_back, key=lambda link: link.served):
-            link.served = False
             if link in self.egress:
                 link.go_on()
 

@@ -24,6 +24,7 @@ from holdfast.core.management import CREATES, OPERATIONS, Answer, Later, Refused
 from holdfast.core.memory import REPLY_BYTES, REQUEST_BYTES
 from holdfast.core.peer import Peer
 from holdfast.errors import RemoteProtocolError
+from holdfast.names import NAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -180,7 +181,10 @@ class RequestLink(Ingress):
             answer = function(core, name, arguments)
         except Refused as refused:
             answer = refused.answer
-        asked = Asked(self, properties, size, partial(told_of, kind, operation, name, arguments))
+        queue = str(arguments.get("queue"))[:NAME_BYTES_MAX] if kind == "holdfast:subscription" else ""
+        told_by = partial(told_of, kind, operation, name[:NAME_BYTES_MAX], queue)  # nothing else of what was decoded
+        back = properties.message_id if properties.correlation_id is None else properties.correlation_id
+        asked = Asked(self, properties.reply_to, back, size, told_by)
         if self.waiting and self.waiting[0] is delivery:
             self.serving = asked
             del self.waiting[0]
@@ -197,26 +201,22 @@ class RequestLink(Ingress):
 @dataclass(slots=True)
 class Asked:
     """A request that was carried out, and is to be answered; `size`: the bytes that it counts until then. `told` says
-    what the answer changed."""
+    what the answer changed. It may wait long, and what is decoded may be many times its bytes: none of that is kept."""
 
     link: RequestLink
-    properties: Properties
+    reply_to: Any
+    correlation_id: Any
     size: int
     told: Callable[[Answer], str | None]
 
     def answer(self, answer: Answer) -> None:
-        core, properties = self.link.core, self.properties
+        core = self.link.core
         reply = Message(
-            properties=Properties(
-                to=properties.reply_to,
-                correlation_id=properties.correlation_id
-                if properties.correlation_id is not None
-                else properties.message_id,
-            ),
+            properties=Properties(to=self.reply_to, correlation_id=self.correlation_id),
             application_properties={"statusCode": Int(answer.status), "statusDescription": answer.description},
             value=answer.body,
         ).encode()
-        link = core.reply_links.get((self.link.peer, str(properties.reply_to)))
+        link = core.reply_links.get((self.link.peer, str(self.reply_to)))
         changed = self.told(answer)
         if changed is not None and answer.stored:
             core.turn.then.append(lambda: self._log(changed))

@@ -252,17 +252,32 @@ class ResumableConsumer(ConsumerLink):
     def wants(self) -> int:
         return 0 if self.steps else super().wants()
 
+    @property
+    def held_back(self) -> bool:
+        return not self.steps and super().held_back
+
     def credited(self) -> None:
-        self._resume()
+        self._go_on_later()
         super().credited()
 
+    def go_on(self) -> None:
+        self._go_on_later()
+        super().go_on()
+
+    def _go_on_later(self) -> None:
+        if self.steps:
+            self.core.resume.going_on.setdefault(self.queue, {})[self] = None
+
     def drain_if_idle(self) -> bool:
-        self._resume()  # what is left of it had no credit: then all of that is used up
+        link = self.link
+        if self.steps and (link.credit or link.resume_credit) and self.queue not in self.core.containment.resting:
+            return False  # it goes on, turn by turn
         return super().drain_if_idle()
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
+        """Goes on with what it held, as far as credit, window and its connection's share of the turn let it."""
         link = self.link
-        while self.steps and (link.credit or link.resume_credit):
+        while self.steps and link.resumable_now and self.has_share:
             step, sequence = self.steps.popleft()
             if step.act is Act.SETTLE:
                 link.resume(step.tag, context=sequence, state=step.state, settled=True)
@@ -280,6 +295,9 @@ class ResumableConsumer(ConsumerLink):
             self._settled(cursor.finished_bytes)
             link.resume(step.tag, context=sequence, state=None, aborted=True)
             return
+        self.handed(len(value))  # also where nothing of it is sent: it was read
+        self.core.work.offered_bytes += len(value)
+        self.core.work.offered_count += 1
         if value[1] & entry.BLOB:  # a large message begins anew, as a delivery of its own
             self.held -= 1
             self._settled(self._size_of([sequence]))
@@ -313,8 +331,8 @@ class ResumableConsumer(ConsumerLink):
         self.let_go()
         self.cursor.release(self)
         sent = self.link.suspended if self.link.over else self.link.unsettled_tags()
-        record.held = {step.tag: sequence for step, sequence in self.steps if step.act is not Act.SETTLE}
-        record.held |= self.waiting | sent
+        left = {step.tag: sequence for step, sequence in self.steps if step.act is not Act.SETTLE}
+        record.held = sent | left | self.waiting
         record.next_tag = self.link.next_tag
         kept = set(record.held.values())
         record.count_for(self.use, self._size_of(list(kept)))

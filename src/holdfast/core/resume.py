@@ -56,6 +56,8 @@ class Resumption:
         self.outgoing: dict[bytes, Outgoing] = {}
         self.by_cursor: dict[Cursor, dict[Outgoing, None]] = {}
         """The same of each cursor that has any: there may be thousands of others."""
+        self.going_on: dict[Queue, dict[ResumableConsumer, None]] = {}
+        """Consumers that go on with what they held once their queue is offered, that is in the next turn."""
         self.due: list[tuple[float, int, Suspendable]] = []
         self._given = 0
         for key, row in core.catalog.links.items():
@@ -162,6 +164,7 @@ class Resumption:
         link.use_tags(link.session.tag_offset(record.next_tag))
         link.context = consumer = ResumableConsumer(self.core, peer, link, cursor, record)
         consumer.take_over(steps)
+        self.count(record)
         unsettled = {step.tag: None for step in steps if step.act is not Act.RESEND} if resumed else None
         granted = replace(echoed, timeout=int(hold_s)) if asked.timeout else echoed
 
@@ -190,6 +193,18 @@ class Resumption:
         if str(terminus.expiry_policy) == "never":
             return limits.resume_s_max
         return min(float(terminus.timeout), limits.resume_s_max)
+
+    def go_on(self, queue: Queue, offered_max: int) -> None:
+        """What consumers of the queue held is sent again, before anything new and within the bounds of a turn."""
+        waiting, memory = self.going_on[queue], self.core.memory
+        while waiting and not memory.is_used_up(self.core.work, offered_max):
+            consumer = next(iter(waiting))
+            del waiting[consumer]
+            consumer.resume()
+        if waiting:
+            queue.touch()
+        else:
+            del self.going_on[queue]
 
     # ------------------------------------------------------------------------------------------------ ends
 

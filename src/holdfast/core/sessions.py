@@ -55,7 +55,7 @@ def driver_told(core: "NodeCore", event: events.Event) -> None:
     elif isinstance(event, events.DriverWarned):
         core.log("WARNING", event.text, about=event.about)
     elif isinstance(event, events.DriverFailed):
-        core.containment.peers_ended += 1
+        core.containment.count(event.connection)
     elif isinstance(event, (events.OutputMeasured, events.ReadPutOff)):
         peer = core.connections.get(event.connection)
         if peer is not None and isinstance(event, events.ReadPutOff):

@@ -134,18 +134,20 @@ def _complete(core: "NodeCore", turn: Turn) -> None:
     core.destination.stored_marks.update(core.marks_in_flight)
     core.marks_in_flight = {}
     failed = core.containment.failed
+    gathered, before = core.turn, core.turn.extent()
     for link, deliveries in turn.arrivals.items():
         try:
             link.stored(deliveries)
         except Exception as error:
-            failed(error, link)
+            failed(error, link, changed=core.turn is not gathered or core.turn.extent() != before)
+            gathered, before = core.turn, core.turn.extent()
     for sender, first, last, state in turn.answers:
         try:
             if not sender.detached:
                 sender.settle(first, last, state)
                 core.touch_link(sender)
         except Exception as error:
-            failed(error, sender)
+            failed(error, sender, changed=False)
     afterwards: list[Callable[[], None]] = [*turn.then, *(partial(decided, True) for decided in turn.decided)]
     for then in afterwards:
         core.containment.finish(then)

@@ -69,7 +69,7 @@ def _take_back(core: "NodeCore", turns: tuple[Turn, ...], outcome: object, ended
     core.losses.undo(reversed(turns))
     for turn in turns:
         for decided in turn.decided:
-            core.containment.finish(partial(decided, False), changed=False)
+            core.containment.finish(partial(decided, False), undoing=True)
         for link, deliveries in turn.arrivals.items():
             if link.peer in ended:
                 continue

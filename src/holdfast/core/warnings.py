@@ -1,8 +1,8 @@
 """Conditions that a person can act on: a line each in `status`, a WARNING each in the log.
 
-Rules of this file: reads; all that it changes is that Destination forgets full queues that have room again. A condition
-is logged once it has lasted from one look to the next, and again after AGAIN_S if it has not ended. A line says what is
-wrong and what to do about it.
+Rules of this file: reads; all that it changes is that Destination forgets full queues that have room again, and that
+Departures finds nodes that messages are kept for. A condition is logged once it has lasted from one look to the next,
+and again after AGAIN_S if it has not ended. A line says what is wrong and what to do about it.
 """
 
 from collections.abc import Iterator
@@ -73,6 +73,7 @@ class Warnings:
             return
         self._look_at = now + LOOK_S
         self.core.destination.forget_full()
+        self.core.departures.find()
         found = dict(self.all())
         self._since = {key: self._since.get(key, now) for key in found}
         self._logged_at = {key: at for key, at in self._logged_at.items() if key in found}

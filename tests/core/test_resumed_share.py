@@ -1,0 +1,264 @@
+"""What a consumer that is resumed is sent again keeps to the bounds of all that is handed out (core/resumable.py)."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from core.test_handed import put, written
+from holdfast.amqp.performatives import Received
+from holdfast.broker.queue import Queue
+from holdfast.core import events
+from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.memory import HANDED_BYTES
+from holdfast.units import KIB, MIB
+from support.memory import check_accounts
+from support.one_node import world
+from support.rig import Client, Node, Rig
+
+COUNT = 40
+SIZE = 200 * KIB
+TIMED = {"timeout": 300}
+MOST = HANDED_BYTES + SIZE + 64 * KIB
+
+
+def suspended(rig: Rig, node: Node, links: int = 1, queue: str = "work", of: str = "client") -> list[list[bytes]]:
+    """The tags of what consumers on a connection that is lost held, by link, in order: all of the queue in turn."""
+    client = rig.client(node, container_id=of)
+    taken = [client.receiver(queue, name=f"r{number}", source=TIMED, unsettled={}) for number in range(links)]
+    rig.settle()
+    tags = [[item.tag for item in client.deliveries if item.link is link] for link in taken]
+    client.close_transport()
+    rig.settle()
+    return tags
+
+
+def resume(client: Client, tags: list[bytes], number: int = 0, state: Any = None, **terms: Any) -> Any:
+    queue = terms.pop("queue", "work")
+    return client.receiver(queue, name=f"r{number}", source=TIMED, unsettled=dict.fromkeys(tags, state), **terms)
+
+
+def number_at(node: Node, client: Client) -> int:
+    assert client.end is not None
+    return next(end.number for end in client.end.wire.ends if end.node is node)
+
+
+def numbers(client: Client) -> list[int]:
+    return [int(body) for body in client.bodies()]
+
+
+def filled(count: int = COUNT, size: int = SIZE) -> tuple[Rig, Node]:
+    rig, node, _ = world(QueueConfig(name="work"), QueueConfig(name="other"))
+    put(rig, node, "work", count, size)
+    return rig, node
+
+
+@pytest.mark.parametrize("links", [1, 4])
+def test_a_turn_hands_a_connection_a_bounded_share_of_it(links: int) -> None:
+    rig, node = filled()
+    tags = suspended(rig, node, links)
+    client = rig.client(node)
+    sizes = written(node)
+    for number, mine in enumerate(tags):
+        resume(client, mine, number)
+    rig.settle()
+    most = max(count for turn in sizes for count in turn.values())
+    assert HANDED_BYTES // 2 < most < MOST
+    assert sorted(item.tag for item in client.deliveries) == sorted(tag for mine in tags for tag in mine)
+    assert all(item.resume for item in client.deliveries) and sorted(numbers(client)) == list(range(COUNT))
+    if links == 1:
+        assert numbers(client) == list(range(COUNT))
+
+
+def test_who_does_not_read_is_sent_nothing_and_all_of_it_once_it_reads() -> None:
+    rig, node = filled()
+    (tags,) = suspended(rig, node)
+    client = rig.client(node)
+    rig.settle()
+    sizes, number = written(node), number_at(node, client)
+    node.handle(events.WritingPaused(connection=number))
+    resume(client, tags)
+    rig.run(1)
+    core = node.core
+    assert core is not None and sum(turn[number] for turn in sizes) < 10 * KIB
+    assert all(session.backlog_bytes == 0 for peer in core.connections.values() for session in peer.amqp.sessions)
+    node.handle(events.WritingResumed(connection=number))
+    rig.settle()
+    assert numbers(client) == list(range(COUNT)) and max(turn[number] for turn in sizes) < MOST
+
+
+@pytest.mark.parametrize("drain", [False, True])
+@pytest.mark.parametrize("frame", [4_096, 1_024])
+def test_a_window_that_opens_later_lets_one_message_wait_and_no_more(frame: int, drain: bool) -> None:
+    """Where the map fits no frame, too: only resumed deliveries are allowed then, for which there is a credit apart."""
+    rig, node = filled(200, 20 * KIB)
+    (tags,) = suspended(rig, node)
+    client = rig.client(node, incoming_window=4, max_frame_size=frame)
+    core = node.core
+    assert core is not None
+    rig.settle()
+    link = resume(client, tags, credit=0)
+    link.grant(1_000, drain=drain)
+    most = 0
+    while rig.move():
+        waiting = [session.backlog_bytes for peer in core.connections.values() for session in peer.amqp.sessions]
+        most = max(most, *waiting, 0)
+    assert 10 * KIB < most < 21 * KIB
+    told = link.remote_attach.unsettled
+    assert link.resumes_only is (frame == 1_024) and (len(told) < len(tags)) is link.resumes_only
+    assert [item.tag for item in client.deliveries] == list(told) and numbers(client) == list(range(len(told)))
+    assert link.credit == (0 if drain else 1_000 - len(told))
+
+
+def test_credit_that_comes_later() -> None:
+    rig, node = filled()
+    (tags,) = suspended(rig, node)
+    client = rig.client(node)
+    link = resume(client, tags, credit=0)
+    rig.settle()
+    assert client.deliveries == []
+    sizes = written(node)
+    for credit in (3, 20, 1_000):
+        link.grant(credit)
+        rig.settle()
+    put(rig, node, "work", 1, 10)
+    assert numbers(client) == [*range(COUNT), 0]
+    assert max(count for turn in sizes for count in turn.values()) < MOST
+
+
+@pytest.mark.parametrize("credit", [COUNT - 10, COUNT + 10])
+def test_a_drain_is_answered_once_all_of_it_was_sent_or_the_credit_is_used_up(credit: int) -> None:
+    rig, node = filled()
+    (tags,) = suspended(rig, node)
+    client = rig.client(node)
+    link = resume(client, tags, credit=0)
+    rig.settle()
+    link.grant(credit, drain=True)
+    rig.settle()
+    assert numbers(client) == list(range(min(credit, COUNT))) and link.credit == 0
+    link.grant(100)
+    rig.settle()
+    assert numbers(client) == list(range(COUNT))
+
+
+def test_what_the_peer_has_already_is_read_by_shares_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is sent, but how much of it the peer has only its content tells."""
+    rig, node = filled()
+    (tags,) = suspended(rig, node)
+    read: Counter[int] = Counter()
+    value = Queue.value
+
+    def counting(queue: Queue, sequence: int) -> bytes | None:
+        found = value(queue, sequence)
+        read[node.turns] += len(found or b"")
+        return found
+
+    monkeypatch.setattr(Queue, "value", counting)
+    client = rig.client(node)
+    resume(client, tags, state=Received(3, 0))
+    rig.settle()
+    assert [item.tag for item in client.deliveries] == tags and not any(item.payload for item in client.deliveries)
+    assert max(read.values()) < MOST
+
+
+def test_a_connection_s_other_links_have_its_share_in_turn() -> None:
+    rig, node = filled()
+    (tags,) = suspended(rig, node)
+    put(rig, node, "other", COUNT, SIZE)
+    client = rig.client(node)
+    other = client.receiver("other")
+    mine = resume(client, tags)
+    rig.settle()
+    came = ["other" if item.link is other else "mine" for item in client.deliveries]
+    assert Counter(came) == {"other": COUNT, "mine": COUNT} and mine.credit
+    assert all(came.index(name) < COUNT // 2 for name in ("other", "mine"))
+    assert all(came[::-1].index(name) < COUNT // 2 for name in ("other", "mine"))
+
+
+def test_all_connections_together_are_handed_a_bounded_share_and_none_is_dropped() -> None:
+    names = [f"c{number}" for number in range(30)]
+    rig, node, _ = world(QueueConfig(name="work"), limits=Limits(memory_bytes_max=16 * MIB))
+    tags = {}
+    for name in names:
+        put(rig, node, "work", 10, 100 * KIB)
+        (tags[name],) = suspended(rig, node, of=name)
+        assert len(tags[name]) == 10
+    core = node.core
+    assert core is not None
+    sizes, handed = written(node), core.memory.handed_max
+    clients = [rig.client(node, container_id=name) for name in names]
+    for client, name in zip(clients, names, strict=True):
+        resume(client, tags[name])
+        client.flush()
+    rig.settle()
+    assert all(numbers(client) == list(range(10)) for client in clients) and not core.memory.dropped
+    assert max(turn.total() for turn in sizes) < 8 * MIB + handed + 200 * KIB
+
+
+def test_lost_again_in_the_middle_of_it() -> None:
+    """The rest is held for the next attach, in the order in which it was sent."""
+    rig, node = filled()
+    (tags,) = suspended(rig, node)
+    client = rig.client(node)
+    resume(client, tags)
+    while not client.deliveries:
+        rig.move()
+    assert 0 < len(client.deliveries) < COUNT // 2
+    client.close_transport()
+    rig.settle()
+    again = rig.client(node)
+    resume(again, tags)
+    rig.settle()
+    assert [item.tag for item in again.deliveries] == tags and numbers(again) == list(range(COUNT))
+
+
+def test_large_messages_begin_anew_among_it() -> None:
+    rig, node, _ = world(QueueConfig(name="work"), limits=Limits(stream_bytes=100_000))
+    put(rig, node, "work", 10, 300 * KIB)
+    (tags,) = suspended(rig, node)
+    client = rig.client(node)
+    resume(client, tags)
+    rig.run(1)
+    assert numbers(client) == list(range(10)) and not any(item.resume for item in client.deliveries)
+
+
+@pytest.mark.parametrize("how", ["detached", "closed", "lost"])
+def test_who_goes_in_the_turn_of_its_credit_is_sent_nothing_and_keeps_what_it_held(how: str) -> None:
+    rig, node = filled(10, KIB)
+    (tags,) = suspended(rig, node)
+    client = rig.client(node)
+    link = resume(client, tags, credit=0)
+    rig.settle()
+    link.grant(1_000)
+    if how == "lost":
+        client.flush()
+        assert client.end is not None
+        (theirs,) = [end for end in client.end.wire.ends if end.node is node]
+        rig._deliver(theirs)
+        node.handle(events.ConnectionLost(connection=theirs.number, reason="cut"))
+        theirs.wire.cut()
+    else:
+        link.detach(closed=how == "closed")
+    rig.settle()
+    assert not client.deliveries
+    core = node.core
+    assert core is not None and not core.resume.going_on and core.containment.peers_ended == 0
+    after = rig.client(node)
+    if how == "closed":
+        after.receiver("work")
+    else:
+        resume(after, tags)
+    rig.settle()
+    assert numbers(after) == list(range(10))
+    assert all(item.resume for item in after.deliveries) is (how != "closed")
+
+
+def test_what_a_resumed_link_has_taken_over_is_counted_for_it_and_not_for_its_record() -> None:
+    rig, node = filled(10, KIB)
+    (tags,) = suspended(rig, node)
+    core = node.core
+    assert core is not None
+    check_accounts(core)
+    resume(rig.client(node), tags)
+    rig.settle()
+    check_accounts(core)
