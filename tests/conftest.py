@@ -7,6 +7,7 @@ helpers live in `tests/support`, imported as `support.MODULE`. Ports are always 
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,10 @@ settings.register_profile(
 settings.register_profile("explore", deadline=None, max_examples=2_000)
 settings.load_profile("checks")
 
-# Who starts the checks in the background may have SIGINT ignored, which every process below would inherit; those that
-# are tried with Ctrl-C must hear it.
+# Who starts the checks in the background may have SIGINT ignored, or SIGHUP (nohup), which every process below would
+# inherit; those that are tried with them must hear them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # JVMs compile once and not well, which halves the cost of their start: each lives for seconds here. Every JVM that a
 # test starts, however deep, reads this.
@@ -41,10 +43,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz-seed", type=int, default=0, help="what the long scan draws from (tests/fuzz)")
     parser.addoption("--fuzz-streams", type=int, default=20_000, help="how many streams it draws")
     parser.addoption("--canary", metavar="NAME", help="plant this defect first (holdfast.harness.canaries)")
+    parser.addoption(
+        "--day", metavar="YYYY-MM-DD", help="what the short forms of long campaigns draw from (default: today, in UTC)"
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    terminalreporter.write_line(f"the short campaigns drew from --day {config.option.day}")
+
+
+@pytest.fixture(scope="session")
+def day(pytestconfig: pytest.Config) -> int:
+    """The number of the day from which the short forms of long campaigns draw: other seeds each day, the same for all
+    processes of one run.
+    """
+    return date.fromisoformat(pytestconfig.option.day).toordinal()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What `--canary` names is planted in this process, before any test is collected."""
+    """What `--canary` names is planted in this process, before any test is collected; a day is chosen once for all
+    processes, which get the options as they are after this.
+    """
+    if config.option.day is None:
+        config.option.day = datetime.now(UTC).date().isoformat()
+    try:
+        date.fromisoformat(config.option.day)
+    except ValueError as error:
+        raise pytest.UsageError(f"--day: {error}") from None
     name = config.getoption("--canary")
     if name is not None:
         from holdfast.harness.canaries import plant_to_stay  # the tests without one load no more than they need

@@ -35,9 +35,9 @@ LIMIT_BY_BUDGET = 4
 END_LIMIT_S = 10.0
 
 # Workers of a stage that shares itself out: one for each core, but no more than this, because each may hold nodes and
-# a JVM.
+# a JVM. Where tests wait for other processes most of the time there are half as many again.
 WORKERS_MAX = 4
-SHARED_OUT = ("--numprocesses=auto", f"--maxprocesses={WORKERS_MAX}")
+WAITING_MORE = 1.5
 # A worker that is done early takes what another has left.
 ONE_BY_ONE = "worksteal"
 # Tests that share something dear, as Spark's session, are of one group (`xdist_group`) and go to one worker, first.
@@ -56,6 +56,12 @@ class Stage:
     marks: str | None
     named: str | None = None
     shared_out: str | None = ONE_BY_ONE
+    waits: bool = False
+
+    def workers(self) -> int:
+        """Processes that share it."""
+        cores = len(os.sched_getaffinity(0))
+        return min(WORKERS_MAX, int(cores * WAITING_MORE) if self.waits else cores)
 
     def modules(self) -> list[str]:
         """What pytest is to collect: to import every module costs each worker some seconds."""
@@ -70,8 +76,8 @@ STAGES = (
     Stage("unit", 180, "not interop and not spark and not crash and not sim and not fuzz and not slow"),
     Stage("fuzz", 60, "fuzz and not slow", "fuzz", shared_out=None),
     Stage("spark", 180, "spark and not interop and not crash and not slow", "spark", BY_GROUP),
-    Stage("interop", 120, "interop and not slow", "interop"),
-    Stage("crash", 120, "crash and not interop and not slow", "crash"),
+    Stage("interop", 120, "interop and not slow", "interop", waits=True),
+    Stage("crash", 120, "crash and not interop and not slow", "crash", waits=True),
     Stage("sim", 180, "sim and not interop and not spark and not crash and not slow", "sim"),
 )
 
@@ -216,7 +222,7 @@ def tests(stage: Stage, limit_s: float, output: IO[bytes] | None) -> Tally:
     command = [sys.executable, "-m", "pytest", "-q", "-m", str(stage.marks), f"--junit-xml={report}"]
     command += stage.modules()
     if stage.shared_out is not None:
-        command += [*SHARED_OUT, f"--dist={stage.shared_out}"]
+        command += [f"--numprocesses={stage.workers()}", f"--dist={stage.shared_out}"]
     code = run(command, limit_s, output)
     tally = Tally()
     if report.is_file():

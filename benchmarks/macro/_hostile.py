@@ -2,7 +2,8 @@
 
 `python _hostile.py hostile` takes one line of JSON first, {"host", "port", "seed", "clients", "pause_s"}, prints
 `{"attached": true}`, and answers each further line of input with what it has done so far: {"acts": {name: count},
-"connections", "half_hellos", "flooded_bytes", "refused"}. End of input ends it.
+"connections", "half_hellos", "flooded_bytes", "refused"}. `{"rest": true}` ends all its connections first, `{"rest":
+false}` lets others begin. End of input ends it.
 """
 
 import asyncio
@@ -35,6 +36,7 @@ class Hostile:
     def __init__(self, host: str, port: int, seed: int, clients: int, pause_s: float) -> None:
         self.host, self.port, self.seed = host, port, seed
         self.clients, self.pause_s = clients, pause_s
+        self.rounds = 0
         self.acts: Counter[str] = Counter()
         self.counts = Counter(connections=0, half_hellos=0, flooded_bytes=0, refused=0)
 
@@ -42,10 +44,15 @@ class Hostile:
         return {"acts": dict(self.acts), **self.counts}
 
     async def run(self) -> None:
+        """Until it is cancelled, which ends all connections; each time other clients."""
+        self.rounds += 1
         async with asyncio.TaskGroup() as group:
             works: list[Coroutine[Any, Any, None]] = [self._misuse(number) for number in range(self.clients)]
             for work in (*works, self._half_hellos(), self._floods()):
                 group.create_task(work)
+
+    def _random(self, whose: object) -> Random:
+        return Random(f"{self.seed}/{self.rounds}/{whose}")
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         try:
@@ -59,7 +66,7 @@ class Hostile:
 
     async def _misuse(self, number: int) -> None:
         """One connection after the other."""
-        random = Random(f"{self.seed}/{number}")
+        random = self._random(number)
         life = 0
         while True:
             life += 1
@@ -101,7 +108,7 @@ class Hostile:
         return bool(data) and not client.over
 
     async def _half_hellos(self) -> None:
-        random = Random(f"{self.seed}/half")
+        random = self._random("half")
         left: list[asyncio.StreamWriter] = []
         while True:
             pair = await self._open()
@@ -115,7 +122,7 @@ class Hostile:
 
     async def _floods(self) -> None:
         """Asks for answers as fast as the node reads, and reads none of them."""
-        random = Random(f"{self.seed}/flood")
+        random = self._random("flood")
         while True:
             await asyncio.sleep(random.expovariate(1.0 / FLOOD_PAUSE_S))
             pair = await self._open()
@@ -142,25 +149,28 @@ class Hostile:
 async def main() -> int:
     hostile = Hostile(**json.loads(sys.stdin.readline()))
     print(json.dumps({"attached": True}), flush=True)
-    over = asyncio.Event()
-
-    def ordered() -> None:
-        if sys.stdin.readline().strip():
-            print(json.dumps(hostile.told()), flush=True)
-        else:
-            over.set()
-
     loop = asyncio.get_running_loop()
-    loop.add_reader(sys.stdin, ordered)
-    work = asyncio.create_task(hostile.run())
-    waiting = asyncio.create_task(over.wait())
-    done, _ = await asyncio.wait((work, waiting), return_when=asyncio.FIRST_COMPLETED)
-    loop.remove_reader(sys.stdin)
-    if work in done:
-        work.result()  # raises what ended it
-    work.cancel()
-    await asyncio.gather(work, return_exceptions=True)
-    return 0
+    orders: asyncio.Queue[str] = asyncio.Queue()
+    loop.add_reader(sys.stdin, lambda: orders.put_nowait(sys.stdin.readline().strip()))
+    work: asyncio.Task[None] | None = asyncio.create_task(hostile.run())
+    ordered = asyncio.create_task(orders.get())
+    while True:
+        await asyncio.wait([ordered, *([] if work is None else [work])], return_when=asyncio.FIRST_COMPLETED)
+        if work is not None and work.done():
+            work.result()  # raises what ended it
+        line = ordered.result()
+        rest = json.loads(line).get("rest") if line else True
+        if rest and work is not None:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            work = None
+        if not line:
+            loop.remove_reader(sys.stdin)
+            return 0
+        if rest is False and work is None:
+            work = asyncio.create_task(hostile.run())
+        print(json.dumps(hostile.told()), flush=True)
+        ordered = asyncio.create_task(orders.get())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Soak: an honest load at a third of full speed beside hostile clients of every kind, for an hour, on one real node.
 
-Full speed is measured first, then the honest load alone, then both together. Goals: the honest load loses nothing and
-its p99 stays within twice its value alone, the node's own memory stays within 10 MB after a warm-up, the node lives.
+Full speed is measured first; then the honest load is alone and beside them by turns, so that a disk or machine that is
+slower for some minutes is so for both. Goals: the honest load loses nothing and its p99 stays within twice its value
+alone, the node's own memory stays within 10 MB after a warm-up, the node lives.
 Prints one JSON object; progress on standard error; exit code 1 where a goal is missed.
 `python benchmarks/macro/soak.py --minutes 2` is its short form.
 """
@@ -29,7 +30,9 @@ SLICE_S = 10.0
 """A slice of the honest load: one p99, and one sample of memory behind it."""
 ALONE_SLICES_MIN, WARM_UP_SLICES_MIN = 3, 3
 ALONE_SHARE, WARM_UP_SHARE = 0.1, 0.2
-"""Of the time asked for: how long the honest load is alone first, and how long memory may still grow."""
+"""Of the time asked for: how long the honest load is alone besides, and how long memory may still grow."""
+ROUNDS_MAX, ROUND_SLICES_MIN = 10, 6
+"""How often the honest load is alone, and how many slices beside hostile clients follow each time."""
 FULL_MESSAGES = 20_000
 UNPACED = 1e6
 SHARE = 1 / 3
@@ -103,7 +106,9 @@ def soak(peer: Peer, options: argparse.Namespace, directory: Path) -> dict[str, 
         full = float(load.run(FULL_MESSAGES, UNPACED)["messages_per_s"])
         rate = full * SHARE
         progress(f"full speed {full:.0f} messages/s, from now on {rate:.0f}")
-        alone = slices(load, peer, rate, max(ALONE_SLICES_MIN * SLICE_S, seconds * ALONE_SHARE))
+        rounds = max(1, min(ROUNDS_MAX, int(seconds / (ROUND_SLICES_MIN * SLICE_S))))
+        alone_s = max(ALONE_SLICES_MIN * SLICE_S, seconds * ALONE_SHARE) / rounds
+        alone = slices(load, peer, rate, alone_s)
         told = {
             "host": peer.host, "port": peer.port, "seed": options.seed, "clients": options.clients,
             "pause_s": options.pause,
@@ -111,15 +116,28 @@ def soak(peer: Peer, options: argparse.Namespace, directory: Path) -> dict[str, 
         hostile = LoadProcess("_hostile.py", "hostile", told, directory / "hostile")
         try:
             hostile.answer(60.0)
-            before = process.cpu_s(peer.pid)
-            began = time.monotonic()
-            beside = slices(load, peer, rate, seconds)
-            cores = (process.cpu_s(peer.pid) - before) / (time.monotonic() - began)
-            hostile.order({"tell": True})
-            done = hostile.answer(60.0)
+            beside: list[dict[str, float]] = []
+            cores = []
+            for number in range(rounds):
+                if number:
+                    _order(hostile, {"rest": True})
+                    alone += slices(load, peer, rate, alone_s)
+                    _order(hostile, {"rest": False})
+                before, began = process.cpu_s(peer.pid), time.monotonic()
+                beside += slices(load, peer, rate, seconds / rounds)
+                cores.append((process.cpu_s(peer.pid) - before) / (time.monotonic() - began))
+            done = _order(hostile, {"tell": True})
         finally:
             hostile.finish()
-    return {"full_per_s": full, "rate": rate, "alone": alone, "beside": beside, "node_cores": cores, "hostile": done}
+    return {
+        "full_per_s": full, "rate": rate, "alone": alone, "beside": beside, "node_cores": statistics.mean(cores),
+        "hostile": done,
+    }  # fmt: skip
+
+
+def _order(hostile: LoadProcess, told: dict[str, object]) -> dict[str, Any]:
+    hostile.order(told)
+    return hostile.answer(60.0)
 
 
 def judged(found: dict[str, Any], log: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ def test_honest_and_hostile_clients_together(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(soak, "SLICE_S", 0.3)
     monkeypatch.setattr(soak, "FULL_MESSAGES", 300)
     monkeypatch.setattr(soak, "SHARE", 0.05)
+    monkeypatch.setattr(soak, "ROUND_SLICES_MIN", 4)
     options = argparse.Namespace(minutes=0.05, clients=5, pause=0.02, size=64, credit=100, seed=3)
     peer = soak.Bounded()
     peer.start(tmp_path / "node")

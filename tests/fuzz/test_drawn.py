@@ -34,9 +34,9 @@ LIMIT_S = 30.0
 StartNode = Callable[..., Awaitable[NodeProcess]]
 
 
-def test_streams_in_process() -> None:
-    report = fuzz(SEED, STREAMS, 1)
-    assert not report.findings, told(report, SEED, 0.0)["findings"]
+def test_streams_in_process(day: int) -> None:
+    report = fuzz(day, STREAMS, 1)
+    assert not report.findings, told(report, day, 0.0)["findings"]
     assert report.longest_s * 1_000 < LONGEST_MS, report.longest
     assert set(report.acts) == set(ACTS)
 
@@ -105,8 +105,8 @@ async def scan(start_node: StartNode, directory: Path, seed: int, configs: int, 
         assert " ERROR " not in node.stderr and "Traceback" not in node.stderr, (seed, config, node.stderr[-2_000:])
 
 
-async def test_streams_against_a_process(start_node: StartNode, tmp_path: Path) -> None:
-    await scan(start_node, tmp_path, SEED, CONFIGS, STREAMS_OF_EACH)
+async def test_streams_against_a_process(start_node: StartNode, tmp_path: Path, day: int) -> None:
+    await scan(start_node, tmp_path, day, CONFIGS, STREAMS_OF_EACH)
 
 
 @pytest.mark.slow

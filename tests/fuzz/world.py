@@ -33,6 +33,7 @@ from holdfast.amqp.performatives import (
 )
 from holdfast.core import events
 from holdfast.core.config import NeighbourConfig, NodeConfig
+from holdfast.core.disk import RETRY_S
 from holdfast.core.node import NodeCore
 from holdfast.errors import BrokenInvariant, StorageFull
 from holdfast.harness.hostile import ACTS, HostileClient, Places
@@ -350,7 +351,11 @@ class World:
     def _settle_honest(self) -> None:
         """One message of the honest client goes round."""
         self.refusing = 0.0
-        while self.pending is not None:  # what was under way may be refused, not what the honest client sends now
+        assert self.core is not None
+        while self.pending is not None or self.core.disk.rests:
+            # What was under way may be refused, not what the honest client sends now: a refused disk's rest is over.
+            if self.pending is None:
+                self.now += RETRY_S
             self.idle()
         sent = False
         for _ in range(ROUNDS_MAX):

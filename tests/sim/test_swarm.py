@@ -21,14 +21,23 @@ from support.workers import die, hang
 pytestmark = pytest.mark.sim
 
 JOBS = 2
-COUNT = 60
-FOUND = (705_039_491_633,)
-"""Seeds that found a defect. This one: what waited out of order for a bounded destination took an epoch for each."""
+COUNT = 40
+FOUND = (705_039_491_633, 739_943_019, 739_943_039)
+"""Seeds that found a defect: what waited out of order for a bounded destination took an epoch for each; a link drawn
+one way that was one both ways as well; a network of full, thin links that has to come to rest, which takes minutes.
+"""
 
 
-@pytest.mark.parametrize("first", [1, 100_001])
-def test_seeds(first: int) -> None:
-    """The same ones each time; `make swarm` runs others."""
+def test_seeds_that_are_always_the_same() -> None:
+    """A change of the core is judged by the same ones before and after it."""
+    report = run_seeds(range(1, 1 + COUNT), jobs=JOBS)
+    assert not report.failed, "\n".join(report.lines())
+    assert report.hops > 1_000
+
+
+def test_seeds_of_the_day(day: int) -> None:
+    """Others each day; `make swarm` runs thousands."""
+    first = day * 1_000
     report = run_seeds(range(first, first + COUNT), jobs=JOBS)
     assert not report.failed, "\n".join(report.lines())
     assert report.hops > 1_000
@@ -108,7 +117,8 @@ def test_replay_command() -> None:
 
 
 def test_jobs_change_nothing() -> None:
-    one, two = (run_seeds(range(11, 17), jobs=jobs) for jobs in (1, 2))
+    seeds = [seed for seed in range(11, 100) if draw_plan(seed).topology.routing is None][:4]
+    one, two = (run_seeds(seeds, jobs=jobs) for jobs in (1, 2))
     assert (one.hops, one.virtual_s, one.coverage.counts) == (two.hops, two.virtual_s, two.coverage.counts)
 
 

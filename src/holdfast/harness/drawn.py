@@ -33,6 +33,8 @@ SUBSCRIPTION_SHARE: Final = 0.15
 RANGES_LOST: Final = 1_024
 """Ranges, at least, where a store is lost or goes back: what it held leaves gaps in the numbers of producers and
 origins that never close by themselves, and at the bound an operator must skip, a producer take another name."""
+RESUMED_SHARE: Final = 0.2
+"""Of the consumers, those whose links are resumed."""
 DEFECTS_SHARE: Final = 0.15
 """Of all plans, those in which nodes have defects."""
 BACKLOG_SHARE: Final = 0.08
@@ -61,9 +63,10 @@ def plan_of(seed: int) -> Plan:
     faults += _defects(seeds.stream("defects"), nodes, safety_s)
     backlog, restarts = _backlog(seeds.stream("backlog"), nodes)
     faults += restarts
-    faults.sort(key=lambda fault: fault.at)
     queues, workloads, limits, slowest_s = draw_load(seeds, nodes, links, faults, safety_s, hops=1)
     workloads += backlog
+    faults += _resumed(seeds.stream("resumed"), workloads, safety_s)
+    faults.sort(key=lambda fault: fault.at)
     timing = seeds.stream("timing")
     keepalive_s = max(timing.choice((0.2, 0.5, 1.0, 3.0)), round(slowest_s, 3))
     topology = Topology(
@@ -137,6 +140,19 @@ def _backlog(random: Random, nodes: Sequence[str]) -> tuple[list[dict[str, Any]]
     }  # fmt: skip
     crash = Fault(kind="crash", at=round(random.uniform(0.2, 1.0), 6), node=node, seconds=0.2)
     return [publish, consume], [crash]
+
+
+def _resumed(random: Random, workloads: list[dict[str, Any]], span_s: float) -> list[Fault]:
+    """Consumers whose links are resumed after a break, for a while or for as long as it takes, and breaks of all that
+    clients have with their nodes."""
+    found = []
+    for told in workloads:
+        if told["kind"] == "consume" and random.random() < RESUMED_SHARE:
+            told["resume_s"] = random.choice((0.5, 5.0, 300.0))
+            for _ in range(random.choice((1, 2, 5))):
+                at = round(random.uniform(0.0, span_s), 6)
+                found.append(Fault(kind="cut-clients", at=at, node=told["node"]))
+    return found
 
 
 def _churn(random: Random, links: list[tuple[str, str]], span_s: float) -> list[Fault]:

@@ -118,7 +118,7 @@ def _network(random: Random, large_share: float) -> tuple[tuple[str, ...], tuple
         direction = "one" if chord and random.random() < one_way_share else "both"
         cost = random.choice(costs)
         links.append(Link(one=ends[0], other=ends[1], there=shape, back=back, cost=cost, direction=direction))
-        if random.random() < 0.1:  # both sides dial: connections that cross
+        if random.random() < 0.1 and direction == "both":  # both sides dial: connections that cross
             links.append(Link(one=ends[1], other=ends[0], there=shape, back=back, cost=cost))
     order = list(names)
     random.shuffle(order)

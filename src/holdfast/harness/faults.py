@@ -62,6 +62,7 @@ KINDS: Final = {
     "lying-peer": "node",
     "wrong-tables": "node",
     "defect": "node",
+    "cut-clients": "node",
     "cut": "link",
     "silent-cut": "link",
     "partition": "link",
@@ -79,7 +80,7 @@ WEARING: Final = frozenset(
 """Those under which nothing comes to rest before they are over."""
 
 
-UP: Final = frozenset({"full-disk", "refusing-disk", "slow-disk", "stalled-disk", "clock-step", "purge"})
+UP: Final = frozenset({"full-disk", "refusing-disk", "slow-disk", "stalled-disk", "clock-step", "purge", "cut-clients"})
 """Those of nodes under which none goes down."""
 
 PUT_BACK: Final = frozenset({"restore-backup", "copied-disk"})
@@ -167,6 +168,7 @@ class Faults:
             "lying-peer": self._lie,
             "wrong-tables": self._spoil_tables,
             "defect": self._defect,
+            "cut-clients": self._cut_clients,
             "cut": self._cut,
             "silent-cut": self._cut,
             "partition": self._partition,
@@ -327,6 +329,11 @@ class Faults:
     def _cut(self, fault: Fault) -> None:
         for connection in self.bed.network.between(*fault.link):
             connection.cut(silent=fault.kind == "silent-cut", keep=(self.random.random(), self.random.random()))
+
+    def _cut_clients(self, fault: Fault) -> None:
+        """All connections of the node's clients, each at a byte of its own."""
+        for connection in self.bed.network.of_clients(fault.node):
+            connection.cut(silent=False, keep=(self.random.random(), self.random.random()))
 
     def _remove_link(self, fault: Fault) -> None:
         """For good: `heal` leaves it as it is."""

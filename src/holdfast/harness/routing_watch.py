@@ -7,6 +7,7 @@ in which it shows; what is found while a node's own code runs, at the end of tha
 
 from collections import Counter
 from collections.abc import Callable
+from heapq import nlargest
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,9 +24,12 @@ from holdfast.routing import supers
 
 if TYPE_CHECKING:
     from holdfast.harness.sim.bed import SimBed
+    from holdfast.harness.topology import Topology
 
 STILL_S: Final = 5.0
 """Once tables are right they stay right, and nodes tell each other no more records, for so long."""
+FULL_LINKS: Final = 4
+"""Links on one way that are thought full at the same time."""
 TOLD_MAX: Final = 4
 """How often one form of a record may be told to one neighbour in one session, between two synchronisations: once, and
 again where an older word of the neighbour's crosses it."""
@@ -44,6 +48,13 @@ Pair = tuple[str, str]
 
 EXCHANGES: Final = 3
 """Comparisons of all neighbours after which tables that were made wrong are right (docs/adr/0029)."""
+
+
+def _late_s(topology: "Topology") -> float:
+    """How long what passes a few full links waits at most: seconds that the longest queues take to drain."""
+    shapes = [shape for link in topology.links for shape in (link.there, link.back or link.there)]
+    drains = (shape.queue_bytes / shape.rate for shape in shapes if shape.rate)
+    return sum(nlargest(FULL_LINKS, drains))
 
 
 class RoutingWatch:
@@ -67,9 +78,11 @@ class RoutingWatch:
             + routing.registration_s
             + 2 * beats * routing.heartbeat_s
             + 2 * slowest_s * min(len(topology.nodes), 32)
+            + 4 * _late_s(topology)
         )
         """Tables are right when nothing was disturbed for so long: a loss noticed, a dial that had to wait, news told,
-        and once more by heartbeats where it was not."""
+        and once more by heartbeats where it was not; where thin links are full, also what is late behind it and makes
+        verdicts that are taken back, until all may be silent for so long (docs/routing.md, "Heartbeats")."""
         self.changes = 0
         """Tables that changed, all nodes together."""
         self.changed_at = bed.now()

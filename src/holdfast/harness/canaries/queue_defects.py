@@ -118,6 +118,17 @@ def _advanced_beyond(original: Function) -> Function:
     return advance
 
 
+def _resumed_in_part(original: Function) -> Function:
+    """The last of several messages that a resumed consumer held is left out."""
+
+    def resume(self: Any) -> None:
+        if len(self.steps) > 1:
+            self.steps.pop()
+        original(self)
+
+    return resume
+
+
 QUEUE_CANARIES = (
     Canary(
         name="settled-before-stored",
@@ -181,6 +192,14 @@ QUEUE_CANARIES = (
         target="broker.cursor:Cursor.advance",
         signature="(self, sequence: int) -> None",
         broken=_advanced_beyond,
+        expected="",
+    ),
+    Canary(
+        name="resumed-in-part",
+        sentence="A consumer that is resumed is not sent again the last of several messages that it held.",
+        target="core.resumable:ResumableConsumer.resume",
+        signature="(self) -> None",
+        broken=_resumed_in_part,
         expected="",
     ),
 )

@@ -20,6 +20,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "given-back-unmarked": (4, 50),
     "given-back-to-the-tail": (12, 50),
     "advanced-beyond": (10, 50),
+    "resumed-in-part": (25, 50),
     "renewal-not-taken-back": (166, 300),
     "purged-without-its-end": (127, 250),
     "version-not-raised": (5, 50),

@@ -113,6 +113,7 @@ class SimBed:
             container_id=client,
             retry_s=CLIENT_RETRY_S,
             rng=self.world.seeds.stream(f"client/{client}"),
+            dial=None,
             wait=False,
         )
         self.clients.append(connection)

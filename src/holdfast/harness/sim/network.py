@@ -527,6 +527,14 @@ class SimNetwork:
         wanted = {one, other}
         return [item for item in self.connections if {item.ends[0].peer, item.ends[1].peer} == wanted]
 
+    def of_clients(self, node: str) -> list[SimConnection]:
+        """Connections under way between that node and who is no node, oldest first."""
+        return [
+            item
+            for item in self.connections
+            if node in (peers := {end.peer for end in item.ends}) and not peers <= self.places.keys()
+        ]
+
     # ------------------------------------------------------------------------------------------------ faults
 
     def set_up(self, source: str, target: str, *, up: bool) -> None:

@@ -17,7 +17,8 @@ from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, ended, 
 class Consume:
     """Consumers that share `queue` at `node` and accept what they are shown, `think_s` after it came.
 
-    Of what is shown, the shares `release` and `modify` go back, `reject` goes to the dead letters.
+    Of what is shown, the shares `release` and `modify` go back, `reject` goes to the dead letters. `resume_s`: so long
+    after a break the node keeps for them what they hold; 0: they begin anew.
     """
 
     kind: ClassVar[str] = "consume"
@@ -30,6 +31,7 @@ class Consume:
     release: float = 0.0
     modify: float = 0.0
     reject: float = 0.0
+    resume_s: float = 0.0
     name: str = "consumer"
     taken_by: dict[str, int] = field(default_factory=dict, init=False)
     given_back: dict[int, int] = field(default_factory=dict, init=False)
@@ -51,7 +53,9 @@ class Consume:
         random = bed.stream(name)
         place = f"{self.queue} at {self.node}"
         while True:
-            receiver: Receiver = await attached(lambda: connection.receiver(self.queue, credit=self.credit, name=name))
+            receiver: Receiver = await attached(
+                lambda: connection.receiver(self.queue, credit=self.credit, name=name, resume_s=self.resume_s)
+            )
             try:
                 async for delivery in receiver:
                     key = key_in(delivery.payload)
