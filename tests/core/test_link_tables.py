@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -161,3 +162,43 @@ def test_a_link_that_is_left_in_a_table_is_found(table: str) -> None:
     with pytest.raises(BrokenInvariant, match=f"{table}: a link's connection is gone"):
         core.validate()
     node.checks = False
+
+
+@pytest.mark.parametrize("way", ["cut", "closed", "detached, then cut", "session ended, then cut"])
+def test_a_client_that_is_gone_leaves_nothing_for_the_garbage_collector(way: str) -> None:
+    """A node collects rarely (ADR 0005): what reference counts alone do not free would stay for minutes."""
+    rig = Rig()
+    node = rig.node("hub")
+    core = core_of(node)
+    client = rig.client(node)
+    sender, taker = client.sender("work"), client.receiver("work", credit=3)
+    client.reader("work", 1)
+    rig.settle()
+    for body in "abcdef":
+        client.send(sender, body)
+    rig.settle()
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        if way == "cut":
+            client.close_transport()
+        elif way == "closed":
+            client.amqp.close()
+        else:
+            if way.startswith("detached"):
+                taker.detach(closed=True)
+                sender.detach(closed=True)
+            else:
+                client.session.end()
+            rig.settle()
+            client.close_transport()
+        rig.settle()
+        assert not core.connections
+        gc.collect()
+        left = Counter(type(item).__name__ for item in gc.garbage if type(item).__module__.startswith("holdfast."))
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert not left

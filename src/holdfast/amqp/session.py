@@ -508,6 +508,7 @@ class Session:
         self.remote_links.clear()
         self.links.clear()
         self._names.clear()
+        self.run_link = None
         events.append(SessionEnded(self, error))
 
     # -------------------------------------------------------------------------------------------- inside
