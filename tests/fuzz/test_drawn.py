@@ -5,6 +5,8 @@ A stream of the first is printed with the command that says it again. One of the
 """
 
 import asyncio
+import gc
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +14,8 @@ from random import Random
 
 import pytest
 
+from fuzz import world
+from fuzz.findings import Report
 from fuzz.in_process import fuzz, run_batch, told
 from fuzz.limits import DRAWN, draw_limits
 from fuzz.test_scan import healthy_client
@@ -30,6 +34,7 @@ CONFIGS = 4
 STREAMS_OF_EACH = 60
 AT_ONCE = 10
 LIMIT_S = 30.0
+LEFT_STREAMS = 100
 
 StartNode = Callable[..., Awaitable[NodeProcess]]
 
@@ -46,6 +51,26 @@ def test_a_batch_is_its_seed() -> None:
     for lines in said:
         run_batch(SEED, 1, tell=lines.append)
     assert said[0] == said[1] and len(said[0]) > 100
+
+
+def test_whatever_clients_did_leaves_nothing_for_the_garbage_collector(
+    day: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node collects rarely (ADR 0005), so what reference counts alone do not free makes its memory grow."""
+    monkeypatch.setattr(world, "KILL_SHARE", 0.0)  # a node that was killed leaves all that it was
+    node = world.World(day, 0, Report())
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        node.run(LEFT_STREAMS)
+        gc.collect()
+        left = Counter(type(item).__name__ for item in gc.garbage if type(item).__module__.startswith("holdfast."))
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert not left
 
 
 def test_every_value_of_a_limit_is_drawn() -> None:

@@ -85,6 +85,7 @@ class RelayLink(Intake):
         self.core.relays.pop(self, None)
         for route in self.routes.values():
             self.core.starved.pop(route, None)
+        self.routes.clear()
 
     def begins(self, stream: Stream, head: bytes) -> None:
         try:
