@@ -51,6 +51,8 @@ async def connect(
         raise ConfigError(f"retry_s: found {retry_s}, accepted is at least 0")
     if ca_file is not None and not place.tls:
         raise ConfigError(f"ca_file {ca_file}: found with {place}, accepted is with amqps://, which asks for it")
+    if dial is None and place.tls:  # a password must not go out in the clear
+        raise ConfigError(f"dial: found None with {place}, accepted with amqps:// is what connects a socket")
     connection = Connection(
         place,
         retry_s=retry_s,
