@@ -163,7 +163,6 @@ class Temporaries:
         del core.catalog.queues[queue.name]
         core.work.busy.pop(queue, None)
         core.work.counted.pop(queue, None)
-        del queue.shared  # each would keep the other until the garbage collector comes by, which is rare (ADR 0005)
 
     def _uncount(self, queue: TemporaryQueue) -> None:
         peer, queue.peer = queue.peer, None
