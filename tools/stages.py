@@ -3,9 +3,10 @@
     .venv/bin/python tools/stages.py [STAGE …]
 
 Without a name all stages run, in order; one that fails does not keep the later ones from running. Stages whose tests
-wait more than they compute run beside each other (ROUNDS); what such a stage prints appears when it has ended. The
-last line is `total: N passed, N failed, N skipped`, over all tests (the static checks count one each). Exit code 1
-if anything failed or a stage ran no test. SIGTERM and Ctrl-C end the stages' processes first, then this one.
+wait more than they compute run beside each other, and beside them those without a clock (ROUNDS); what such a stage
+prints appears when it has ended. The last line is `total: N passed, N failed, N skipped`, over all tests (the static
+checks count one each). Exit code 1 if anything failed or a stage ran no test. SIGTERM and Ctrl-C end the stages'
+processes first, then this one.
 """
 
 import os
@@ -40,6 +41,11 @@ WORKERS_MAX = 4
 WAITING_MORE = 1.5
 # A worker that is done early takes what another has left.
 ONE_BY_ONE = "worksteal"
+# Tests of these folders take the time as an argument and start no process: they can wait for the machine.
+WITHOUT_CLOCK = ("tests/amqp", "tests/core", "tests/routing")
+# How far a stage that can wait gives way to those beside it (nice(1)): about a ninth of their share of a core.
+GIVES_WAY = 10
+
 # Tests that share something dear, as Spark's session, are of one group (`xdist_group`) and go to one worker, first.
 BY_GROUP = "loadgroup"
 
@@ -47,8 +53,9 @@ BY_GROUP = "loadgroup"
 @dataclass(frozen=True)
 class Stage:
     """`marks` selects tests; None for the static checks. `budget_s` is what it should take, in seconds, on two cores.
-    `named`: the mark that a test module names or has no test of this stage. `shared_out` over several processes, in
-    this way, or None for one process.
+    `named`: the mark that a test module names or has no test of this stage; `folders`: where its tests are, `without`:
+    where they are not. `shared_out` over several processes, in this way, or None for one process. `waits`: its tests
+    wait for other processes most of the time; `gives_way`: they need no time but the machine's that is left over.
     """
 
     name: str
@@ -57,38 +64,43 @@ class Stage:
     named: str | None = None
     shared_out: str | None = ONE_BY_ONE
     waits: bool = False
+    gives_way: bool = False
+    folders: tuple[str, ...] = (TESTS.name,)
+    without: tuple[str, ...] = ()
 
     def workers(self) -> int:
         """Processes that share it."""
         cores = len(os.sched_getaffinity(0))
         return min(WORKERS_MAX, int(cores * WAITING_MORE) if self.waits else cores)
 
-    def modules(self) -> list[str]:
+    def collected(self) -> list[str]:
         """What pytest is to collect: to import every module costs each worker some seconds."""
         if self.named is None:
-            return [TESTS.name]
+            return [*self.folders, *(f"--ignore={folder}" for folder in self.without)]
         naming = (path for path in sorted(TESTS.rglob("test_*.py")) if f"mark.{self.named}" in path.read_text())
         return [str(path.relative_to(ROOT)) for path in naming]
 
 
+UNMARKED = "not interop and not spark and not crash and not sim and not fuzz and not slow"
+
 STAGES = (
     Stage("static", 60, None),
-    Stage("unit", 180, "not interop and not spark and not crash and not sim and not fuzz and not slow"),
-    Stage("fuzz", 60, "fuzz and not slow", "fuzz", shared_out=None),
+    Stage("unit", 120, UNMARKED, without=WITHOUT_CLOCK),
+    Stage("core", 240, UNMARKED, folders=WITHOUT_CLOCK, gives_way=True),
+    Stage("fuzz", 60, "fuzz and not slow", "fuzz", shared_out=None, gives_way=True),
     Stage("spark", 180, "spark and not interop and not crash and not slow", "spark", BY_GROUP),
     Stage("interop", 120, "interop and not slow", "interop", waits=True),
     Stage("crash", 120, "crash and not interop and not slow", "crash", waits=True),
-    Stage("sim", 180, "sim and not interop and not spark and not crash and not slow", "sim"),
+    Stage("sim", 180, "sim and not interop and not spark and not crash and not slow", "sim", gives_way=True),
 )
 
 # Rounds follow each other. The lanes of a round run at the same time, the stages of a lane one after the other. Spark's
-# stage keeps one core busy, those beside it wait for other processes most of the time.
+# stage keeps one core busy, those of the second lane wait for other processes most of the time, and those of the third
+# take what both leave.
 ROUNDS = (
     (("static",),),
     (("unit",),),
-    (("fuzz",),),
-    (("spark",), ("interop", "crash")),
-    (("sim",),),
+    (("spark",), ("interop", "crash"), ("core", "fuzz", "sim")),
 )
 
 STATIC = (
@@ -219,8 +231,9 @@ def tests(stage: Stage, limit_s: float, output: IO[bytes] | None) -> Tally:
     """The stage's tests. An exit code that the report does not explain (no test, a kill) is one failure."""
     report = REPORTS / f"{stage.name}.xml"
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-m", str(stage.marks), f"--junit-xml={report}"]
-    command += stage.modules()
+    command = ["nice", "-n", str(GIVES_WAY)] if stage.gives_way else []
+    command += [sys.executable, "-m", "pytest", "-q", "-m", str(stage.marks), f"--junit-xml={report}"]
+    command += stage.collected()
     if stage.shared_out is not None:
         command += [f"--numprocesses={stage.workers()}", f"--dist={stage.shared_out}"]
     code = run(command, limit_s, output)

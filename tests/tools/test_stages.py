@@ -67,8 +67,8 @@ def test_every_stage_is_in_one_round_and_named_ones_alone_are_run() -> None:
     names = [stage.name for stage in stages.STAGES]
     in_rounds = [stage.name for lanes in stages.rounds(names) for lane in lanes for stage in lane]
     assert sorted(in_rounds) == sorted(names)
-    picked = stages.rounds(["crash", "sim"])
-    assert [[[stage.name for stage in lane] for lane in lanes] for lanes in picked] == [[["crash"]], [["sim"]]]
+    picked = stages.rounds(["unit", "crash"])
+    assert [[[stage.name for stage in lane] for lane in lanes] for lanes in picked] == [[["unit"]], [["crash"]]]
 
 
 def test_a_stage_beside_others_prints_what_it_ran_when_it_has_ended(
@@ -90,13 +90,28 @@ def test_a_stage_beside_others_prints_what_it_ran_when_it_has_ended(
 
 def test_modules_are_collected_where_a_stage_s_mark_is_named() -> None:
     known = {stage.name: stage for stage in stages.STAGES}
-    assert known["unit"].modules() == ["tests"]
+    assert known["unit"].collected()[0] == "tests"
     for name in ("fuzz", "interop", "spark", "crash", "sim"):
-        modules = known[name].modules()
+        modules = known[name].collected()
         assert len(modules) == len(set(modules)) > 0
         assert known[name].named == str(known[name].marks).split()[0] == name
-    assert "tests/crash/test_cuts.py" in known["crash"].modules()
-    assert "tests/crash/test_cuts.py" not in known["spark"].modules()
+    assert "tests/crash/test_cuts.py" in known["crash"].collected()
+    assert "tests/crash/test_cuts.py" not in known["spark"].collected()
+
+
+def test_every_test_without_a_mark_is_of_one_stage() -> None:
+    known = {stage.name: stage for stage in stages.STAGES}
+    core = known["core"].collected()
+    assert known["unit"].marks == known["core"].marks
+    assert known["unit"].collected() == ["tests", *(f"--ignore={folder}" for folder in core)]
+    assert all((ROOT / folder).is_dir() for folder in core)
+
+
+@pytest.mark.parametrize("folder", stages.WITHOUT_CLOCK)
+def test_what_gives_way_to_other_stages_has_no_clock_and_starts_nothing(folder: str) -> None:
+    needing = ("time.monotonic", "time.time", "perf_counter", "process_time", "time.sleep", "subprocess", "Children")
+    for path in (ROOT / folder).rglob("*.py"):
+        assert [name for name in needing if name in path.read_text()] == [], path
 
 
 def test_compiled_modules_are_kept() -> None:
