@@ -8,6 +8,7 @@ import pytest
 from holdfast.amqp.performatives import Modified
 from holdfast.broker.queue import Queue
 from holdfast.core.config import QueueConfig
+from holdfast.core.egress import WAIT_TURNS
 from holdfast.core.peer import Peer
 from holdfast.units import KIB, MIB
 from support.one_node import world
@@ -157,3 +158,48 @@ def test_drains_beside_it() -> None:
     assert len(large.deliveries) < COUNT
     rig.settle()
     assert numbers(large) == list(range(COUNT)) and link.credit == 0
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_drain_waits_for_who_goes_on_next_turn_since_what_it_can_have_may_lie_behind(
+    durable: bool, together: bool
+) -> None:
+    rig, node, client = world(QueueConfig(name="work", durable=durable))
+    put(rig, node, 30)
+    put(rig, node, 2, 10)
+    large = client if together else rig.client(node)
+    small = client.receiver("work", credit=0, max_message_size=SMALL)
+    link = large.receiver("work", credit=0)
+    rig.settle()
+    link.grant(30)
+    small.grant(5, drain=True)
+    large.flush()
+    client.flush()
+    rig.settle()
+    assert numbers(client, small) == [0, 1] and small.credit == 0
+    assert numbers(large, link) == list(range(30))
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_drain_waits_for_it_a_bounded_number_of_turns_each_time(together: bool) -> None:
+    rig, node, client = world()
+    put(rig, node, 500, 4 * KIB)
+    assert node.core is not None
+    node.core.memory.handed_max = 15 * KIB
+    large = client if together else rig.client(node)
+    small = client.receiver("work", credit=0, max_message_size=SMALL)
+    link = large.receiver("work", credit=0)
+    rig.settle()
+    link.grant(1_000)
+    large.flush()
+    for _ in range(2):
+        small.grant(5, drain=True)
+        client.flush()
+        first = node.turns
+        while small.credit:
+            assert rig.move()
+        assert WAIT_TURNS <= node.turns - first <= WAIT_TURNS + 4
+    assert len(numbers(large, link)) < 500
+    rig.settle()
+    assert numbers(large, link) == list(range(500))

@@ -40,9 +40,9 @@ class Cursor:
     """`name` is empty for the queue's shared cursor. `floor`: all below is finished; `finished`: what is above."""
 
     __slots__ = (
-        "blocked", "counted_bytes", "counts", "exclusions", "finished", "finished_bytes", "floor", "lease_epoch",
-        "links_ended", "mark", "mark_stored", "mode", "name", "position", "prefetched", "queue", "read_ahead_bytes",
-        "read_bytes", "returned", "shown", "shown_below", "takers", "tracked",
+        "aside_full", "counted_bytes", "counts", "exclusions", "finished", "finished_bytes", "floor", "lease_epoch",
+        "links_ended", "mark", "mark_stored", "mode", "name", "place_kept", "position", "prefetched", "queue",
+        "read_ahead_bytes", "read_bytes", "returned", "shown", "shown_below", "takers", "tracked",
     )  # fmt: skip
 
     def __init__(self, queue: "Queue", name: str = "", *, mode: str = "copy", floor: int = 0) -> None:
@@ -72,8 +72,11 @@ class Cursor:
         """Entries below were possibly shown before the node was last started."""
         self.takers: dict[Taker, None] = {}
         self.exclusions = Exclusions(queue.withheld)
-        self.blocked = False
-        """Whether the last pump ended because no more may be set aside, or what is next keeps its place for another."""
+        self.aside_full = False
+        """Whether the last pump ended because no more may be set aside: what lies behind waits for that."""
+        self.place_kept = False
+        """Whether the last pump ended because takers are held back in this turn, and another could not have what was
+        next: what lies behind waits for the next turn."""
         self.links_ended: dict[int, int] = {}
         """How many links each entry has ended that was larger than they take."""
         self.lease_epoch = 0
@@ -114,7 +117,7 @@ class Cursor:
     def pump(self, limit: int) -> int:
         """Hands out up to `limit` entries, and PUMP_BYTES, to takers in turn; returns how many were handed out."""
         takers = [taker for taker in self.takers if taker.wants() > 0]
-        self.blocked = False
+        self.aside_full = self.place_kept = False
         if self.exclusions.aside and takers and not self.exclusions.offer_to(takers, self.returned, limit):
             self.queue.touch()
         aside: dict[int, int] = {}
@@ -141,6 +144,7 @@ class Cursor:
         """What `pump` hands out, and what is left of PUMP_BYTES; `aside` gets what none of the takers can have, as
         `Exclusions.aside`, but for what one can have that goes on next turn: it keeps its place, and all behind it."""
         given = looks = 0
+        left_to_another = False
         room_bytes = look_bytes = PUMP_BYTES
         while takers and given + len(aside) < limit:
             taker = takers[0]
@@ -173,13 +177,14 @@ class Cursor:
                 raise
             if found is not taker:
                 looks += len(self.takers)
+                left_to_another = True
             if found is None:
                 look_bytes -= len(value)
-                later = self.exclusions.for_later(self.takers, sequence, value, aside[sequence])
-                if later or len(self.exclusions.aside) + len(aside) > self.exclusions.aside_max:
+                self.place_kept = self.exclusions.for_later(self.takers, sequence, value, aside[sequence])
+                self.aside_full = len(self.exclusions.aside) + len(aside) > self.exclusions.aside_max
+                if self.place_kept or self.aside_full:
                     self._keep(sequence)
                     del aside[sequence]
-                    self.blocked = True
                     break
                 continue
             taker = found
@@ -195,6 +200,8 @@ class Cursor:
                 self.takers[taker] = None
                 takers.remove(taker)
                 takers.append(taker)
+        if not takers and left_to_another:
+            self.place_kept = any(taker.held_back for taker in self.takers)
         return given, room_bytes
 
     def another_takes(self, sequence: int, size: int) -> bool:

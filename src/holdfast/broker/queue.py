@@ -47,7 +47,7 @@ class Work:
 
     __slots__ = (
         "batch", "busy", "counted", "halted", "left", "moved", "offered_bytes", "offered_count", "referred",
-        "retires_in_flight", "rewritten", "urgent", "wheel",
+        "retires_in_flight", "rewritten", "turns", "urgent", "wheel",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -68,6 +68,8 @@ class Work:
         """(queue id, sequence) of blobs' entries that this turn takes from queues in memory, which no batch names."""
         self.offered_bytes = self.offered_count = 0
         """What was handed out since the turn's last beginning, and how many entries."""
+        self.turns = 0
+        """Turns of the loop so far."""
         self.urgent = False
         """Somebody waits for this turn's commit though it appends nothing."""
         self.wheel = Wheel()

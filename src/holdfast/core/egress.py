@@ -34,6 +34,9 @@ RUN_BYTES_MAX: Final = 2 * MIB
 BROWSE_LIMIT: Final = 512
 """Entries that a reader by sequence is given in one turn; as many that have expired it passes."""
 
+WAIT_TURNS: Final = 32
+"""Turns in a row without a message that a drain waits while another consumer is handed what is next."""
+
 
 def size_of(parts: tuple[Any, ...], value: bytes = b"\0\0") -> int:
     """Bytes of the delivery that tells of an entry."""
@@ -140,6 +143,8 @@ class ConsumerLink(Offered):
         self.batch: list[int] = []
         """Presettled entries handed out in this turn: finished when it ends."""
         self.large: LargeSend | None = None
+        self.turns_waited = self.last_waited = 0
+        """In how many turns its drain waited for another consumer, and the last of them (Work.turns)."""
         self.bytes_max = UNLIMITED if link.message_bytes_max is None else link.message_bytes_max
         cursor.attach(self)
 
@@ -271,11 +276,13 @@ class ConsumerLink(Offered):
     def drain_if_idle(self) -> bool:
         link = self.link
         if link.detached or not link.drain:
+            self.turns_waited = 0
             return True
         if self.large is not None:
             return False
         if link.credit and self._may_be_given() and not only_held_back(self.cursor, self):
             return False
+        self.turns_waited = 0
         link.drained()
         self.peer.touch()
         return True
@@ -286,11 +293,24 @@ class ConsumerLink(Offered):
         Who holds all that it may gets nothing before it settles, and may be waiting for this answer to do so.
         """
         core, cursor = self.core, self.cursor
-        if not offers(core, cursor.queue) or (cursor.blocked and not self.held_back):
+        if not offers(core, cursor.queue) or (cursor.aside_full and not self.held_back):
+            return False
+        if cursor.place_kept and not self._waits_for_another():
             return False
         if self.held + self.rejecting >= core.config.limits.unsettled_max or self.user_is_full:
             return False
         return not core.chores.rejections.is_crowded(self) and has_something(cursor, marks=not core.disk.stalled)
+
+    def _waits_for_another(self) -> bool:
+        """Counts the turn, once; whether its drain waits in it for the consumer that what is next is kept for."""
+        if self.last_waited != self.core.work.turns:
+            self.last_waited = self.core.work.turns
+            self.turns_waited += 1
+        return self.turns_waited <= WAIT_TURNS
+
+    def handed(self, size: int) -> None:
+        super().handed(size)
+        self.turns_waited = 0
 
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
         cursor = self.cursor

@@ -451,6 +451,7 @@ class NodeCore:
         self.clock.wall_ms = calendar_ms(event.wall_ms)
         self.pressure.measured(event)
         self.work.offered_bytes = self.work.offered_count = 0
+        self.work.turns += 1
         for _ in range(ATTEMPTS_MAX):
             turn, before = self.turn, self.turn.extent()
             try:
