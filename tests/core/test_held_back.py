@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.performatives import Modified
+from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
-from holdfast.core.config import QueueConfig
+from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.egress import WAIT_TURNS
 from holdfast.core.peer import Peer
 from holdfast.units import KIB, MIB
@@ -203,3 +204,33 @@ def test_a_drain_waits_for_it_a_bounded_number_of_turns_each_time(together: bool
     assert len(numbers(large, link)) < 500
     rig.settle()
     assert numbers(large, link) == list(range(500))
+
+
+@pytest.mark.parametrize("large", [250 * KIB, 2 * MIB])
+def test_a_large_message_keeps_its_place_only_for_who_takes_its_size(
+    large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its entry is a reference of few bytes."""
+    rig, node, client = world(limits=Limits(stream_bytes=220 * KIB))
+    put(rig, node, 6)
+    put(rig, node, 1, 10)
+    put(rig, node, 1, large)
+    put(rig, node, 1, 10)
+    client.receiver("work", credit=0)
+    small = client.receiver("work", credit=2, max_message_size=SMALL)
+    pumps: list[int] = []
+    pump = Cursor.pump
+
+    def watched(cursor: Cursor, limit: int) -> int:
+        given = pump(cursor, limit)
+        pumps.append(given)
+        return given
+
+    monkeypatch.setattr(Cursor, "pump", watched)
+    other = rig.client(node)
+    link = other.receiver("work", credit=1_000, max_message_size=MIB)
+    rig.settle()
+    taken = large < MIB  # six are the other one's share of a turn
+    assert (7 if taken else 8) in pumps
+    assert numbers(client, small) == [0, 0]
+    assert numbers(other, link) == [*range(6), *([0] if taken else [])]

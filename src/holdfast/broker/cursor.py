@@ -180,7 +180,7 @@ class Cursor:
                 left_to_another = True
             if found is None:
                 look_bytes -= len(value)
-                self.place_kept = self.exclusions.for_later(self.takers, sequence, value, aside[sequence])
+                self.place_kept = self.exclusions.for_later(self.takers, sequence, value, size, aside[sequence])
                 self.aside_full = len(self.exclusions.aside) + len(aside) > self.exclusions.aside_max
                 if self.place_kept or self.aside_full:
                     self._keep(sequence)

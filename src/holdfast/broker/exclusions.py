@@ -183,15 +183,15 @@ class Exclusions:
         aside[sequence] = delivery_bytes
         return None
 
-    def for_later(self, takers: Iterable["Taker"], sequence: int, value: bytes, size: int) -> bool:
-        """Whether one of `takers` can have the entry, and had its share of this turn; `size`: of the delivery, 0 where
-        it is not known."""
+    def for_later(self, takers: Iterable["Taker"], sequence: int, value: bytes, size: int, delivery_bytes: int) -> bool:
+        """Whether one of `takers` can have the entry, and had its share of this turn; `size`: as the queue counts it;
+        `delivery_bytes`: of the delivery, 0 where that is not known."""
         for taker in takers:
             if taker.held_back and sequence not in taker.excluded:
-                if taker.bytes_max >= len(value) + BESIDE_BYTES:
+                if taker.bytes_max >= size + BESIDE_BYTES:
                     return True
-                size = size or taker.delivery_bytes(sequence, value)
-                if size <= taker.bytes_max:
+                delivery_bytes = delivery_bytes or taker.delivery_bytes(sequence, value)
+                if delivery_bytes <= taker.bytes_max:
                     return True
         return False
 
