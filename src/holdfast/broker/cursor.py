@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from holdfast.broker import entry, halting
-from holdfast.broker.exclusions import LOOKS_MAX, Exclusions
+from holdfast.broker.exclusions import LOOKS_MAX, LOOKS_PER_ENTRY, Exclusions
 from holdfast.broker.ranges import RangeSet
 from holdfast.broker.taker import Shown, Taker
 
@@ -41,8 +41,9 @@ class Cursor:
 
     __slots__ = (
         "aside_full", "counted_bytes", "counts", "exclusions", "finished", "finished_bytes", "floor", "lease_epoch",
-        "links_ended", "mark", "mark_stored", "mode", "name", "place_kept", "position", "prefetched", "queue",
-        "read_ahead_bytes", "read_bytes", "returned", "shown", "shown_below", "takers", "tracked",
+        "links_ended", "mark", "mark_stored", "mode", "name", "passed", "passed_bytes", "place_kept", "position",
+        "prefetched", "queue", "read_ahead_bytes", "read_bytes", "returned", "shown", "shown_below", "takers",
+        "tracked",
     )  # fmt: skip
 
     def __init__(self, queue: "Queue", name: str = "", *, mode: str = "copy", floor: int = 0) -> None:
@@ -66,6 +67,8 @@ class Cursor:
         """What is counted of it, until the last is handed out (read_ahead.py)."""
         self.read_bytes = 0
         """What was read anew in this pump, and is not counted yet."""
+        self.passed = self.passed_bytes = 0
+        """Entries that this pump met and that had expired, or left meanwhile, and their bytes."""
         self.mark = 0
         self.mark_stored = 0
         self.shown_below = 0
@@ -115,24 +118,31 @@ class Cursor:
         return self.position < self.queue.visible or bool(self.returned) or bool(self.exclusions.aside)
 
     def pump(self, limit: int) -> int:
-        """Hands out up to `limit` entries, and PUMP_BYTES, to takers in turn; returns how many were handed out."""
+        """Hands out entries to takers in turn; returns how many. `limit`: entries that it looks at in all, handed out
+        or not; of each kind PUMP_BYTES. All of it counts for the turn (Work.offered_count)."""
         takers = [taker for taker in self.takers if taker.wants() > 0]
         self.aside_full = self.place_kept = False
-        if self.exclusions.aside and takers and not self.exclusions.offer_to(takers, self.returned, limit):
-            self.queue.touch()
+        self.passed = self.passed_bytes = 0
+        queue = self.queue
+        if self.exclusions.aside and takers:
+            looks = self.exclusions.offer_to(takers, self.returned, limit)
+            queue.work.offered_count += looks // LOOKS_PER_ENTRY
+            if looks >= LOOKS_MAX:
+                queue.touch()
         aside: dict[int, int] = {}
         try:
-            given, room_bytes = self._hand_out(takers, limit, aside)
+            given = self._hand_out(takers, limit, aside)
             if aside:
                 self.exclusions.set_aside(aside)
         except Exception:
             self._keep(*aside)
             raise
-        if aside and len(aside) + given >= limit:
-            self.queue.touch()
-        if given:
-            self.queue.out_total += given
-            self.queue.work.offered_bytes += PUMP_BYTES - room_bytes
+        count = given + len(aside) + self.passed
+        if count >= limit:
+            queue.touch()
+        queue.out_total += given
+        queue.work.offered_count += count
+        queue.work.offered_bytes += self.passed_bytes
         if self.prefetched:
             read_bytes, self.read_bytes = self.read_bytes, 0
             self.queue.read_ahead.keep(self, read_bytes)
@@ -140,13 +150,13 @@ class Cursor:
             self.queue.read_ahead.forget(self)
         return given
 
-    def _hand_out(self, takers: list[Taker], limit: int, aside: dict[int, int]) -> tuple[int, int]:
-        """What `pump` hands out, and what is left of PUMP_BYTES; `aside` gets what none of the takers can have, as
+    def _hand_out(self, takers: list[Taker], limit: int, aside: dict[int, int]) -> int:
+        """What `pump` hands out; `aside` gets what none of the takers can have, as
         `Exclusions.aside`, but for what one can have that goes on next turn: it keeps its place, and all behind it."""
         given = looks = 0
         left_to_another = False
         room_bytes = look_bytes = PUMP_BYTES
-        while takers and given + len(aside) < limit:
+        while takers and (left := limit - given - len(aside) - self.passed) > 0:
             taker = takers[0]
             if given and taker.wants() <= 0:  # links of one session share its window: asked before each entry
                 del takers[0]
@@ -155,7 +165,7 @@ class Cursor:
                 self.queue.touch()
                 break
             if len(takers) == 1 and self._is_plain(taker):
-                ran, ran_bytes = self._run(taker, min(limit - given, RUN_COUNT), min(room_bytes, taker.room_bytes))
+                ran, ran_bytes = self._run(taker, min(left, RUN_COUNT), min(room_bytes, taker.room_bytes))
                 given += ran
                 room_bytes -= ran_bytes
                 if ran:
@@ -165,7 +175,7 @@ class Cursor:
                     if not self.has_ahead:
                         break
                     continue
-            item = self._next()
+            item = self._next(left)
             if item is None:
                 break
             sequence, value, size, failures = item
@@ -202,7 +212,9 @@ class Cursor:
                 takers.append(taker)
         if not takers and left_to_another:
             self.place_kept = any(taker.held_back for taker in self.takers)
-        return given, room_bytes
+        self.queue.work.offered_count += looks // LOOKS_PER_ENTRY
+        self.queue.work.offered_bytes += 2 * PUMP_BYTES - room_bytes - look_bytes
+        return given
 
     def another_takes(self, sequence: int, size: int) -> bool:
         """Whether a taker that takes deliveries of `size` bytes, with or without credit, can have the entry."""
@@ -287,17 +299,18 @@ class Cursor:
             return max(1, self.counts.get(sequence, 0))
         return self.counts.get(sequence)
 
-    def _next(self) -> tuple[int, bytes, int, int | None] | None:
-        """The next entry to hand out: its sequence, its value, its size as the queue counts it, failed deliveries."""
+    def _next(self, limit: int) -> tuple[int, bytes, int, int | None] | None:
+        """The next entry to hand out, or None where `limit` have expired: sequence, value, size, failed deliveries."""
         queue = self.queue
-        dropped = 0
-        while True:
+        most = self.passed + limit
+        while self.passed < most:
             if self.returned:
                 sequence = self.returned[0]
                 value = queue.value(sequence)
                 heappop(self.returned)
                 if value is None:  # purged or expired meanwhile
                     self.counts.pop(sequence, None)
+                    self.passed += 1
                     continue
             else:
                 found = self._ahead()
@@ -311,10 +324,12 @@ class Cursor:
             except Exception:
                 self._keep(sequence)
                 raise
-            dropped += 1
-            if dropped >= RETIRES_MAX or len(queue.work.batch.retires) >= RETIRES_MAX:
-                queue.touch()  # a backlog of what has expired is not one turn's work
-                return None
+            self.passed += 1
+            self.passed_bytes += len(value)
+            if self.passed_bytes >= PUMP_BYTES or len(queue.work.batch.retires) >= RETIRES_MAX:
+                break
+        queue.touch()  # a backlog of what has expired is not one turn's work
+        return None
 
     def _ahead(self) -> tuple[int, bytes] | None:
         """The first entry at or after `position` that is visible, below the mark and not finished."""
@@ -354,11 +369,11 @@ class Cursor:
         return None
 
     def _read(self) -> None:
-        """Fetches what comes next: more than is wanted now, where there is memory for it."""
+        """Fetches what comes next: more than is wanted now, where there is memory for it or so much was passed."""
         queue = self.queue
         if self.read_ahead_bytes:
             queue.read_ahead.forget(self)
-        count = READ_COUNT if queue.read_ahead.has_room() else max(1, min(READ_COUNT, self.wanted()))
+        count = READ_COUNT if queue.read_ahead.has_room() else max(1, min(READ_COUNT, max(self.wanted(), self.passed)))
         self.prefetched = queue.read(self.position, count_max=count, bytes_max=READ_BYTES)
         self.prefetched.reverse()
         self.read_bytes = sum([len(value) for _, value in self.prefetched])

@@ -28,6 +28,9 @@ ASIDE_MIN: Final = 64
 LOOKS_MAX: Final = 20_000
 """Questions whether a taker can have an entry that one pump asks, about; the rest is asked in the next."""
 
+LOOKS_PER_ENTRY: Final = 8
+"""So many such questions take about the time of one entry that is handed out, and count as one for the turn."""
+
 SCAN_MAX: Final = 256
 """With more set aside than this only a pump looks through it for a taker."""
 
@@ -271,18 +274,15 @@ class Exclusions:
                 if sequence in self.live:
                     self._mixed.add(sequence)
 
-    def offer_to(self, takers: list["Taker"], returned: list[int], limit: int) -> bool:
+    def offer_to(self, takers: list["Taker"], returned: list[int], limit: int) -> int:
         """Moves into the heap `returned` what one of `takers` can have, for each at most what it wants, and `limit` in
-        all. False where not all could be looked at."""
+        all. Returns how many it looked at; from LOOKS_MAX on maybe not all."""
         looks = 0
         for taker in takers:
-            if not self.aside or limit <= 0:
+            if not self.aside or limit <= 0 or looks >= LOOKS_MAX:
                 break
             if taker in self._looked or taker.bytes_max < self._smallest:
                 continue
-            if looks >= LOOKS_MAX:
-                self._count()
-                return False
             wanted = min(limit, taker.wants())
             if wanted <= 0:
                 continue
@@ -295,7 +295,7 @@ class Exclusions:
             if len(found) < wanted:
                 self._looked.add(taker)
         self._count()
-        return True
+        return looks
 
     def _for(self, taker: "Taker", count: int) -> tuple[list[int], int]:
         """The first `count` that `taker` can have, and how many were looked at."""

@@ -7,6 +7,7 @@ held goes back to its old place.
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED, UNKNOWN_TRANSACTION
@@ -32,7 +33,7 @@ RUN_BYTES_MAX: Final = 2 * MIB
 """The longest entry of a run: any that is held whole, which `stream_bytes` bounds, unless that was set higher."""
 
 BROWSE_LIMIT: Final = 512
-"""Entries that a reader by sequence is given in one turn; as many that have expired it passes."""
+"""Entries that a reader by sequence is given when it is offered its queue; as many that have expired it passes."""
 
 WAIT_TURNS: Final = 32
 """Turns in a row without a message that a drain waits while another consumer is handed what is next."""
@@ -389,6 +390,23 @@ class ConsumerLink(Offered):
             self.use.blocked_consumers.pop(self, None)
 
 
+@dataclass(slots=True)
+class Looked:
+    """What a reader came by when it was offered its queue. `size`: bytes of what it was sent and what it passed."""
+
+    sent: int = 0
+    passed: int = 0
+    """Entries that had expired."""
+    size: int = 0
+    waits: bool = False
+    """It ended for want of credit, or because the connection takes no more."""
+
+    @property
+    def is_all(self) -> bool:
+        """Whether that is as much as may be at once: what lies behind is offered again."""
+        return self.sent >= BROWSE_LIMIT or self.passed >= BROWSE_LIMIT or self.size >= PUMP_BYTES
+
+
 class ReaderLink(Offered):
     """Reads `[start, end)` of a queue by sequence and moves nothing; without an end it goes on with what arrives."""
 
@@ -440,35 +458,35 @@ class ReaderLink(Offered):
         limit = BROWSE_LIMIT
         if not self.presettled:
             limit = min(limit, self.core.config.limits.unsettled_max - len(link.unsettled))
-        given, size, goes_on, blocked = self._send_some(limit)
-        if given:
-            self._offered(given, size)
+        looked = self._send_some(limit)
+        if looked.sent or looked.passed:
+            self._count(looked)
         if link.detached or self.large is not None:
             return
-        goes_on = goes_on or given >= BROWSE_LIMIT or size >= PUMP_BYTES
-        if self._over(look=not goes_on and self not in self.peer.held_back):
+        if self._over(look=not looked.is_all and self not in self.peer.held_back):
             link.detach(closed=True)
             self.peer.touch()
             self.core.forget_link(link)
-        elif goes_on:
+        elif looked.is_all:
             self.queue.touch()
-        elif link.drain and not blocked:  # there is nothing, or what is not settled is all that it may hold
+        elif link.drain and not looked.waits:  # there is nothing, or what is not settled is all that it may hold
             link.drained()
             self.peer.touch()
 
-    def _send_some(self, limit: int) -> tuple[int, int, bool, bool]:
-        """Sends up to `limit` entries: how many, their bytes, whether it passed as many that have expired as it may at
-        once, and whether there is no credit, or the connection takes no more."""
+    def _send_some(self, limit: int) -> Looked:
+        """Sends up to `limit` entries, and passes those that have expired if it browses."""
         link, end = self.link, self.end
         ahead: deque[tuple[int, bytes]] = deque()
-        given = size = expired = expired_bytes = 0
-        while given < limit and size < PUMP_BYTES and not link.detached:
+        looked = Looked()
+        while looked.sent < limit and not looked.is_all and not link.detached:
             if end is not None and self.position >= end:
                 break
             if not self.may_write:
-                return given, size, False, True
-            if not ahead:  # no more than may be sent: what is not is read again
-                count = min(READ_COUNT, link.credit, link.session.window_out, limit - given)
+                looked.waits = True
+                break
+            if not ahead:  # no more than may be sent, or as many again as were passed: what is not is read again
+                count = min(link.credit, link.session.window_out, limit - looked.sent)
+                count = min(READ_COUNT, max(count, looked.passed))
                 ahead.extend(self.queue.read(self.position, count_max=count, bytes_max=self.room_bytes))
             if end is not None and (ahead[0][0] if ahead else self.queue.visible) >= end:
                 self.position = end
@@ -478,10 +496,8 @@ class ReaderLink(Offered):
             sequence, value = ahead.popleft()
             self.position = sequence + 1
             if self.browsing and self.queue.expired(value):
-                expired += 1
-                expired_bytes += len(value)
-                if expired >= BROWSE_LIMIT or expired_bytes >= PUMP_BYTES:
-                    return given, size, True, False
+                looked.passed += 1
+                looked.size += len(value)
                 continue
             path = self._path(value) if self.tells_path and value[1] & entry.CUSTODY else b""
             parts = annotate.for_consumer(value, sequence, None, self.core.clock.steady_ms, path)
@@ -497,14 +513,14 @@ class ReaderLink(Offered):
                 break  # what was read refers to blobs that may be gone when this one has been sent
             link.send(parts, context=sequence, settled=self.presettled, message_format=message_format)
             self.handed(len(value))
-            given += 1
-            size += len(value)
-        return given, size, False, False
+            looked.sent += 1
+            looked.size += len(value)
+        return looked
 
-    def _offered(self, count: int, size: int) -> None:
-        """So much was handed out by one pump: in the next the queue's other readers are first."""
-        self.core.work.offered_bytes += size
-        self.core.work.offered_count += count
+    def _count(self, looked: Looked) -> None:
+        """Counts it for the turn: the queue's other readers are offered it before this one is again."""
+        self.core.work.offered_bytes += looked.size
+        self.core.work.offered_count += looked.sent + looked.passed
         readers = self.core.readers_of(self.queue)
         if len(readers) > 1 and self in readers:
             del readers[self]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
 
 PUMP_LIMIT: Final = 1_024
-"""Entries that one cursor hands out in one turn."""
+"""Entries that one cursor looks at when it is offered: those that it hands out, and those that it does not."""
 
 
 def offer(core: "NodeCore", extent: Extent = None) -> None:
@@ -116,8 +116,8 @@ def _offer_of(core: "NodeCore", queue: "Queue", offered_max: int) -> None:
 
 def _offer_in_turn(core: "NodeCore", queue: "Queue", readers: Iterable["ReaderLink"], offered_max: int) -> None:
     """Offers a queue that many read: what consumers share, each subscription's and each reader's, as far as the turn
-    goes. Which of the three is first changes with each call; among subscriptions and among readers those are that were
-    not handed anything for the longest."""
+    goes. Which of the three is first changes with each call; among subscriptions and among readers those are that had
+    nothing of a turn for the longest, neither to be handed nor to pass."""
     parts: list[list[Cursor | ReaderLink]] = [[queue.shared], [*queue.named.values()], [*readers]]
     first = queue.offered_first = (queue.offered_first + 1) % len(parts)
     for part in chain(*parts[first:], *parts[:first]):
@@ -133,10 +133,8 @@ def _offer_in_turn(core: "NodeCore", queue: "Queue", readers: Iterable["ReaderLi
 def _pump(queue: "Queue", cursor: "Cursor") -> None:
     if not (cursor.takers and cursor.has_ahead) or (cursor is queue.shared and queue.taken_by is not None):
         return
-    given = cursor.pump(PUMP_LIMIT)
-    queue.work.offered_count += given
-    if given >= PUMP_LIMIT:
-        queue.touch()
+    before = queue.work.offered_count
+    cursor.pump(PUMP_LIMIT)
     named = queue.named
-    if given and cursor.name in named and len(named) > 1:
+    if queue.work.offered_count > before and cursor.name in named and len(named) > 1:
         named[cursor.name] = named.pop(cursor.name)
