@@ -31,6 +31,7 @@ from holdfast.amqp.sasl import LoginNotChecked
 from holdfast.amqp.sender import Sender
 from holdfast.amqp.types import Described, Symbol, Timestamp, Ulong
 from holdfast.broker.ranges import RangeSet
+from holdfast.units import MIB
 
 ENQUEUED_MS = 1_356_998_400_000
 CREDIT = 500
@@ -87,6 +88,7 @@ class FakeBroker:
         self.tags: dict[tuple[str, bytes], Any] = {}
         self.resumed: list[Delivery] = []
         self.frame_size = 65_536
+        self.message_bytes_max = 64 * MIB
         self.handle_max = 1023
         self.incoming_window = 8_192
         self.refuse: tuple[str, str] | None = None
@@ -194,6 +196,7 @@ class Peer(asyncio.Protocol):
             Settings(
                 container_id="fake",
                 max_frame_size=broker.frame_size,
+                max_message_size=broker.message_bytes_max,
                 handle_max=broker.handle_max,
                 incoming_window=broker.incoming_window,
                 sasl_required=broker.users is not None,

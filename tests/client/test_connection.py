@@ -23,7 +23,7 @@ from holdfast.client import (
     Spool,
     connect,
 )
-from holdfast.errors import ConfigError, LocalProtocolError
+from holdfast.errors import ConfigError
 
 
 async def test_the_opening_is_one_flight(broker: FakeBroker) -> None:
@@ -290,6 +290,8 @@ async def test_options_out_of_range_are_refused(broker: FakeBroker, connection: 
         await connection.receiver("q", subscription="s", browse=True)
     with pytest.raises(ConfigError, match=r"ca_file .*accepted is with amqps://"):
         await connect(broker.url, ca_file="/does/not/exist")
+    with pytest.raises(ConfigError, match="container_id: found 513 bytes"):
+        await connect(broker.url, container_id="ü" * 256 + "x")
     with pytest.raises(ConfigError, match="ca_file"):
         await connect("amqps://127.0.0.1:1", ca_file="/does/not/exist")
 
@@ -326,10 +328,10 @@ async def test_a_link_that_fits_no_frame_of_the_node_ends_alone(tmp_path: Path) 
             sender = await connection.sender("q")
             spool = Spool(tmp_path / "spool")
             for _ in range(2):  # the spool is free for the next
-                with pytest.raises(LocalProtocolError, match="a frame of the peer's"):
+                with pytest.raises(LinkError, match=r"^sender to 'x{401}'…: cannot be attached: .* a frame"):
                     await connection.sender("x" * 600, producer="p", when_full=spool)
             for use in (connection.sender, connection.receiver, connection.parts_receiver):
-                with pytest.raises(LocalProtocolError, match="a frame of the peer's"):
+                with pytest.raises(LinkError, match=r"(to|from) 'x{401}'…: cannot be attached: .* a frame"):
                     await use("x" * 600)
             broker.cut()
             assert await asyncio.wait_for(sender.send(b"x"), 5) == Accepted()
@@ -343,23 +345,65 @@ async def test_a_node_that_comes_back_with_smaller_frames_costs_the_links_that_d
     broker.frame_size = 512
     broker.cut()
     assert await asyncio.wait_for(sender.send(b"x"), 5) == Accepted()
-    with pytest.raises(LocalProtocolError, match="a frame of the peer's"):
+    with pytest.raises(LinkError, match=r"^sender to 'x{401}'…: cannot be attached: .* a frame of the peer's"):
         await asyncio.wait_for(other.send(b"x"), 5)
 
 
-async def test_a_link_beyond_those_that_a_session_takes_ends_alone(broker: FakeBroker) -> None:
-    broker.handle_max = 1
+async def test_a_link_that_goes_out_before_the_node_named_its_frames_ends_alone(broker: FakeBroker) -> None:
+    """The first connection ends with it, as the node takes no frame of that size; the second knows better."""
+    broker.frame_size = 512
     async with await connect(broker.url, retry_s=10, wait=False, rng=Random(1)) as connection:
-        # The three go out before the node has said how many it takes.
-        asked = [asyncio.create_task(connection.sender("q")) for _ in range(3)]
-        *senders, refused = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)
-        assert isinstance(refused, LocalProtocolError) and "the peer takes 2 links" in str(refused)
-        with pytest.raises(LocalProtocolError, match="the peer takes 2 links"):
-            await connection.sender("q")
-        broker.cut()
-        for sender in senders:
-            assert not isinstance(sender, BaseException)
-            assert await asyncio.wait_for(sender.send(b"x"), 5) == Accepted()
+        sender, other = await asyncio.gather(
+            connection.sender("q"), connection.receiver("x" * 600), return_exceptions=True
+        )
+        assert isinstance(other, LinkError) and "cannot be attached" in str(other)
+        assert not isinstance(sender, BaseException) and await sender.send(b"x") == Accepted()
+
+
+@pytest.mark.parametrize("name_bytes", [1025, 20_000])
+async def test_a_link_with_too_long_a_name_ends_alone(name_bytes: int, connection: Connection) -> None:
+    """The node's answer repeats the name, and a node would end the connection for one that is longer yet."""
+    sender = await connection.sender("q")
+    for ask in (
+        connection.sender("a", name="x" * name_bytes),
+        connection.receiver("a", name="\ud800" + "x" * (name_bytes - 3)),
+        connection.receiver("a", subscription="x" * name_bytes),
+        connection.parts_receiver("a", subscription="x" * name_bytes),
+    ):
+        with pytest.raises(LinkError, match=f"'a': cannot be attached: the link's name takes {name_bytes} bytes"):
+            await ask
+    assert await sender.send(b"x") == Accepted()
+    assert connection.reconnects == 0
+    await connection.receiver("q", subscription="x" * 1024)
+
+
+async def test_a_link_whose_attach_cannot_be_encoded_ends_alone(connection: Connection) -> None:
+    sender = await connection.sender("q")
+    with pytest.raises(LinkError, match=r"^sender to .*: cannot be attached"):
+        await connection.sender("\ud800")
+    with pytest.raises(LinkError, match=r"^receiver from 'q': cannot be attached"):
+        await connection.receiver("q", start_sequence=-1)
+    assert await sender.send(b"x") == Accepted()
+    assert connection.reconnects == 0
+
+
+async def test_two_links_of_one_name_cost_the_second(connection: Connection) -> None:
+    sender = await connection.sender("q", name="n")
+    with pytest.raises(LinkError, match=r"^sender to 'q': cannot be attached: .*'n'"):
+        await connection.sender("q", name="n")
+    assert await sender.send(b"x") == Accepted()
+
+
+async def test_a_request_larger_than_the_node_takes_costs_nothing_else(broker: FakeBroker) -> None:
+    broker.answer = lambda told, value: (200, "", {})
+    broker.message_bytes_max = 4096
+    async with await connect(broker.url, retry_s=10, rng=Random(1)) as connection:
+        sender = await connection.sender("q")
+        with pytest.raises(ManagementError, match=r"^READ t: 400 amqp:link:message-size-exceeded .* 4096 bytes"):
+            await connection.manage("READ", "t", None, {"text": "x" * 5000})
+        assert await connection.manage("READ", "t") == {}
+        assert await sender.send(b"x") == Accepted()
+        assert connection.reconnects == 0
 
 
 async def test_a_link_that_fails_here_is_detached_at_the_node(broker: FakeBroker, connection: Connection) -> None:

@@ -45,7 +45,7 @@ from holdfast.client.sender import WHEN_FULL, Sender, WhenFull
 from holdfast.client.spool import Spool
 from holdfast.client.url import Url
 from holdfast.client.wire import Wire, describe
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     import ssl
@@ -321,6 +321,11 @@ class Connection:
             self._wire.schedule()
 
     @property
+    def name_bytes_max(self) -> int:
+        """Of a link's name, in UTF-8."""
+        return self._settings.name_bytes_max
+
+    @property
     def is_paused(self) -> bool:
         """The socket takes no more at the moment."""
         return self._wire is not None and self._wire.paused
@@ -333,7 +338,7 @@ class Connection:
         """After the node detached it: attach, if there is a connection; else the next one does."""
         session = self._session
         if session is not None and session.usable and link in self._links:
-            self._attach(link, session)
+            link.attach_or_fail(session)
             self.schedule()
 
     def note_abandoned(self, error: Exception) -> None:
@@ -445,14 +450,6 @@ class Connection:
         self.attach_again(link)
         link.check()
 
-    @staticmethod
-    def _attach(link: ClientLink, session: Session) -> None:
-        """A link whose attach cannot be said, as it fits no frame of the node's, ends alone."""
-        try:
-            link.attach(session)
-        except HoldfastError as error:
-            link.fail(error)
-
     async def _ready(self, link: ClientLink) -> None:
         try:
             await link.ready()
@@ -495,7 +492,7 @@ class Connection:
         self._session = session = engine.begin()
         session.handle_max_out = self._handle_max
         for link in list(self._links):
-            self._attach(link, session)
+            link.attach_or_fail(session)
         return wire
 
     async def _run(self) -> None:

@@ -24,7 +24,9 @@ class ConnectionEnded(ClientError):
 
 
 class LinkError(ClientError):
-    """The node refused or ended a link; `condition` is its AMQP condition, None where it gave none."""
+    """The node refused or ended a link, and `condition` is its AMQP condition, None where it gave none; or the link
+    cannot be attached on this connection, without a condition.
+    """
 
     def __init__(self, text: str, condition: str | None) -> None:
         super().__init__(text)

@@ -14,6 +14,7 @@ from holdfast.amqp.performatives import Error
 from holdfast.amqp.session import Session
 from holdfast.client.backoff import Outage
 from holdfast.client.errors import ConnectionEnded, LinkError, LinkStolen
+from holdfast.errors import LocalProtocolError
 
 if TYPE_CHECKING:
     from holdfast.client.connection import Connection
@@ -32,6 +33,13 @@ PASSING: Final = frozenset(
 )
 CLOSE_LIMIT_S: Final = 5.0
 """How long the node may take to answer a detach."""
+ADDRESS_SHOWN_MAX: Final = 401
+"""Characters of an address in an error: two names of the longest kind, and what is between them."""
+
+
+def shown(address: str) -> str:
+    """`address` in quotes, as errors name it; cut where it is longer than any that a node takes."""
+    return repr(address) if len(address) <= ADDRESS_SHOWN_MAX else f"{address[:ADDRESS_SHOWN_MAX]!r}…"
 
 
 class LinkOwner:
@@ -72,10 +80,11 @@ NOBODY: Final = LinkOwner()
 class ClientLink(LinkOwner):
     """Base of sender, receiver and management. `failure` is set once and for all."""
 
-    def __init__(self, connection: "Connection", what: str) -> None:
+    def __init__(self, connection: "Connection", what: str, name: str) -> None:
         self.failure: Exception | None = None
         self._connection = connection
         self._what = what
+        self._name = name
         self._loop = connection.loop
         self.outage = Outage(connection.rng)
         self._ready: asyncio.Future[None] = self._loop.create_future()
@@ -87,8 +96,20 @@ class ClientLink(LinkOwner):
 
     # ------------------------------------------------------------------------- what the connection calls
 
+    def attach_or_fail(self, session: Session) -> None:
+        """Attaches on `session`. A link that cannot be attached there (its attach fits no frame of the node's, the
+        session takes no more links) fails with a LinkError, alone.
+        """
+        try:
+            name_bytes, limit = len(self._name.encode("utf-8", "surrogatepass")), self._connection.name_bytes_max
+            if name_bytes > limit:  # the node's answer repeats the name, and the engine would end the connection for it
+                raise LocalProtocolError(f"the link's name takes {name_bytes} bytes, accepted are {limit} at most")
+            self.attach(session)
+        except LocalProtocolError as error:
+            self.fail(LinkError(f"{self._what}: cannot be attached: {error}", None))
+
     def attach(self, session: Session) -> None:
-        """Attach on a new session; everything of the old one is gone."""
+        """Attach on a new session; everything of the old one is gone. LocalProtocolError where it cannot be."""
         raise AssertionError("each kind of link attaches in its own way")
 
     def lost(self) -> None:

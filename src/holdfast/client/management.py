@@ -6,6 +6,7 @@ Source: AMQP Management 1.0 working draft 16, §3.
 """
 
 import asyncio
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.amqp.events import Delivery, LinkDetached, Outcomes
@@ -18,8 +19,8 @@ from holdfast.amqp.session import Session
 from holdfast.client.errors import ConnectionFailed, ManagementError
 from holdfast.client.link import NOBODY, ClientLink
 from holdfast.client.outcomes import Accepted as AcceptedOutcome
+from holdfast.client.outcomes import Outcome, from_state, too_large
 from holdfast.client.outcomes import Rejected as RejectedOutcome
-from holdfast.client.outcomes import from_state
 from holdfast.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -45,8 +46,7 @@ class Management(ClientLink):
     """Made by `Connection.manage`."""
 
     def __init__(self, connection: "Connection", name: str) -> None:
-        super().__init__(connection, f"{ADDRESS} of {connection.url}")
-        self._name = name
+        super().__init__(connection, f"{ADDRESS} of {connection.url}", name)
         self._sender: EngineSender | None = None
         self._receiver: EngineReceiver | None = None
         self._requests: dict[str, _Request] = {}
@@ -129,21 +129,27 @@ class Management(ClientLink):
         while self._unsent and sender.sendable and len(self._asked) < self._receiver.credit:
             message_id = next(iter(self._unsent))
             del self._unsent[message_id]
+            request, bytes_max = self._requests[message_id], sender.message_bytes_max
+            if bytes_max is not None and len(request.payload) > bytes_max:
+                self._not_taken([message_id], too_large(bytes_max))
+                continue
             self._asked.add(message_id)
-            sender.send(self._requests[message_id].payload, context=message_id)
+            sender.send(request.payload, context=message_id)
 
     def outcomes(self, event: Outcomes) -> None:
         if not event.settled:
             event.link.settle(event.first, event.last, event.state)
         outcome = from_state(event.state if event.state is not None else Accepted())
-        if isinstance(outcome, AcceptedOutcome):
-            return
+        if not isinstance(outcome, AcceptedOutcome):
+            self._not_taken(event.contexts, outcome)
+
+    def _not_taken(self, message_ids: Iterable[str], outcome: Outcome) -> None:
         code, text = (
             (400, f"{outcome.condition} {outcome.description}")
             if isinstance(outcome, RejectedOutcome)
             else (503, "the node did not take the request")
         )
-        for message_id in event.contexts:
+        for message_id in message_ids:
             self._asked.discard(message_id)
             request = self._requests.get(message_id)
             if request is not None and not request.future.done():

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 RETRY_S: Final = 60.0
 IDLE_TIME_OUT_S: Final = 10.0
+CONTAINER_ID_BYTES_MAX: Final = 512
+"""In UTF-8. Names of links begin with it, and have at most 1024 bytes."""
 
 
 async def _dial(host: str, port: int) -> socket.socket:
@@ -49,6 +51,9 @@ async def connect(
     place = parse_url(url) if isinstance(url, str) else url
     if not retry_s >= 0:
         raise ConfigError(f"retry_s: found {retry_s}, accepted is at least 0")
+    length = len((container_id or "").encode("utf-8", "surrogatepass"))
+    if length > CONTAINER_ID_BYTES_MAX:
+        raise ConfigError(f"container_id: found {length} bytes, accepted are {CONTAINER_ID_BYTES_MAX} at most")
     if ca_file is not None and not place.tls:
         raise ConfigError(f"ca_file {ca_file}: found with {place}, accepted is with amqps://, which asks for it")
     if dial is None and place.tls:  # a password must not go out in the clear

@@ -20,7 +20,7 @@ from holdfast.amqp.session import Session
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.client.delivery import ACCEPTED, RELEASED, Delivery
 from holdfast.client.errors import ConnectionEnded, LinkError
-from holdfast.client.link import CLOSE_LIMIT_S, ClientLink
+from holdfast.client.link import CLOSE_LIMIT_S, ClientLink, shown
 from holdfast.client.payload import placed
 from holdfast.client.resume import ReceivingState, timeout_s
 from holdfast.errors import LocalProtocolError
@@ -62,11 +62,10 @@ class Receiver(ClientLink):
     """
 
     def __init__(self, connection: "Connection", address: str, terms: Terms) -> None:
-        super().__init__(connection, f"receiver from {address!r}")
+        super().__init__(connection, f"receiver from {shown(address)}", terms.subscription or terms.name)
         self.address = address
         self.received = 0
         self.duplicates_suppressed = 0
-        self._name = terms.subscription or terms.name
         self._credit = terms.credit
         self._left = terms.count_max
         self._copy = terms.copy

@@ -28,7 +28,7 @@ from holdfast.client.bodies import Body, Parts
 from holdfast.client.doubt import Doubt, OnOutcome, key_of, number_of, numbers_missing
 from holdfast.client.errors import ClientFull, ProducerConflict
 from holdfast.client.given_back import GivenBack
-from holdfast.client.link import ClientLink
+from holdfast.client.link import ClientLink, shown
 from holdfast.client.outcomes import ACCEPTED, NOT_TAKEN, Accepted, Outcome, Rejected, Spooled, from_state, too_large
 from holdfast.client.outflow import Outflow
 from holdfast.client.resume import SendingState, timeout_s
@@ -62,7 +62,7 @@ class Sender(ClientLink):
         when_full: WhenFull,
         name: str,
     ) -> None:
-        super().__init__(connection, f"sender to {address!r}")
+        super().__init__(connection, f"sender to {shown(address)}", name)
         self.address = address
         self.producer = producer
         self.accepted = 0
@@ -71,7 +71,6 @@ class Sender(ClientLink):
         self.last_number = 0
         self.missing = RangeSet()
         self.over: asyncio.Future[None] = self._loop.create_future()
-        self._name = name
         self._in_doubt_max = in_doubt_max
         self._raises = when_full == "raise"
         self._link: EngineSender | None = None
