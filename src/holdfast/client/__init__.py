@@ -23,9 +23,10 @@ from holdfast.client.errors import (
 from holdfast.client.opening import connect
 from holdfast.client.outcomes import Accepted, Modified, Outcome, Rejected, Released, Spooled
 from holdfast.client.parts_receiver import DeliveryInParts, PartsReceiver
-from holdfast.client.receiver import Lease, Receiver
+from holdfast.client.receiver import Receiver
 from holdfast.client.sender import Sender
 from holdfast.client.spool import Spool
+from holdfast.client.terms import Lease
 from holdfast.client.url import Url, parse_url
 
 __all__ = [

@@ -16,8 +16,8 @@ from holdfast.client.connection import MANAGE_LIMIT_S, Connection
 from holdfast.client.delivery import Delivery
 from holdfast.client.opening import RETRY_S, connect
 from holdfast.client.outcomes import Outcome
-from holdfast.client.receiver import Lease
 from holdfast.client.sender import Sender
+from holdfast.client.terms import Lease
 from holdfast.client.url import Url, parse_url
 from holdfast.errors import RemoteProtocolError
 

@@ -4,7 +4,7 @@ Rules of this file: no loop, no link: an outcome is noted with the receiver, whi
 """
 
 from collections.abc import Awaitable, Generator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from holdfast.amqp import events, performatives
 from holdfast.amqp.message import Message
@@ -12,11 +12,15 @@ from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
 from holdfast.client.reading import read_message
 
-if TYPE_CHECKING:
-    from holdfast.client.receiver import Receiver
-
 ACCEPTED: Final = performatives.Accepted()
 RELEASED: Final = performatives.Released()
+
+
+class Settles(Protocol):
+    """What a delivery asks of its receiver."""
+
+    def settle(self, delivery: "Delivery", outcome: Any) -> None:
+        """Notes the outcome."""
 
 
 class _Noted:
@@ -41,7 +45,7 @@ class Delivery:
         "_message", "_receiver", "delivery_id", "enqueued_ms", "link", "payload", "sequence", "settled", "tag",
     )  # fmt: skip
 
-    def __init__(self, receiver: "Receiver", event: events.Delivery, sequence: int, enqueued_ms: int) -> None:
+    def __init__(self, receiver: Settles, event: events.Delivery, sequence: int, enqueued_ms: int) -> None:
         self._receiver = receiver
         self.link = event.link
         self.delivery_id = event.delivery_id

@@ -4,14 +4,10 @@ Rules of this file: one small object for each message; nothing is decided here.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from holdfast.amqp.extensions import MISSING
-from holdfast.broker.ranges import RangeSet
 from holdfast.client import payload
 from holdfast.client.bodies import Body
-from holdfast.client.errors import LinkError
 from holdfast.client.outcomes import Outcome
 
 OnOutcome = Callable[[int | None, Outcome], None]
@@ -54,19 +50,3 @@ def key_of(entry: Doubt) -> int:
 
 def number_of(entry: Doubt) -> int:
     return entry.number or 0
-
-
-def numbers_missing(what: str, properties: Mapping[Any, Any]) -> RangeSet:
-    """What the node says that it lacks of a producer's numbers, in its answer to the attach of `what`.
-
-    LinkError where that is no list of pairs of whole numbers, each the first and last of a range.
-    """
-    told = properties.get(MISSING)
-    missing = RangeSet()
-    for pair in told if isinstance(told, list) else () if told is None else (told,):
-        match pair:
-            case [int(first), int(last)] if 1 <= first <= last and bool not in (type(first), type(last)):
-                missing.add(int(first), int(last))
-            case _:
-                raise LinkError(f"{what}: found no list of ranges in the node's {MISSING}", None)
-    return missing

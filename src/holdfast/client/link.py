@@ -5,7 +5,8 @@ are tried again, every other one is the node's last word.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from random import Random
+from typing import Final, Protocol
 
 from holdfast.amqp import conditions
 from holdfast.amqp.events import Delivery, DeliveryAborted, DeliveryPart, LinkDetached, Outcomes, ResumeAborted
@@ -14,10 +15,8 @@ from holdfast.amqp.performatives import Error
 from holdfast.amqp.session import Session
 from holdfast.client.backoff import Outage
 from holdfast.client.errors import ConnectionEnded, LinkError, LinkStolen
+from holdfast.client.url import Url
 from holdfast.errors import LocalProtocolError
-
-if TYPE_CHECKING:
-    from holdfast.client.connection import Connection
 
 PASSING: Final = frozenset(
     (
@@ -40,6 +39,49 @@ ADDRESS_SHOWN_MAX: Final = 401
 def shown(address: str) -> str:
     """`address` in quotes, as errors name it; cut where it is longer than any that a node takes."""
     return repr(address) if len(address) <= ADDRESS_SHOWN_MAX else f"{address[:ADDRESS_SHOWN_MAX]!r}…"
+
+
+OVER: Final = object()
+"""The context of a session that one of our links had for itself, and ended."""
+
+
+class LinkConnection(Protocol):
+    """What a link asks of its connection."""
+
+    url: Url
+    retry_s: float
+    reconnects: int
+    loop: asyncio.AbstractEventLoop
+    rng: Random
+
+    @property
+    def name_bytes_max(self) -> int:
+        """Of a link's name, in UTF-8."""
+
+    @property
+    def is_paused(self) -> bool:
+        """The socket takes no more at the moment."""
+
+    def acknowledged_bytes(self) -> int:
+        """As of the wire."""
+
+    def touch(self, link: "ClientLink") -> None:
+        """`link.turn_ended` is called before the write that ends this turn."""
+
+    def schedule(self) -> None:
+        """This turn ends with a write."""
+
+    def attach_again(self, link: "ClientLink") -> None:
+        """After the node detached it: attach now, or with the next connection."""
+
+    def note_abandoned(self, error: Exception) -> None:
+        """A sender failed with messages in doubt."""
+
+    def note_gain(self, link: "ClientLink") -> None:
+        """Before the link forgets that it gained anything."""
+
+    def forget(self, link: "ClientLink") -> None:
+        """The link is over."""
 
 
 class LinkOwner:
@@ -80,7 +122,7 @@ NOBODY: Final = LinkOwner()
 class ClientLink(LinkOwner):
     """Base of sender, receiver and management. `failure` is set once and for all."""
 
-    def __init__(self, connection: "Connection", what: str, name: str) -> None:
+    def __init__(self, connection: LinkConnection, what: str, name: str) -> None:
         self.failure: Exception | None = None
         self._connection = connection
         self._what = what

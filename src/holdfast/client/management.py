@@ -7,7 +7,7 @@ Source: AMQP Management 1.0 working draft 16, §3.
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.amqp.events import Delivery, LinkDetached, Outcomes
 from holdfast.amqp.link import Link as EngineLink
@@ -17,14 +17,11 @@ from holdfast.amqp.receiver import Receiver as EngineReceiver
 from holdfast.amqp.sender import Sender as EngineSender
 from holdfast.amqp.session import Session
 from holdfast.client.errors import ConnectionFailed, ManagementError
-from holdfast.client.link import NOBODY, ClientLink
+from holdfast.client.link import NOBODY, ClientLink, LinkConnection
 from holdfast.client.outcomes import Accepted as AcceptedOutcome
 from holdfast.client.outcomes import Outcome, from_state, too_large
 from holdfast.client.outcomes import Rejected as RejectedOutcome
 from holdfast.errors import RemoteProtocolError
-
-if TYPE_CHECKING:
-    from holdfast.client.connection import Connection
 
 ADDRESS = "$management"
 CREDIT = 100
@@ -45,7 +42,7 @@ class _Request:
 class Management(ClientLink):
     """Made by `Connection.manage`."""
 
-    def __init__(self, connection: "Connection", name: str) -> None:
+    def __init__(self, connection: LinkConnection, name: str) -> None:
         super().__init__(connection, f"{ADDRESS} of {connection.url}", name)
         self._sender: EngineSender | None = None
         self._receiver: EngineReceiver | None = None

@@ -5,7 +5,7 @@ Rules of this file: made for one attach of one link; when the link is gone it st
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal, Protocol
 
 from holdfast.amqp.outgoing import Outgoing
 from holdfast.client.bodies import Body
@@ -13,18 +13,28 @@ from holdfast.client.doubt import Doubt
 from holdfast.client.outcomes import Outcome, too_large
 from holdfast.units import KIB
 
-if TYPE_CHECKING:
-    from holdfast.client.sender import Sender
-
 TURN_BYTES: Final = 256 * KIB
 """What one turn of the loop writes of it: everything else of the connection comes between."""
+
+
+class SendsParts(Protocol):
+    """What an Outflow asks of its sender."""
+
+    def touch(self) -> None:
+        """This turn ends with a call of `went_on`."""
+
+    def is_in_doubt(self, entry: Doubt) -> bool:
+        """Nothing is decided about the message yet."""
+
+    def body_ended(self, entry: Doubt, end: Exception | Outcome) -> None:
+        """The message is given up: what its body raised, or why it does not go on."""
 
 
 class Outflow:
     """`went_on` is called in each turn in which there may be room."""
 
     def __init__(
-        self, sender: "Sender", entry: Doubt, body: Body, outgoing: Outgoing, head_bytes: int, bytes_max: int | None
+        self, sender: SendsParts, entry: Doubt, body: Body, outgoing: Outgoing, head_bytes: int, bytes_max: int | None
     ) -> None:
         """`bytes_max`: the largest message that the node takes, of which `head_bytes` are out already."""
         self._sender = sender

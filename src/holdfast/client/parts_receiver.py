@@ -10,7 +10,7 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
 from holdfast.amqp import events
 from holdfast.amqp.body import BodyReader
@@ -18,13 +18,12 @@ from holdfast.amqp.message import Message
 from holdfast.amqp.session import Session
 from holdfast.client.delivery import ACCEPTED, RELEASED, Delivery
 from holdfast.client.errors import DeliveryBroken
+from holdfast.client.link import OVER, LinkConnection
 from holdfast.client.payload import placed
-from holdfast.client.receiver import Receiver, Terms
+from holdfast.client.receiver import Receiver
+from holdfast.client.terms import Terms
 from holdfast.errors import HoldfastError, LocalProtocolError, RemoteProtocolError
 from holdfast.units import KIB, MIB
-
-if TYPE_CHECKING:
-    from holdfast.client.connection import Connection
 
 HELD_BYTES_MAX: Final = MIB
 WINDOW_FRAMES: Final = 16
@@ -35,9 +34,6 @@ STREAM_BYTES: Final = 64 * KIB
 
 MESSAGE_BYTES_MAX: Final = 1 << 62
 """What we tell the node that we take: any."""
-
-OVER: Final = object()
-"""The context of a session that ends because its receiver did."""
 
 
 class DeliveryInParts(Delivery):
@@ -176,7 +172,7 @@ def _sync(file: IO[bytes]) -> None:
 class PartsReceiver(Receiver):
     """Made by `Connection.parts_receiver`; iterate over it. A message comes behind the body of the one before."""
 
-    def __init__(self, connection: "Connection", address: str, terms: Terms) -> None:
+    def __init__(self, connection: LinkConnection, address: str, terms: Terms) -> None:
         super().__init__(connection, address, terms)
         self._resume = None  # of a delivery in parts nothing is kept that could go on
         self._message_bytes_max = MESSAGE_BYTES_MAX

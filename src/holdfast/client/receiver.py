@@ -8,51 +8,24 @@ never uses a sequence twice, and a queue made anew has other times. Sources: AMQ
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 from holdfast.amqp import conditions, events
-from holdfast.amqp.extensions import END_SEQUENCE, START_SEQUENCE, SUBSCRIPTION, TELLS_PATH
+from holdfast.amqp.extensions import TELLS_PATH
 from holdfast.amqp.link import Link as EngineLink
-from holdfast.amqp.performatives import Source, Target
+from holdfast.amqp.performatives import Target
 from holdfast.amqp.receiver import Receiver as EngineReceiver
 from holdfast.amqp.session import Session
-from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.client.delivery import ACCEPTED, RELEASED, Delivery
 from holdfast.client.errors import ConnectionEnded, LinkError
-from holdfast.client.link import CLOSE_LIMIT_S, ClientLink, shown
+from holdfast.client.link import CLOSE_LIMIT_S, ClientLink, LinkConnection, shown
 from holdfast.client.payload import placed
-from holdfast.client.resume import ReceivingState, timeout_s
+from holdfast.client.resume import ReceivingState
+from holdfast.client.terms import Terms, left_out
 from holdfast.errors import LocalProtocolError
-
-if TYPE_CHECKING:
-    from holdfast.client.connection import Connection
 
 ACCEPTED_MAX: Final = 65_536
 """Accepted sequences remembered, for the case that the node did not hear of it: far more than may be under way."""
-
-
-class Lease(NamedTuple):
-    """Who reads a taken subscription: its name, the queue's UUID as text, and the epoch that OPEN answered."""
-
-    subscription: str
-    queue_uuid: str
-    lease_epoch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What a receiver is asked for, checked; `Connection.receiver` says what each means."""
-
-    credit: int
-    count_max: int | None
-    copy: bool
-    subscription: str | None
-    start_sequence: int | None
-    end_sequence: int | None
-    lease: Lease | None
-    name: str
-    resume_s: float = 0.0
 
 
 class Receiver(ClientLink):
@@ -61,8 +34,8 @@ class Receiver(ClientLink):
     Counts: `received` (handed out), `duplicates_suppressed`.
     """
 
-    def __init__(self, connection: "Connection", address: str, terms: Terms) -> None:
-        super().__init__(connection, f"receiver from {shown(address)}", terms.subscription or terms.name)
+    def __init__(self, connection: LinkConnection, address: str, terms: Terms) -> None:
+        super().__init__(connection, f"receiver from {shown(address)}", terms.link_name)
         self.address = address
         self.received = 0
         self.duplicates_suppressed = 0
@@ -72,8 +45,7 @@ class Receiver(ClientLink):
         self._durable = terms.subscription is not None
         self._closes = not self._durable
         self._next_sequence = terms.start_sequence
-        self._end_sequence = terms.end_sequence
-        self._lease = terms.lease
+        self._terms = terms
         self._message_bytes_max: int | None = None
         """None: the connection's."""
         self._link: EngineReceiver | None = None
@@ -83,9 +55,8 @@ class Receiver(ClientLink):
         self._accepted: dict[int, int] = {}
         self._accepted_order: deque[int] = deque()
         self._settlements: dict[int, tuple[Any, list[int]]] = {}
-        self._resume_s = terms.resume_s
         self._resume: ReceivingState[Delivery] | None = None
-        if not self._copy and (self._resume_s or self._durable) and connection.retry_s > 0:
+        if not self._copy and (terms.resume_s or self._durable) and connection.retry_s > 0:
             self._resume = ReceivingState()
         self._bound = asyncio.Event()
         """Set while the node has nothing to resume that we know of."""
@@ -179,10 +150,11 @@ class Receiver(ClientLink):
     def attach(self, session: Session) -> None:
         if self._ended:
             return
-        if self._end_sequence is not None and (self._next_sequence or 0) >= self._end_sequence:
+        end_sequence = self._terms.end_sequence
+        if end_sequence is not None and (self._next_sequence or 0) >= end_sequence:
             self._end()  # the break came after the last of the range, before the node's detach
             return
-        source = self._source()
+        source = self._terms.source(self.address, self._next_sequence)
         link = session.attach_receiver(
             self._name,
             source,
@@ -198,8 +170,8 @@ class Receiver(ClientLink):
             self._top_up()
 
     def attached(self, link: EngineLink) -> None:
-        if not link.refused and (left_out := _left_out(link)):
-            text = f"{self._what}: the peer does not apply {left_out}: it is no Holdfast node, or too old"
+        if not link.refused and (not_applied := left_out(link)):
+            text = f"{self._what}: the peer does not apply {not_applied}: it is no Holdfast node, or too old"
             self.fail(LinkError(text, conditions.NOT_IMPLEMENTED))
             return
         resume = self._resume
@@ -336,24 +308,6 @@ class Receiver(ClientLink):
 
     # ---------------------------------------------------------------------------------------- internals
 
-    def _source(self) -> Source:
-        filters: dict[Symbol, Described] = {}
-        if self._next_sequence is not None:
-            filters[START_SEQUENCE] = Described(START_SEQUENCE, Ulong(self._next_sequence))
-        if self._end_sequence is not None:
-            filters[END_SEQUENCE] = Described(END_SEQUENCE, Ulong(self._end_sequence))
-        if self._lease is not None:
-            name, queue_uuid, epoch = self._lease
-            filters[SUBSCRIPTION] = Described(SUBSCRIPTION, [name, queue_uuid, Ulong(epoch)])
-        return Source(
-            address=self.address,
-            durable=2 if self._durable else 0,
-            expiry_policy=Symbol("never" if self._durable else "session-end"),
-            timeout=timeout_s(self._resume_s),
-            distribution_mode=Symbol("copy") if self._copy else None,
-            filter=filters or None,
-        )
-
     def _hand_out(self, delivery: Delivery) -> bool:
         """False for what the user turned out to have accepted while it lay here."""
         if not delivery.settled and delivery.sequence:
@@ -473,19 +427,6 @@ class Receiver(ClientLink):
 
 def _payload_of(delivery: Delivery) -> bytes:
     return delivery.payload
-
-
-def _left_out(link: EngineLink) -> str | None:
-    """What of our source the peer's answer says is not in force: a filter, or that messages are copied (§3.5.3)."""
-    asked = link.local_attach.source if link.local_attach is not None else None
-    told = link.remote_attach.source if link.remote_attach is not None else None
-    if not isinstance(asked, Source) or not isinstance(told, Source):
-        return None
-    if asked.distribution_mode is not None and told.distribution_mode not in (None, asked.distribution_mode):
-        return f"distribution-mode {asked.distribution_mode}"
-    applied = {str(value.descriptor) for value in (told.filter or {}).values() if isinstance(value, Described)}
-    missing = [str(value.descriptor) for value in (asked.filter or {}).values() if str(value.descriptor) not in applied]
-    return f"filter {missing[0]}" if missing else None
 
 
 def _ranges(ids: list[int]) -> list[tuple[int, int]]:

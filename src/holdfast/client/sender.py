@@ -1,20 +1,18 @@
 """Messages to one address: what is in doubt is kept until the node has decided, over any number of connections.
 
-Rules of this file: a message leaves `_doubt` by an outcome, or because the node says at an attach that it has
-stored its number or tag, and in no other way. Without a producer name the link is resumed after a break (resume.py):
-what the node does not know goes again, or all of it where the peer keeps nothing: at least once. With a name each
-message has a number; the node drops what it has, so it is appended once (docs/client.md; CUSTODY: Producers). Hot
-path: `post`/`submit` → `_pump` → `outcomes`; one small object for each message.
+Rules of this file: what is in doubt is the outbox's (outbox.py); here it goes out on whatever link there is. Without a
+producer name the link is resumed after a break (resume.py): what the node does not know goes again, or all of it where
+the peer keeps nothing: at least once. With a name each message has a number (producer.py); the node drops what it has,
+so it is appended once (docs/client.md; CUSTODY: Producers). Hot path: `post`/`submit` → `_pump` → `outcomes`.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from holdfast.amqp import performatives
 from holdfast.amqp.events import Outcomes
-from holdfast.amqp.extensions import LAST_NUMBER, PRODUCER, TAG_OFFSET
+from holdfast.amqp.extensions import PRODUCER, TAG_OFFSET
 from holdfast.amqp.link import Link as EngineLink
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Header, Source, Target
@@ -25,20 +23,17 @@ from holdfast.amqp.types import Uint
 from holdfast.broker.ranges import RangeSet
 from holdfast.client import payload
 from holdfast.client.bodies import Body, Parts
-from holdfast.client.doubt import Doubt, OnOutcome, key_of, number_of, numbers_missing
-from holdfast.client.errors import ClientFull, ProducerConflict
-from holdfast.client.given_back import GivenBack
-from holdfast.client.link import ClientLink, shown
-from holdfast.client.outcomes import ACCEPTED, NOT_TAKEN, Accepted, Outcome, Rejected, Spooled, from_state, too_large
+from holdfast.client.doubt import Doubt, OnOutcome
+from holdfast.client.errors import ClientFull
+from holdfast.client.link import ClientLink, LinkConnection, shown
+from holdfast.client.outbox import Outbox
+from holdfast.client.outcomes import ACCEPTED, Outcome, from_state, too_large
 from holdfast.client.outflow import Outflow
+from holdfast.client.producer import NUMBER_MAX, ProducerNumbers
 from holdfast.client.resume import SendingState, timeout_s
 from holdfast.client.spool import Spool, SpoolFile
 from holdfast.client.syncing import Syncing
-from holdfast.client.waiting import Waiting
 from holdfast.errors import ConfigError, HoldfastError
-
-if TYPE_CHECKING:
-    from holdfast.client.connection import Connection
 
 WhenFull = Literal["wait", "raise"] | Spool
 WHEN_FULL: Final = ("wait", "raise")
@@ -54,7 +49,7 @@ class Sender(ClientLink):
 
     def __init__(
         self,
-        connection: "Connection",
+        connection: LinkConnection,
         address: str,
         *,
         producer: str | None,
@@ -65,28 +60,15 @@ class Sender(ClientLink):
         super().__init__(connection, f"sender to {shown(address)}", name)
         self.address = address
         self.producer = producer
-        self.accepted = 0
-        self.rejected = 0
-        self.released = 0
-        self.last_number = 0
-        self.missing = RangeSet()
         self.over: asyncio.Future[None] = self._loop.create_future()
         self._in_doubt_max = in_doubt_max
         self._raises = when_full == "raise"
         self._link: EngineSender | None = None
-        self._may_send = False
         self._size_max: int | None = None
-        self._doubt: dict[int, Doubt] = {}
-        self._unsent: deque[Doubt] = deque()
-        self._again = GivenBack(self._loop, self._offer_again)
-        self._next_key = 0
-        self._given_out = 0
-        self._was_attached = False
         self._resume: SendingState[Doubt] | None = None
         if producer is None and connection.retry_s > 0:
             self._resume = SendingState()
         self._abandoned = False
-        self._waiting = Waiting(self._loop)
         self._outflow: Outflow | None = None
         """The body that is being sent in parts."""
         self._spool: SpoolFile | None = None
@@ -95,18 +77,42 @@ class Sender(ClientLink):
             assert producer is not None, "the connection lets no spool without a name through"
             self._spool = SpoolFile(when_full, producer=producer, address=address)
             self._syncing = Syncing(self, self._spool, when_full.fsync_interval_s, self._loop)
+        self._numbers = None if producer is None else ProducerNumbers(producer, address, self._what, self._spool)
+        self._outbox = Outbox(
+            self._loop, self.touch, in_doubt_max=in_doubt_max, numbers=self._numbers, spool=self._spool
+        )
 
     # ------------------------------------------------------------------------------------------ for users
 
     @property
+    def accepted(self) -> int:
+        return self._outbox.accepted
+
+    @property
+    def rejected(self) -> int:
+        return self._outbox.rejected
+
+    @property
+    def released(self) -> int:
+        return self._outbox.released
+
+    @property
+    def last_number(self) -> int:
+        return 0 if self._numbers is None else self._numbers.last_number
+
+    @property
+    def missing(self) -> RangeSet:
+        return RangeSet() if self._numbers is None else self._numbers.missing
+
+    @property
     def in_doubt(self) -> int:
         """Messages in memory without an outcome."""
-        return len(self._doubt)
+        return len(self._outbox.doubt)
 
     @property
     def spooled(self) -> int:
         """Messages in the spool without an outcome, those in memory included; 0 without a spool."""
-        return self._spool.undone if self._spool is not None else 0
+        return self._outbox.spooled
 
     @property
     def waits_for(self) -> Waits | None:
@@ -115,16 +121,16 @@ class Sender(ClientLink):
         It reads no more ("socket"), its session takes no more frames ("window"), its link no more messages ("credit"),
         it gives messages back ("back"), or it has not said what became of what was sent ("answers").
         """
-        link, outflow = self._link, self._outflow
-        if link is None or not self._may_send or not self._doubt:
+        link, outflow, outbox = self._link, self._outflow, self._outbox
+        if link is None or not outbox.has_link or not outbox.doubt:
             return None
         if self._connection.is_paused:
             return "socket"
         if outflow is not None:
             return outflow.waits_for
-        if self._again.entries:
+        if outbox.given_back.entries:
             return "back"
-        if not self._unsent or link.sendable:
+        if not outbox.unsent or link.sendable:
             return "answers"
         return "window" if link.credit else "credit"
 
@@ -137,8 +143,7 @@ class Sender(ClientLink):
     @property
     def next_number(self) -> int:
         """The number that the next message gets; of a producer that has attached once."""
-        number = None if self._spool is None else self._spool.number(self._spool.next_local)
-        return number or self._given_out + 1
+        return 1 if self._numbers is None else self._numbers.next_number
 
     async def send(self, message: Message | bytes | str, *, number: int | None = None) -> Outcome:
         """Sends one message and waits for its outcome (with a spool perhaps only `Spooled`)."""
@@ -150,7 +155,7 @@ class Sender(ClientLink):
         `number`: the producer's own number for it, from 1, also one that was rejected before; else the next one.
         Raises ClientFull at the bound (`when_full="raise"`, or a full spool), and what ended the link.
         """
-        if self.failure is not None or len(self._doubt) >= self._in_doubt_max:
+        if self.failure is not None or self._outbox.is_full:
             await self._room()
         future: asyncio.Future[Outcome] = self._loop.create_future()
         self._take(message, number, future, None)
@@ -162,7 +167,7 @@ class Sender(ClientLink):
         self, message: Message | bytes | str, *, number: int | None = None, on_outcome: OnOutcome | None = None
     ) -> None:
         """As `submit`, without a future: the outcome is counted, and told to `on_outcome` unless accepted."""
-        if self.failure is not None or len(self._doubt) >= self._in_doubt_max:
+        if self.failure is not None or self._outbox.is_full:
             await self._room()
         self._take(message, number, None, on_outcome)
         if self._syncing is not None and not self._syncing.interval_s:
@@ -190,7 +195,7 @@ class Sender(ClientLink):
         if message is not None and message.footer is not None:
             raise ConfigError(f"{self._what}: found a message with a footer and a body in parts, accepted is no footer")
         source = Body(body, size)
-        if self.failure is not None or len(self._doubt) >= self._in_doubt_max:
+        if self.failure is not None or self._outbox.is_full:
             await self._room()
         future: asyncio.Future[Outcome] = self._loop.create_future()
         self._take(message or Message(header=Header(durable=True)), number, future, None, source)
@@ -198,9 +203,10 @@ class Sender(ClientLink):
 
     async def drain(self) -> None:
         """Returns once nothing is in doubt (nor in the spool); raises what ended the link before."""
-        while self._doubt or self.spooled:
+        outbox = self._outbox
+        while outbox.doubt or outbox.spooled:
             self.check()
-            await self._waiting.for_end()
+            await outbox.waiting.for_end()
         if self._abandoned and self.failure is not None:
             raise self.failure
 
@@ -222,7 +228,6 @@ class Sender(ClientLink):
     # ------------------------------------------------------------------------- what the connection calls
 
     def attach(self, session: Session) -> None:
-        self._may_send = False
         target, resume = Target(address=self.address), self._resume
         properties: dict[Any, Any] | None = None
         unsettled: dict[bytes, Any] | None = None
@@ -233,7 +238,7 @@ class Sender(ClientLink):
         else:
             tag_offset = session.tag_offset(resume.next_tag)
             properties = {TAG_OFFSET: Uint(tag_offset)}
-            unsettled = resume.map(self._doubt)
+            unsettled = resume.map(self._outbox.doubt)
             target.durable, target.timeout = 2, timeout_s(self._connection.retry_s)
         self._link = session.attach_sender(
             self._name, Source(address=self._name), target, properties=properties, unsettled=unsettled
@@ -248,21 +253,18 @@ class Sender(ClientLink):
         assert link.remote_attach is not None
         self._size_max = link.remote_attach.max_message_size or None  # 0 is no limit too
         try:
-            if self.producer is not None:
-                self._learn_numbers(link.remote_attach.properties or {})
-            if self._resume is not None:
-                for entry, state in self._resume.answered(self._link):
+            numbers, resume = self._numbers, self._resume
+            if numbers is not None:
+                numbers.learn(link.remote_attach.properties or {})
+                self._decided(self._outbox.stored(), ACCEPTED)
+            if resume is not None:
+                for entry, state in resume.answered(self._link):
                     self._decided([entry], from_state(state))
-            unsent = self._not_resumed()
-            if self.producer is not None:
-                unsent.sort(key=number_of)
-            self._unsent = deque(unsent)
-            self._load()
+            self._outbox.linked(() if resume is None else resume.kept())
         except HoldfastError as error:
             link.detach()
             self.fail(error)
             return
-        self._was_attached = self._may_send = True
         super().attached(link)
         self.touch()
 
@@ -290,8 +292,7 @@ class Sender(ClientLink):
 
     def _unlinked(self) -> None:
         self._link = None
-        self._may_send = False
-        self._again.clear()
+        self._outbox.unlinked()
         if self._outflow is not None:
             self._outflow.stop()
             self._outflow = None
@@ -312,7 +313,7 @@ class Sender(ClientLink):
         try:
             if self._spool is not None:
                 self._spool.flush_done()
-                self._load()
+                self._outbox.load()
             if not paused:
                 self._pump()
         except HoldfastError as error:
@@ -324,32 +325,20 @@ class Sender(ClientLink):
         super().fail(error)
         if not self.over.done():
             self.over.set_result(None)
-        doubt, self._doubt = self._doubt, {}
-        self._unsent.clear()
-        self._again.clear()
-        for entry in doubt.values():
-            if entry.future is not None and not entry.future.done():
-                entry.future.set_exception(error)
-                entry.future.exception()  # who looks at it sees it; who does not gets no noise at exit
-        if doubt and self._spool is None:
+        if self._outbox.fail(error) and self._spool is None:
             self._abandoned = True
             self._connection.note_abandoned(error)
-        self._waiting.wake_all()  # each looks at `failure` next
+        self._outbox.waiting.wake_all()  # each looks at `failure` next
         if self._syncing is not None:
             self._syncing.stop()
 
     # ---------------------------------------------------------------------------------------- internals
 
-    def _not_resumed(self) -> list[Doubt]:
-        """What is in doubt and goes as new: all that no resumed link accounts for."""
-        kept = {entry.key for entry in self._resume.kept()} if self._resume is not None else ()
-        return [entry for key, entry in self._doubt.items() if key not in kept]
-
     def _go_on(self, link: EngineSender, resume: "SendingState[Doubt]") -> None:
         """Transfers that resume, before anything new; another round where a map was incomplete."""
         again = resume.go_on(link)
-        if again:  # in their old order, also where credit lets a few through at a time
-            self._unsent = deque(sorted((*again, *self._unsent), key=key_of))
+        if again:
+            self._outbox.send_again(again)
         if resume.round_over(link) and not resume.again:
             resume.again = True
             link.detach(closed=False)
@@ -365,100 +354,29 @@ class Sender(ClientLink):
         if number is not None:
             self._check_number(number)
         cut = payload.cut(message)
-        if self._spool is not None:
-            self._take_to_spool(cut, future, on_outcome)
+        if self._spool is None:
+            self._outbox.enter(cut, number, future, on_outcome, body)
             return
-        if self.producer is not None:
-            if number is None:
-                number = self._given_out + 1
-            if number > self._given_out:
-                self._given_out = number
-            elif number <= self.last_number and number not in self.missing:
-                self.accepted += 1
-                if future is not None:
-                    future.set_result(ACCEPTED)
-                return
-        self._enter(Doubt(self._next_key, cut, number, future, on_outcome, body))
-
-    def _enter(self, entry: Doubt) -> None:
-        self._next_key = entry.key + 1
-        self._doubt[entry.key] = entry
-        if self._may_send:
-            if not self._unsent:
-                self.touch()
-            self._unsent.append(entry)
+        assert self._syncing is not None
+        self._outbox.enter_spooled(self._spool, cut, future, on_outcome)
+        self._syncing.later()
 
     def _check_number(self, number: int) -> None:
         if self.producer is None or self._spool is not None:
             raise ConfigError(f"number: found {number}, accepted is with a producer name and without a spool")
-        if not 1 <= number < 2**63:
+        if not 1 <= number <= NUMBER_MAX:
             raise ConfigError(f"number: found {number}, accepted is 1 to 2**63 - 1")
 
-    def _take_to_spool(
-        self, cut: payload.Cut, future: "asyncio.Future[Outcome] | None", on_outcome: OnOutcome | None
-    ) -> None:
-        spool, syncing = self._spool, self._syncing
-        assert spool is not None and syncing is not None
-        behind = not spool.is_drained() or len(self._doubt) >= self._in_doubt_max
-        encoded = b"".join(cut.parts(None))
-        local = spool.append(encoded)
-        syncing.later()
-        if behind:
-            if future is not None:
-                future.set_result(Spooled(spool.number(local) or local))
-            return
-        spool.skip_loaded()
-        self._enter_local(local, len(encoded), cut, future, on_outcome)
-
-    def _enter_local(
-        self,
-        local: int,
-        size: int,
-        cut: payload.Cut,
-        future: "asyncio.Future[Outcome] | None" = None,
-        on_outcome: OnOutcome | None = None,
-    ) -> None:
-        spool = self._spool
-        assert spool is not None
-        entry = Doubt(self._next_key, cut, spool.number(local), future, on_outcome)
-        entry.local, entry.size = local, size
-        self._enter(entry)
-
-    def _load(self) -> None:
-        """Brings what the spool still holds into the room that memory has, once the numbers are known."""
-        spool = self._spool
-        if spool is None or not spool.is_numbered or spool.is_drained():
-            return
-        room = self._in_doubt_max - len(self._doubt)
-        if room <= 0:
-            return
-        for local, encoded in spool.load(room):
-            number = spool.number(local)
-            assert number is not None, "all have numbers by now"
-            if number <= self.last_number and number not in self.missing:
-                spool.done(local, len(encoded))
-                self.accepted += 1
-                self.touch()
-                continue
-            entry = Doubt(self._next_key, payload.cut_payload(encoded), number, None, None)
-            entry.local, entry.size = local, len(encoded)
-            self._next_key += 1
-            self._doubt[entry.key] = entry
-            self._unsent.append(entry)
-        if not spool.is_drained() and len(self._doubt) < self._in_doubt_max:
-            self.touch()
-        self._wake()
-
     def _pump(self) -> None:
-        link = self._link
-        if link is None or not self._may_send:
+        link, outbox = self._link, self._outbox
+        if link is None or not outbox.has_link:
             return
         if self._resume is not None and (self._resume.steps or link.resumes_only):
             self._go_on(link, self._resume)
-        unsent, size_max = self._unsent, self._size_max
+        unsent, given_back, size_max = outbox.unsent, outbox.given_back, self._size_max
         if self._outflow is not None and self._outflow.went_on():
             self._outflow = None
-        while unsent and link.sendable and not self._again.entries:
+        while unsent and link.sendable and not given_back.entries:
             entry = unsent.popleft()
             if entry.body is not None:
                 self._begin(link, entry, entry.body)
@@ -468,7 +386,7 @@ class Sender(ClientLink):
                 self._decided([entry], too_large(size_max))
                 continue
             link.send(parts, context=entry)
-        if link.drain and (not unsent or self._again.entries or link.resumes_only):
+        if link.drain and (not unsent or given_back.entries or link.resumes_only):
             link.drained()
 
     def _begin(self, link: EngineSender, entry: Doubt, body: Body) -> None:
@@ -481,111 +399,31 @@ class Sender(ClientLink):
 
     def is_in_doubt(self, entry: Doubt) -> bool:
         """For an Outflow: nothing is decided about the message yet."""
-        return entry.key in self._doubt
+        return entry.key in self._outbox.doubt
 
     def body_ended(self, entry: Doubt, end: Exception | Outcome) -> None:
         """An Outflow gave the message up: what its body raised, or why it does not go on."""
-        if not isinstance(end, Exception):
+        if isinstance(end, Exception):
+            self._outbox.drop(entry, end)
+        else:
             self._decided([entry], end)
-        elif self._doubt.pop(entry.key, None) is not None:
-            if entry.future is not None and not entry.future.done():
-                entry.future.set_exception(end)
-            self._wake()
 
     def _decided(self, entries: Iterable[Doubt], outcome: Outcome) -> None:
-        doubt, spool, count = self._doubt, self._spool, 0
-        if spool is not None and isinstance(outcome, NOT_TAKEN):
-            self._given_back(entries)
-            return
-        for entry in entries:
-            if doubt.pop(entry.key, None) is None:
-                continue
-            count += 1
-            future = entry.future
-            if future is not None and not future.done():
-                future.set_result(outcome)
-            if spool is not None:
-                spool.done(entry.local, entry.size)
-            if entry.on_outcome is not None and outcome is not ACCEPTED:
-                entry.on_outcome(entry.number, outcome)
-        if isinstance(outcome, Accepted):
-            self.accepted += count
-        elif isinstance(outcome, Rejected):
-            self.rejected += count
-        else:
-            self.released += count
-        if count:
+        if self._outbox.decided(entries, outcome):
             self.outage.gained = True
-            if spool is not None:
-                self.touch()
-        self._wake()
-
-    def _given_back(self, entries: Iterable[Doubt]) -> None:
-        """Not taken now: what is in a spool stays there, and is offered again after a while, or on the next link."""
-        back = [entry for entry in entries if entry.key in self._doubt]
-        self.released += len(back)
-        self._again.add(back)
-
-    def _offer_again(self) -> bool:
-        again, unsent = self._again.entries, self._unsent
-        if len(self._doubt) > len(again) + len(unsent):
-            return False  # what is under way may come back too, and then goes in its place
-        self._unsent = deque(sorted((*again, *unsent), key=number_of))
-        self.touch()
-        return True
-
-    def _learn_numbers(self, properties: dict[Any, Any]) -> None:
-        """What the node has stored of this producer, and what of ours that settles."""
-        last = properties.get(LAST_NUMBER)
-        if not isinstance(last, int):
-            raise ConfigError(
-                f"producer {self.producer!r}: found a peer that keeps no producer names, accepted is a Holdfast node"
-            )
-        missing = numbers_missing(self._what, properties)
-        self._check_last(last)
-        spool = self._spool
-        if spool is not None and not spool.is_numbered:
-            spool.assign_numbers(last)
-            for entry in self._doubt.values():
-                entry.number = spool.number(entry.local)
-        self.last_number, self.missing = last, missing
-        stored = [
-            entry
-            for entry in self._doubt.values()
-            if entry.number is not None and entry.number <= last and entry.number not in missing
-        ]
-        self._decided(stored, ACCEPTED)
-
-    def _check_last(self, last: int) -> None:
-        """Raises ProducerConflict where the node has a number that neither we nor an earlier run can have sent."""
-        if self._spool is None:
-            if not self._was_attached:
-                self._given_out = max(self._given_out, last)
-            highest: int | None = self._given_out
-        else:
-            highest = self.next_number - 1 if self._was_attached else self._spool.numbering.may_have_sent
-        if highest is not None and last > highest:
-            copy = "" if self._spool is None else ", or the spool is an older copy"
-            raise ProducerConflict(
-                f"producer {self.producer!r} to {self.address!r}: found number {last} stored, accepted is at most "
-                f"{highest}, the last that was given out here: another sender uses the name{copy}"
-            )
 
     async def _room(self) -> None:
         """Waits, or raises, until one more may be in doubt; with a spool there is always room to try."""
         while True:
             self.check()
-            if len(self._doubt) < self._in_doubt_max or self._spool is not None:
+            if not self._outbox.is_full or self._spool is not None:
                 return
             if self._raises:
                 raise ClientFull(
-                    f"{self._what}: found {len(self._doubt)} messages in doubt, accepted is {self._in_doubt_max}"
+                    f"{self._what}: found {self.in_doubt} messages in doubt, accepted is {self._in_doubt_max}"
                 )
             try:
-                await self._waiting.for_room()
+                await self._outbox.waiting.for_room()
             except asyncio.CancelledError:
-                self._wake()  # the place meant for us goes to the next
+                self._outbox.wake()  # the place meant for us goes to the next
                 raise
-
-    def _wake(self) -> None:
-        self._waiting.wake(self._in_doubt_max - len(self._doubt), is_empty=not self._doubt and not self.spooled)

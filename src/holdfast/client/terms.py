@@ -1,0 +1,89 @@
+"""What a receiver asks of the node: whose messages, from where, how many ahead, and what of it the node applies.
+
+Rules of this file: pure; terms that contradict each other are a ConfigError. Source: AMQP 1.0 §3.5.3.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from holdfast.amqp.extensions import END_SEQUENCE, START_SEQUENCE, SUBSCRIPTION
+from holdfast.amqp.link import Link as EngineLink
+from holdfast.amqp.performatives import Source
+from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.client.resume import timeout_s
+from holdfast.errors import ConfigError
+
+
+class Lease(NamedTuple):
+    """Who reads a taken subscription: its name, the queue's UUID as text, and the epoch that OPEN answered."""
+
+    subscription: str
+    queue_uuid: str
+    lease_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a receiver is asked for; `Connection.receiver` says what each means. ConfigError out of range."""
+
+    credit: int
+    count_max: int | None
+    browse: bool
+    subscription: str | None
+    start_sequence: int | None
+    end_sequence: int | None
+    lease: Lease | None
+    name: str
+    resume_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.resume_s >= 0:
+            raise ConfigError(f"resume_s: found {self.resume_s}, accepted is at least 0")
+        if self.credit < 1:
+            raise ConfigError(f"credit: found {self.credit}, accepted is at least 1")
+        if self.subscription is not None and self.copy:
+            text = "found with browse or a range, accepted is alone"
+            raise ConfigError(f"subscription {self.subscription!r}: {text}")
+
+    @property
+    def copy(self) -> bool:
+        """The receiver looks only: nothing is taken from the queue."""
+        return self.browse or self.start_sequence is not None or self.end_sequence is not None
+
+    @property
+    def link_name(self) -> str:
+        """A subscription is found again by it."""
+        return self.subscription or self.name
+
+    def source(self, address: str, next_sequence: int | None) -> Source:
+        """Of the attach; `next_sequence`: where to begin now, None for wherever the node has its cursor."""
+        filters: dict[Symbol, Described] = {}
+        if next_sequence is not None:
+            filters[START_SEQUENCE] = Described(START_SEQUENCE, Ulong(next_sequence))
+        if self.end_sequence is not None:
+            filters[END_SEQUENCE] = Described(END_SEQUENCE, Ulong(self.end_sequence))
+        if self.lease is not None:
+            name, queue_uuid, epoch = self.lease
+            filters[SUBSCRIPTION] = Described(SUBSCRIPTION, [name, queue_uuid, Ulong(epoch)])
+        durable = self.subscription is not None
+        return Source(
+            address=address,
+            durable=2 if durable else 0,
+            expiry_policy=Symbol("never" if durable else "session-end"),
+            timeout=timeout_s(self.resume_s),
+            distribution_mode=Symbol("copy") if self.copy else None,
+            filter=filters or None,
+        )
+
+
+def left_out(link: EngineLink) -> str | None:
+    """What of our source the peer's answer says is not in force: a filter, or that messages are copied."""
+    asked = link.local_attach.source if link.local_attach is not None else None
+    told = link.remote_attach.source if link.remote_attach is not None else None
+    if not isinstance(asked, Source) or not isinstance(told, Source):
+        return None
+    if asked.distribution_mode is not None and told.distribution_mode not in (None, asked.distribution_mode):
+        return f"distribution-mode {asked.distribution_mode}"
+    applied = {str(value.descriptor) for value in (told.filter or {}).values() if isinstance(value, Described)}
+    missing = [str(value.descriptor) for value in (asked.filter or {}).values() if str(value.descriptor) not in applied]
+    return f"filter {missing[0]}" if missing else None
