@@ -1,29 +1,42 @@
 """What verbs print: nothing in another's text moves a terminal's cursor, turns a line round or begins another one."""
 
 import ast
+import io
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
+from holdfast.cli import main
 from holdfast.client.verbs.status_lines import status_lines
 from holdfast.client.verbs.where import lines_of
 from holdfast.columns import table
+from holdfast.harness.progress import Progress
 from holdfast.lines import json_line, one_line, say
 
 PACKAGE = Path(holdfast.__file__).parent
 NASTY = ["\x1b[2J", "\x9b2J", "\u202e", "\u2028", "\r", "\nwarning: none", "\x85", "\x7f"]
 """What clears a screen (by ESC and by a C1 character), turns text round, ends a line, or goes back in it."""
 
-VERBS = [
-    *sorted((PACKAGE / "client" / "verbs").glob("*.py")),
-    *sorted((PACKAGE / "cli").glob("*.py")),
-    *(PACKAGE / part for part in ("node/command.py", "node/topology_commands.py", "storage/commands.py")),
+IMPORTS = [
+    node
+    for path in sorted((PACKAGE / "cli").glob("*.py"))
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    if isinstance(node, ast.ImportFrom) and str(node.module).startswith("holdfast")
 ]
-BAR = "Progress"
-"""Draws a line anew, of numbers alone."""
+VERBS = sorted(
+    {
+        *(PACKAGE / "cli").glob("*.py"),
+        *(PACKAGE / "client" / "verbs").glob("*.py"),
+        *(Path(str(find_spec(str(node.module)).origin)) for node in IMPORTS),  # type: ignore[union-attr]  # it is there
+    }
+)
+"""Modules of the command line, and all of ours that it imports, now or when a verb runs."""
+DRAWS = {"Progress", "_Bar", "_draw", "_end_line", "_say_in_green", "say"}
+"""Classes and functions that draw a line anew or in colour, of text that they escape; and `say` itself."""
 
 
 @pytest.mark.parametrize("nasty", NASTY)
@@ -35,6 +48,7 @@ def test_a_line_is_one_line_and_prints(nasty: str, capsys: pytest.CaptureFixture
 
 def test_what_prints_is_left_as_it_is() -> None:
     assert one_line("naïve 東京 'x\\y'") == "naïve 東京 'x\\y'"
+    assert one_line("naïve\x1b[2J\n東京") == "naïve\\u001b[2J\\n東京"
     assert json_line({"ü": "東京"}) == '{"ü": "東京"}'
 
 
@@ -67,10 +81,51 @@ def test_status_and_where_print_what_others_say(nasty: str, capsys: pytest.Captu
     assert out.replace("\n", "").isprintable() and out.count("\n") == 10 + 5
 
 
+@pytest.mark.parametrize("nasty", NASTY)
+def test_a_bar_is_one_line(nasty: str) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    lines, bar = io.StringIO(), Terminal()
+    with Progress(lines, bar) as progress:
+        progress.show(1, 2, f"scenario {nasty}")
+        progress.say(f"node {nasty}")
+    drawn = bar.getvalue().replace("\r\x1b[K", "")
+    assert drawn.isprintable() and lines.getvalue().rstrip("\n").isprintable()
+
+
+@pytest.mark.parametrize("nasty", NASTY)
+def test_a_mistake_on_the_command_line_is_one_line(nasty: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (
+        ["status", f"--x{nasty}"],
+        [f"verb{nasty}"],
+        ["send", "q", "--count", nasty],
+        ["status", nasty],
+    ):
+        with pytest.raises(SystemExit):
+            main(words)
+        said = capsys.readouterr().err
+        assert said.endswith("\n") and said[:-1].isprintable()
+
+
+def test_every_verb_is_looked_at() -> None:
+    found = {path.relative_to(PACKAGE).as_posix() for path in VERBS}
+    assert {"harness/fleet.py", "harness/sim_commands.py", "node/command.py", "storage/commands.py"} <= found
+    assert {"client/verbs/send.py", "harness/demo.py", "pipeline/commands.py", "node/topology_commands.py"} <= found
+
+
 @pytest.mark.parametrize("path", VERBS, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_verbs_print_by_say_alone(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == BAR]
-    drawn = {node for found in classes for node in ast.walk(found)}
+    draws = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in DRAWS]
+    drawn = {node for found in draws for node in ast.walk(found)}
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node not in drawn]
-    assert not [call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
+    assert not [call.lineno for call in calls if _prints(call)]
+
+
+def _prints(call: ast.Call) -> bool:
+    match call.func:
+        case ast.Name(id="print") | ast.Attribute(value=ast.Attribute(attr="stdout" | "stderr"), attr="write"):
+            return True
+    return False

@@ -1,7 +1,8 @@
 """Lines that people and programs read, on a terminal perhaps: nothing in them moves its cursor or turns its text round.
 
-Rules of this file: text that came from a peer, a store or a configuration is escaped here and nowhere else. What prints
-it goes through `say`, `json_line` or `columns.table`; a log takes `one_line`.
+Rules of this file: text that came from a peer, a store or a configuration is escaped here and nowhere else, by one
+rule: each character that does not print becomes what JSON writes for it, and all others stay. What is printed goes
+through `say`; a log, a table and a bar take `one_line`.
 """
 
 import json
@@ -9,8 +10,10 @@ from typing import Any, TextIO
 
 
 def one_line(text: str) -> str:
-    """`text` as it is, or with what would not print on one line escaped; parts of it may come from a peer."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+    """`text` with each character that would not print on one line as `\\n`, `\\uXXXX` and their like."""
+    if text.isprintable():
+        return text
+    return "".join([char if char.isprintable() else json.dumps(char)[1:-1] for char in text])
 
 
 def say(*lines: str, file: TextIO | None = None, flush: bool = False) -> None:
@@ -20,8 +23,5 @@ def say(*lines: str, file: TextIO | None = None, flush: bool = False) -> None:
 
 
 def json_line(value: Any, *, separators: tuple[str, str] | None = None) -> str:
-    """`value` as JSON in one line, letters of all alphabets as they are, and what would not print as `\\uXXXX`."""
-    text = json.dumps(value, ensure_ascii=False, separators=separators, default=str)
-    if text.isprintable():
-        return text
-    return "".join([char if char.isprintable() else json.dumps(char)[1:-1] for char in text])
+    """`value` as JSON in one line; letters of all alphabets as they are."""
+    return one_line(json.dumps(value, ensure_ascii=False, separators=separators, default=str))

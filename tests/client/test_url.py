@@ -1,5 +1,7 @@
 """URLs: what is accepted, and that a password is never shown."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,3 +74,11 @@ def test_a_password_is_in_no_text(password: str) -> None:
 async def test_what_dials_without_tls_does_not_dial_amqps() -> None:
     with pytest.raises(ConfigError, match="dial: found None with amqps://"):
         await connect("amqps://127.0.0.1:1", dial=None)
+
+
+@pytest.mark.parametrize("text", ["amqp://h:1", "amqps://jane@h", "amqp://[fe80::1%25eth0]:7", "amqp://ü.test:5"])
+def test_with_a_login_it_reads_as_itself(text: str) -> None:
+    url = parse_url(text)
+    assert parse_url(url.with_login()) == url
+    url = replace(url, user="a b@:/").with_password("p%:@/?#ü ")
+    assert parse_url(url.with_login()) == url

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
+from holdfast.lines import one_line
+
 DEFAULT_URL: Final = "amqp://127.0.0.1:5672"
 
 Verbs = argparse._SubParsersAction  # the type that add_subparsers returns has no public name
@@ -18,7 +20,7 @@ class Parser(argparse.ArgumentParser):
     """One line for a mistake, of the verb in which it is, with what may have been meant; nothing that help hides."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message.removeprefix('argument ')}\n")
+        self.exit(2, one_line(f"{self.prog}: {message.removeprefix('argument ')}") + "\n")
 
     _is_parsing = False
 

@@ -5,7 +5,7 @@ Rules of this file: pure; a password is in no repr, no text and no error.
 
 from dataclasses import dataclass, field, replace
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from holdfast.errors import ConfigError
 from holdfast.names import host_problem
@@ -32,8 +32,19 @@ class Url:
             raise ConfigError(f"URL: found {self.host[:80]!r}, a host with {problem}, accepted is a name or an address")
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'amqps' if self.tls else 'amqp'}://{host}:{self.port}"
+        return self._text(self.host, "")
+
+    def with_login(self) -> str:
+        """All of it as text that `parse_url` reads, password included: for a program, never for a person."""
+        login = ""
+        if self.user is not None:
+            password = "" if self.password is None else f":{quote(self.password, safe='')}"
+            login = f"{quote(self.user, safe='')}{password}@"
+        return self._text(quote(self.host, safe=":"), login)
+
+    def _text(self, host: str, login: str) -> str:
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'amqps' if self.tls else 'amqp'}://{login}{shown}:{self.port}"
 
     def with_password(self, password: str) -> "Url":
         """The same place with another password."""

@@ -30,6 +30,7 @@ from holdfast.harness.progress import Progress
 from holdfast.harness.report import Results, check, report_lines
 from holdfast.harness.table import read_columns
 from holdfast.harness.watch import HubWatch, View
+from holdfast.lines import say
 from holdfast.routing.topology import Topology, topology_of
 
 HUB: Final = "hub"
@@ -105,7 +106,7 @@ def run_demo(args: argparse.Namespace) -> int:
         raise
     finally:
         if keep:
-            print(f"kept: {work}")
+            say(f"kept: {work}")
         else:
             shutil.rmtree(work, ignore_errors=True)
     return code
@@ -182,17 +183,14 @@ def _finish(out: Path, results: Results, demo: "Demo") -> int:
         "timings_s": demo.timings_s,
     }
     numbers.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    print("\n".join(report_lines(results)))
-    print("\n".join(paths.use_lines(uses)))
-    print("counted so by Spark, by second" if same else "Spark counts the paths differently")
+    say(*report_lines(results), *paths.use_lines(uses))
+    say("counted so by Spark, by second" if same else "Spark counts the paths differently")
     if not several:
-        print("the flights of one airport came by one path alone")
-    print()
-    for event, found in zip(events, after, strict=True):
-        print(paths.event_line(event, found))
+        say("the flights of one airport came by one path alone")
+    say("", *(paths.event_line(event, found) for event, found in zip(events, after, strict=True)))
     most = ", ".join(f"{airport} {count}" for airport, count in document["waiting_max"].items())
-    print(f"on the way at once, at the most: {most}")
-    print(f"picture: {picture}\nnumbers: {numbers}")
+    say(f"on the way at once, at the most: {most}")
+    say(f"picture: {picture}", f"numbers: {numbers}")
     return 0 if ok else 1
 
 

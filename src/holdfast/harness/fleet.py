@@ -23,7 +23,7 @@ from holdfast.harness import fleet_state
 from holdfast.harness.fleet_state import FleetError, Process
 from holdfast.harness.processes import holdfast_command
 from holdfast.harness.progress import Progress
-from holdfast.lines import json_line, say
+from holdfast.lines import json_line, one_line, say
 from holdfast.routing.topology import Topology
 
 SUFFIX: Final = ".fleet"
@@ -186,8 +186,15 @@ def status(args: argparse.Namespace) -> int:
     lines = table(heads, rows)
     say("", lines[0])
     for line, link in zip(lines[1:], told["links"], strict=True):
-        print(GREEN.format(line) if colours and link["state"] == "up" else line)
+        if colours and link["state"] == "up":
+            _say_in_green(line)
+        else:
+            say(line)
     return 0
+
+
+def _say_in_green(line: str) -> None:
+    print(GREEN.format(one_line(line)))
 
 
 def _why(link: dict[str, Any]) -> str:

@@ -25,6 +25,7 @@ from holdfast.harness.fleet_state import FleetError, Process, label
 from holdfast.harness.processes import Children, cancel_on_signals, first_of
 from holdfast.harness.proxy import Proxy
 from holdfast.harness.real_node import RealNode
+from holdfast.lines import json_line, say
 from holdfast.routing.topology import Topology, TopologyLink, TopologyNode, cost_number
 
 LISTEN: Final = "127.0.0.1:0"
@@ -156,14 +157,14 @@ class Fleet:
         if self._ended is not None:
             self._ended(error)
         else:
-            print(error, file=sys.stderr, flush=True)
+            say(str(error), file=sys.stderr, flush=True)
         self.save()
 
     # ------------------------------------------------------------------------------------------------- the state
 
     def tell(self, told: dict[str, Any]) -> None:
         """One line to `holdfast fleet up`."""
-        print(json.dumps(told), flush=True)
+        say(json_line(told), flush=True)
 
     def state(self) -> dict[str, Any]:
         nodes = []
@@ -232,7 +233,7 @@ class Fleet:
             writer.close()
             await writer.wait_closed()
         except OSError as error:
-            print(f"an answer was not taken ({error.strerror})", file=sys.stderr)
+            say(f"an answer was not taken ({error.strerror})", file=sys.stderr)
         if over:
             self.over.set()
 
@@ -296,11 +297,11 @@ def supervise(topology: Topology, directory: Path) -> int:
         return 0  # whoever started us has no child to wait for
     holder = fleet_state.lock(directory)
     if holder is None:
-        print(json.dumps({"error": f"a fleet runs in {directory} already"}), flush=True)
+        say(json_line({"error": f"a fleet runs in {directory} already"}), flush=True)
         return 1
     us = Process.of(os.getpid())
     assert us is not None
-    print(json.dumps({"supervisor": us.as_json()}), flush=True)
+    say(json_line({"supervisor": us.as_json()}), flush=True)
     try:
         return asyncio.run(_run(topology, directory))
     except asyncio.CancelledError:

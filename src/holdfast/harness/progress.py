@@ -8,6 +8,8 @@ import sys
 from types import TracebackType
 from typing import Final, TextIO
 
+from holdfast.lines import one_line, say
+
 BAR_CELLS: Final = 24
 
 
@@ -32,7 +34,7 @@ class Progress:
     def say(self, line: str) -> None:
         """One line that stays."""
         self._clear()
-        print(line, file=self._lines, flush=True)
+        say(line, file=self._lines, flush=True)
         self._draw()
 
     def show(self, done: int, total: int, text: str) -> None:
@@ -40,7 +42,7 @@ class Progress:
         if self._terminal:
             filled = BAR_CELLS * min(done, total) // max(1, total)
             self._clear()
-            self._last = f"[{'#' * filled}{'.' * (BAR_CELLS - filled)}] {text}"
+            self._last = f"[{'#' * filled}{'.' * (BAR_CELLS - filled)}] {one_line(text)}"
             self._draw()
 
     def _clear(self) -> None:

@@ -22,6 +22,7 @@ from holdfast.harness import scenario, timeline
 from holdfast.harness.plan import Plan
 from holdfast.harness.progress import Progress
 from holdfast.harness.sim.run import Result, execute
+from holdfast.lines import json_line, say
 from holdfast.signals import ending_in_order
 
 NAME_COLUMNS: Final = 34
@@ -130,15 +131,14 @@ def _carry_out(run: Run, args: argparse.Namespace) -> int:
     if out is not None:
         _write(out, run, result)
     if args.json:
-        print(json.dumps(answer(run.name, result)))
+        say(json_line(answer(run.name, result)))
     else:
-        for line in _lines(run, result):
-            print(line)
+        say(*_lines(run, result))
         if out is not None:
-            print(f"written to {out}: {', '.join(sorted(item.name for item in out.iterdir()))}")
+            say(f"written to {out}: {', '.join(sorted(item.name for item in out.iterdir()))}")
     if not result.ok:
-        print(f"failed: {run.name} seed {run.seed}: {' '.join(result.failure.split())}", file=sys.stderr)
-        print(f"replay: {run.replay}", file=sys.stderr)
+        say(f"failed: {run.name} seed {run.seed}: {' '.join(result.failure.split())}", file=sys.stderr)
+        say(f"replay: {run.replay}", file=sys.stderr)
     return 0 if result.ok else 1
 
 
@@ -274,17 +274,15 @@ def _swarm(args: argparse.Namespace) -> int:
             with _planted(args.canary):
                 _keep(out, which, failure.seed, ended=failure.ended, shrink=args.shrink)
     if args.json:
-        print(json.dumps(found))
+        say(json_line(found))
     else:
-        print(report.lines()[0])
-        for line in report.coverage.lines():
-            print(line)
+        say(report.lines()[0], *report.coverage.lines())
     for failure in report.failed:
-        print(f"failed: seed {failure.seed}: {' '.join(failure.failure.split())}", file=sys.stderr)
+        say(f"failed: seed {failure.seed}: {' '.join(failure.failure.split())}", file=sys.stderr)
         planted = "" if args.canary is None else f" --canary {shlex.quote(args.canary)}"
-        print(f"replay: {failure.replay_command}{planted}", file=sys.stderr)
+        say(f"replay: {failure.replay_command}{planted}", file=sys.stderr)
         if out is not None:
-            print(f"written to {out / f'seed-{failure.seed}'}", file=sys.stderr)
+            say(f"written to {out / f'seed-{failure.seed}'}", file=sys.stderr)
     return 1 if report.failed else 0
 
 
@@ -305,16 +303,16 @@ def _all() -> list[tuple[str, str, str]]:
 def _list(args: argparse.Namespace) -> int:
     found = _all()
     if args.json:
-        print(json.dumps([{"name": name, "kind": kind, "shows": shows} for name, kind, shows in found]))
+        say(json_line([{"name": name, "kind": kind, "shows": shows} for name, kind, shows in found]))
         return 0
     if not sys.stdout.isatty():
         for name, _, shows in found:
-            print(f"{name}  {shows}")
+            say(f"{name}  {shows}")
         return 0
     width = shutil.get_terminal_size().columns
     name_width = min(NAME_COLUMNS, max(len(name) for name, _, _ in found))
-    print(f"{'NAME':<{name_width}}  {'KIND':<8}  SHOWS")
+    say(f"{'NAME':<{name_width}}  {'KIND':<8}  SHOWS")
     for name, kind, shows in found:
         line = f"{name:<{name_width}}  {kind:<8}  {shows}"
-        print(line if len(line) <= width else line[: max(name_width + 12, width - 1)] + "…")
+        say(line if len(line) <= width else line[: max(name_width + 12, width - 1)] + "…")
     return 0

@@ -15,10 +15,9 @@ import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit, urlunsplit
 
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.lines import json_line, say
+from holdfast.lines import json_line, one_line, say
 from holdfast.signals import MEANINGLESS, ignore
 
 if TYPE_CHECKING:
@@ -47,8 +46,7 @@ def ingest(args: argparse.Namespace) -> int:
         bus.reach()  # Spark would take half a minute before anybody heard of a mistake there
     finally:
         bus.close()
-    if sys.stderr.isatty():
-        print("starting Spark …", end="", file=sys.stderr, flush=True)
+    _draw("starting Spark …")
     stop = threading.Event()
     before = _on_signals(stop)
     logs = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))
@@ -88,14 +86,13 @@ def swarm(args: argparse.Namespace) -> int:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
-        from holdfast.pipeline.session import log_python_to, reason, start_session, stop_session
+        from holdfast.pipeline.session import reason, start_session, stop_session
         from holdfast.pipeline.swarm import summary, verdicts
     except ModuleNotFoundError as error:
         raise ConfigError(f"package {error.name!r}: not found, accepted is `pip install 'holdfast[spark]'`") from None
     logs = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))
     started = time.monotonic()
     spark = start_session("holdfast swarm", logs=logs, master=args.master)
-    log_python_to(logs / "python.log", spark)
     try:
         slots = spark.sparkContext.defaultParallelism
         table = verdicts(spark, args.scenario, first_seed=args.first_seed, seeds=args.seeds, slots=slots)
@@ -130,15 +127,14 @@ def check_writable(option: str, directory: Path) -> None:
 
 def _run(job: "IngestJob", master: str, logs: Path, stop: threading.Event) -> "Progress":
     from holdfast.pipeline.ingest import Progress, run_ingest
-    from holdfast.pipeline.session import log_python_to, start_session, stop_session
+    from holdfast.pipeline.session import start_session, stop_session
 
     if stop.is_set():
         return Progress()
     spark = start_session("holdfast ingest", logs=logs, master=master)
-    log_python_to(logs / "python.log", spark)
     _on_signals(stop)  # Spark's own handler for Ctrl-C took ours away
     try:
-        return run_ingest(spark, job, stop, _draw)
+        return run_ingest(spark, job, stop, _draw_progress)
     finally:
         stop_session(spark)
 
@@ -179,10 +175,7 @@ def _with_prompted_password(url: str, password_file: str | None) -> str:
     place = parse_url(url)
     if place.user is None or place.password is not None:
         return url
-    parts = urlsplit(url)
-    password = getpass.getpass(f"password of {parts.username}: ")
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username}:{quote(password, safe='')}@{host}"))
+    return place.with_password(getpass.getpass(f"password of {place.user} at {place}: ")).with_login()
 
 
 def _on_signals(stop: threading.Event) -> dict[signal.Signals, Any]:
@@ -196,10 +189,14 @@ def _on_signals(stop: threading.Event) -> dict[signal.Signals, Any]:
     return found
 
 
-def _draw(progress: "Progress") -> None:
+def _draw_progress(progress: "Progress") -> None:
+    _draw(f"{progress.rows:,} rows in {progress.batches:,} batches, {progress.rows_per_s:,.0f} rows/s")
+
+
+def _draw(line: str) -> None:
+    """In the place of what was drawn before; nothing in a pipe."""
     if sys.stderr.isatty():
-        line = f"{progress.rows:,} rows in {progress.batches:,} batches, {progress.rows_per_s:,.0f} rows/s"
-        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        print(f"\r\x1b[K{one_line(line)}", end="", file=sys.stderr, flush=True)
 
 
 def _end_line() -> None:

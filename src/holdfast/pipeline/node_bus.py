@@ -11,7 +11,7 @@ from holdfast.client.blocking import BlockingConnection
 from holdfast.client.errors import ConnectionFailed, LinkError, LinkStolen, ManagementError
 from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError
 from holdfast.pipeline.bus import Entry, Lease, NodeUnreachable, Position, QueueMadeAnew, ReaderFenced
-from holdfast.pipeline.options import SourceOptions, hidden
+from holdfast.pipeline.options import SourceOptions
 
 MANAGE_LIMIT_S: Final = 30.0
 
@@ -87,7 +87,7 @@ class NodeBus:
         except (LinkError, ConnectionFailed) as error:
             raise self._told(error) from error
         except RemoteProtocolError as error:
-            raise HoldfastError(f"at {hidden(self._options.url)}: {error.description}: it cannot be told") from error
+            raise HoldfastError(f"at {self._options.url}: {error.description}: it cannot be told") from error
 
     # --------------------------------------------------------------------------------------------- connection
 
@@ -111,7 +111,7 @@ class NodeBus:
     def _told(self, error: HoldfastError) -> HoldfastError:
         """What the client met, as one line about the queue and the subscription."""
         options = self._options
-        where = f"queue {options.address!r} at {hidden(options.url)}"
+        where = f"queue {options.address!r} at {options.url}"
         if isinstance(error, ConnectionFailed):
             return NodeUnreachable(f"{where}: {error}")
         if isinstance(error, LinkStolen) or _NEWER_HOLDER in str(error):

@@ -5,12 +5,12 @@ that names the option, what was found and what is accepted.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
-from holdfast.client.url import parse_url
+from holdfast.client.url import Url, parse_url
 from holdfast.errors import ConfigError
 from holdfast.units import MIB
 
@@ -41,7 +41,7 @@ class SourceOptions:
     how long a node that cannot be reached is tried again before the query fails.
     """
 
-    url: str = field(repr=False)
+    url: Url
     address: str
     subscription: str | None
     mode: str = "take"
@@ -70,9 +70,12 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     for one, other in (("url", "urlFile"),):
         if (one in given) == (other.lower() in given):
             raise ConfigError(f"options {one!r} and {other!r}: accepted is exactly one of them")
-    url = _checked_url(given["url"] if "url" in given else _first_line_of("urlFile", given["urlfile"]))
+    url = _url(given["url"] if "url" in given else _first_line_of("urlFile", given["urlfile"]).strip())
     if "passwordfile" in given:
-        url = _checked_url(_with_password(url, _first_line_of("passwordFile", given["passwordfile"])))
+        password = _first_line_of("passwordFile", given["passwordfile"])
+        if not url.user or url.password:
+            raise ConfigError("option 'passwordFile': accepted only with a url that names a user and no password")
+        url = url.with_password(password)
     if not given.get("address"):
         raise ConfigError("option 'address': not given, accepted is a queue's name")
     return SourceOptions(
@@ -107,33 +110,16 @@ def local_path(name: str, text: str) -> Path:
     return Path(text).absolute()
 
 
-def hidden(url: str) -> str:
-    """`url`, which was checked, without its password, for messages."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    user = f"{parts.username}@" if parts.username else ""
-    return urlunsplit(parts._replace(netloc=f"{user}{host}"))
-
-
-def _checked_url(url: str) -> str:
+def _url(text: str) -> Url:
     try:
-        parse_url(url)
+        return parse_url(text)
     except ConfigError as error:
         raise ConfigError(f"option 'url': {error}") from None
-    return url
-
-
-def _with_password(url: str, password: str) -> str:
-    parts = urlsplit(url)
-    if not parts.username or parts.password:
-        raise ConfigError("option 'passwordFile': accepted only with a url that names a user and no password")
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username}:{quote(password, safe='')}@{host}"))
 
 
 def _first_line_of(name: str, path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8").partition("\n")[0].strip()
+        return Path(path).read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"option {name!r}: {path} cannot be read ({error})") from None
 

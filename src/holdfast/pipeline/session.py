@@ -81,8 +81,8 @@ def start_session(
     extra: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session with the source `holdfast` registered; `logs` is a directory for `spark.log`, made where
-    missing.
+    """A session with the source `holdfast` registered; `logs` is a directory, made where missing, for `spark.log` (the
+    JVM's), `jvm.log` (what it prints) and `python.log` (this process's, for as long as it lives).
 
     `extra` overrides any setting. `environment` is where JAVA_HOME and PATH are looked up: the process's own
     where None. Raises ConfigError where there is no Java, or where it does not come up.
@@ -110,6 +110,7 @@ def start_session(
     from holdfast.pipeline.source import HoldfastDataSource
 
     session.dataSource.register(HoldfastDataSource)
+    _log_python_to(logs / "python.log", session)
     return session
 
 
@@ -143,7 +144,7 @@ def stop_session(session: SparkSession) -> None:
             SparkContext._jvm = None
 
 
-def log_python_to(path: Path, session: SparkSession) -> None:
+def _log_python_to(path: Path, session: SparkSession) -> None:
     """What this process's side of Spark says goes to the file `path`, for as long as the process lives.
 
     py4j and pyspark write pages, from several threads, when the JVM is gone.
