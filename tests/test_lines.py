@@ -16,6 +16,7 @@ from holdfast.client.verbs.where import lines_of
 from holdfast.columns import table
 from holdfast.harness.progress import Progress
 from holdfast.lines import json_line, one_line, say
+from support.screen import Screen
 
 PACKAGE = Path(holdfast.__file__).parent
 NASTY = ["\x1b[2J", "\x9b2J", "\u202e", "\u2028", "\r", "\nwarning: none", "\x85", "\x7f"]
@@ -83,11 +84,7 @@ def test_status_and_where_print_what_others_say(nasty: str, capsys: pytest.Captu
 
 @pytest.mark.parametrize("nasty", NASTY)
 def test_a_bar_is_one_line(nasty: str) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    lines, bar = io.StringIO(), Terminal()
+    lines, bar = io.StringIO(), Screen()
     with Progress(lines, bar) as progress:
         progress.show(1, 2, f"scenario {nasty}")
         progress.say(f"node {nasty}")

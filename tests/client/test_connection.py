@@ -1,7 +1,6 @@
 """Opening in one flight, reconnecting, giving up, silence, logins."""
 
 import asyncio
-import contextlib
 import socket
 from pathlib import Path
 from random import Random
@@ -422,27 +421,3 @@ async def test_small_frames_do_not_wait_for_larger_ones(broker: FakeBroker, conn
     assert connection._wire is not None and connection._wire._transport is not None
     own = connection._wire._transport.get_extra_info("socket")
     assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
-
-
-async def test_an_address_that_does_not_answer_does_not_hide_the_next(
-    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A name with two addresses, of which the first drops what is sent there: its queue of connects is full."""
-    loop = asyncio.get_running_loop()
-    with contextlib.ExitStack() as held:
-        full = held.enter_context(socket.socket())
-        full.bind(("127.0.0.1", 0))
-        full.listen(0)
-        for _ in range(4):
-            one = held.enter_context(socket.socket())
-            one.setblocking(False)
-            one.connect_ex(full.getsockname())
-
-        async def resolve(host: str, port: int, **_: object) -> list[object]:
-            assert host == "hub.test"
-            ways = (full.getsockname()[1], broker.port)
-            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", way)) for way in ways]
-
-        monkeypatch.setattr(loop, "getaddrinfo", resolve)
-        async with await asyncio.wait_for(connect("amqp://hub.test", retry_s=0), 4) as connection:
-            assert await (await connection.sender("q")).send(b"x") == Accepted()

@@ -6,20 +6,13 @@ import signal
 import sys
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
 from holdfast.client import Accepted, LinkStolen, ManagementError, Spool, connect
 from holdfast.client.blocking import BlockingConnection
 from support.eventually import eventually_async
-from support.process import NodeProcess, run_holdfast
-
-
-def summary(stderr: str) -> dict[str, Any]:
-    found = json.loads(stderr.splitlines()[-1])
-    assert isinstance(found, dict)
-    return found
+from support.process import NodeProcess, run_holdfast, summary
 
 
 async def bodies(node: NodeProcess, queue: str) -> list[bytes]:

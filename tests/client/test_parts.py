@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import io
 import json
 import sys
 import tracemalloc
@@ -24,6 +23,7 @@ from holdfast.client.verbs import files
 from holdfast.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 from holdfast.units import MIB
 from support.process import NodeProcess, run_holdfast
+from support.screen import Screen
 
 LIMIT_S = 30
 
@@ -388,13 +388,6 @@ async def test_files_there_and_back(node: NodeProcess, tmp_path: Path) -> None:
     assert (target / "1-large.bin").read_bytes() == noise(9 * MIB)
     assert sorted(path.name for path in target.iterdir()) == ["1-large.bin", "2-empty"]
     assert json.loads(got.stderr.splitlines()[-1])["received"] == 2
-
-
-class Screen(io.StringIO):
-    """A terminal, of which all that was written is kept."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "", ".hidden", "a\nb", "a/b", "x" * 129, 7, None])

@@ -1,7 +1,6 @@
 """A node that is there and takes nothing: `--stall-timeout`, the line that says for what `send` waits, and a pipe."""
 
 import asyncio
-import json
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -14,14 +13,9 @@ import pytest
 from client.fake_broker import FakeBroker, Peer
 from holdfast.amqp.performatives import Released
 from holdfast.client import Accepted, Connection
-from support.process import Completed, killed_at_the_end, run_holdfast
+from support.process import Completed, killed_at_the_end, run_holdfast, summary
 
 LIMIT_S = 30.0
-
-
-def summary(stderr: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(stderr.splitlines()[-1])
-    return told
 
 
 def stops_reading(peer: Peer, link: Any) -> None:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.client import connect
 from holdfast.client.url import Url, parse_url
 from holdfast.errors import ConfigError
 from holdfast.names import host_problem
@@ -69,11 +68,6 @@ def test_a_password_is_in_no_text(password: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_url(f"amqp://user:{password}@h:1/queue")
     assert password not in str(caught.value)
-
-
-async def test_what_dials_without_tls_does_not_dial_amqps() -> None:
-    with pytest.raises(ConfigError, match="dial: found None with amqps://"):
-        await connect("amqps://127.0.0.1:1", dial=None)
 
 
 @pytest.mark.parametrize("text", ["amqp://h:1", "amqps://jane@h", "amqp://[fe80::1%25eth0]:7", "amqp://ü.test:5"])

@@ -8,13 +8,12 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import holdfast.client as holdfast
 from holdfast.units import MIB
-from support.disks import fill_disk, free_bytes, small_disk
+from support.disks import disk_of, fill_disk, free_bytes, small_disk, until_disk
 from support.process import NodeProcess
 
 LIMIT_S = 60.0
@@ -30,17 +29,6 @@ pytestmark = pytest.mark.crash
 def mounted(place: Path, mib: int) -> Iterator[Path]:
     with small_disk(place, mib * MIB) as disk:
         yield disk
-
-
-async def disk_of(connection: holdfast.Connection) -> dict[str, Any]:
-    told: dict[str, Any] = (await connection.manage("STATUS", "holdfast:node"))["disk"]
-    return told
-
-
-async def until(connection: holdfast.Connection, state: str) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while (await disk_of(connection))["state"] != state:
-            pass
 
 
 async def fill(node: NodeProcess, size: int = len(BODY)) -> int:
@@ -69,7 +57,7 @@ async def drain(node: NodeProcess) -> int:
         while batch := await receiver.batch(count_max=500, timeout_s=IDLE_S):
             await asyncio.gather(*[delivery.accept() for delivery in batch])
             taken += len(batch)
-        await until(connection, "ok")
+        await until_disk(connection, "ok", limit_s=LIMIT_S)
     return taken
 
 
@@ -97,15 +85,15 @@ async def test_a_disk_that_somebody_else_fills_is_full_until_he_frees_it(tmp_pat
             file.truncate(63 * MIB)
         async with await NodeProcess.start(disk / "store", name="hub") as node:
             async with await holdfast.connect(node.url) as connection:
-                await until(connection, "full")  # 1 MiB is too little
+                await until_disk(connection, "full", limit_s=LIMIT_S)  # 1 MiB is too little
                 ballast.unlink()
-                await until(connection, "ok")
+                await until_disk(connection, "ok", limit_s=LIMIT_S)
             rest = fill_disk(disk)
             accepted = await fill(node)
             assert accepted > 200
             rest.unlink()
             async with await holdfast.connect(node.url) as connection:
-                await until(connection, "ok")  # nothing was consumed
+                await until_disk(connection, "ok", limit_s=LIMIT_S)  # nothing was consumed
             more = await fill(node)
             assert more > 1_000
             assert await drain(node) >= accepted + more

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast.client as holdfast
+from support.disks import until_disk
 from support.process import NodeProcess, run_holdfast
 
 LIMIT_S = 30.0
@@ -20,17 +21,6 @@ BEFORE = 100
 """Messages of a stream that are accepted before the file goes."""
 
 pytestmark = pytest.mark.crash
-
-
-async def disk_of(connection: holdfast.Connection) -> dict[str, Any]:
-    told: dict[str, Any] = (await connection.manage("STATUS", "holdfast:node"))["disk"]
-    return told
-
-
-async def until(connection: holdfast.Connection, state: str) -> None:
-    async with asyncio.timeout(LIMIT_S):
-        while (await disk_of(connection))["state"] != state:
-            pass
 
 
 def unlinked(data: Path) -> None:
@@ -56,7 +46,7 @@ async def test_nothing_is_accepted_into_a_file_that_is_gone(tmp_path: Path, take
         take_away(data)
         late = asyncio.ensure_future(sender.send(b"two"))  # in the next commit, or without credit
         await node.logged("the store's file is gone", NOTICED_S)
-        await until(other, "gone")
+        await until_disk(other, "gone", limit_s=LIMIT_S)
         more = asyncio.ensure_future(sender.send(b"three"))
         await asyncio.wait([late, more], timeout=SETTLED_S)
         for answer in (late, more):
@@ -84,11 +74,11 @@ async def test_a_file_that_is_put_back_is_gone_on_with(tmp_path: Path) -> None:
             sender = await connection.sender("work")
             await sender.send(b"one")
             renamed(data)
-            await until(connection, "gone")
+            await until_disk(connection, "gone", limit_s=LIMIT_S)
             under_way = asyncio.ensure_future(sender.send(b"two"))
             data.with_name("elsewhere").rename(data)
             assert isinstance(await under_way, holdfast.Accepted)
-            await until(connection, "ok")
+            await until_disk(connection, "ok", limit_s=LIMIT_S)
         assert await node.stop() == 0
         await node.restart()
         async with await holdfast.connect(node.url) as connection:

@@ -3,11 +3,7 @@
 import io
 
 from holdfast.harness.progress import Progress
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from support.screen import Screen
 
 
 def test_no_bar_in_a_pipe() -> None:
@@ -19,7 +15,7 @@ def test_no_bar_in_a_pipe() -> None:
 
 
 def test_a_bar_on_a_terminal_is_drawn_anew_and_cleared() -> None:
-    lines, bar = io.StringIO(), Terminal()
+    lines, bar = io.StringIO(), Screen()
     with Progress(lines, bar) as progress:
         progress.show(1, 2, "half")
         progress.say("a line")

@@ -5,6 +5,7 @@ The clients block (Proton's reactor) or are processes (rhea), so nodes are kept 
 
 import itertools
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,9 @@ from interop.nodes import Nodes
 from interop.peer_process import STARTED, PeerProcess
 from interop.rhea_peer import Rhea, why_no_rhea
 from support.process import NodeProcess
+
+if TYPE_CHECKING:
+    from interop.proton_peer import Client
 
 _numbers = itertools.count(1)
 
@@ -41,6 +45,15 @@ def unharmed(node: NodeProcess) -> Iterator[NodeProcess]:
 def hub(shared_hub: NodeProcess) -> Iterator[NodeProcess]:
     """A node that makes a queue of any address."""
     yield from unharmed(shared_hub)
+
+
+@pytest.fixture
+def client(hub: NodeProcess) -> Iterator["Client"]:
+    """Proton's, connected to `hub`."""
+    from interop.proton_peer import Client  # the tests of other peers run where there is no Proton
+
+    with Client(hub.port) as client:
+        yield client
 
 
 STRICT = """

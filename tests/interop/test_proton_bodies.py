@@ -2,7 +2,6 @@
 
 import datetime
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,7 +32,6 @@ from proton import (  # noqa: E402
 )
 
 from interop.proton_peer import Arrival, Client, bare, sections  # noqa: E402
-from support.process import NodeProcess  # noqa: E402
 
 pytestmark = pytest.mark.interop
 
@@ -120,12 +118,6 @@ HEADERS = {
     "list-of-32-bits": (b"\x00\x53\x70\xd0\x00\x00\x00\x07\x00\x00\x00\x02\x42\x50\x02", (False, 2)),
     "symbolic": (b"\x00\xa3\x10amqp:header:list\xc0\x02\x01\x41", (True, 4)),
 }
-
-
-@pytest.fixture
-def client(hub: NodeProcess) -> Iterator[Client]:
-    with Client(hub.port) as client:
-        yield client
 
 
 def through(client: Client, address: str, payload: bytes) -> Arrival:

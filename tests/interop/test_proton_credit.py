@@ -1,7 +1,5 @@
 """Credit and drain between Qpid Proton and a node (CLIENTS 10 to 12, 16, 23)."""
 
-from collections.abc import Iterator
-
 import pytest
 
 proton = pytest.importorskip("proton", reason="Qpid Proton (python-qpid-proton) is not installed")
@@ -9,15 +7,8 @@ proton = pytest.importorskip("proton", reason="Qpid Proton (python-qpid-proton) 
 from proton import Message  # noqa: E402
 
 from interop.proton_peer import PRESETTLED, Client  # noqa: E402
-from support.process import NodeProcess  # noqa: E402
 
 pytestmark = pytest.mark.interop
-
-
-@pytest.fixture
-def client(hub: NodeProcess) -> Iterator[Client]:
-    with Client(hub.port) as client:
-        yield client
 
 
 def fill(client: Client, address: str, count: int) -> None:

@@ -1,7 +1,6 @@
 """Links and sessions of Qpid Proton: names, handles, refusals, subscriptions (CLIENTS 2, 9, 13, 15, 37)."""
 
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,12 +17,6 @@ from interop.recorder import ATTACH, DETACH, END, Recorder  # noqa: E402
 from support.process import NodeProcess  # noqa: E402
 
 pytestmark = pytest.mark.interop
-
-
-@pytest.fixture
-def client(hub: NodeProcess) -> Iterator[Client]:
-    with Client(hub.port) as client:
-        yield client
 
 
 @pytest.mark.parametrize("sasl", [False, True], ids=["no-sasl", "anonymous"])

@@ -1,7 +1,6 @@
 """What Qpid Proton says of a delivery, and what the node makes of it (CLIENTS 17 to 22, 34)."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,12 +18,6 @@ from support.process import NodeProcess  # noqa: E402
 pytestmark = pytest.mark.interop
 
 DEAD_LETTERS = "$dead-letters"
-
-
-@pytest.fixture
-def client(hub: NodeProcess) -> Iterator[Client]:
-    with Client(hub.port) as client:
-        yield client
 
 
 def counts(message: Message) -> tuple[bool, int]:

@@ -32,12 +32,6 @@ REQUESTS = (
 ANSWERS = [(request, request.upper()) for request in REQUESTS]
 
 
-@pytest.fixture
-def client(hub: NodeProcess) -> Iterator[Client]:
-    with Client(hub.port) as client:
-        yield client
-
-
 # ------------------------------------------------------------------------------------------------ request, response
 
 Server = Callable[[NodeProcess, str, pytest.FixtureRequest], AbstractContextManager[None]]

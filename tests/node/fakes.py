@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.config import Limits, NeighbourConfig, NodeConfig
-from holdfast.core.events import Command, Event, Stopped, Stopping, TurnEnded
+from holdfast.core.events import BytesReceived, Command, Commit, Event, SendBytes, Stopped, Stopping, TurnEnded
 from holdfast.names import HostPort
 from holdfast.node.config import NodeSettings
 from holdfast.node.memory import ResidentMemory
@@ -20,6 +20,17 @@ from holdfast.storage.port import Batch
 LIMIT_S = 5.0
 
 Reaction = Callable[[Event, float], Iterable[Command]]
+
+
+def echo(event: Event, now: float) -> Iterable[Command]:
+    """A reaction: what a connection says is said back to it."""
+    if isinstance(event, BytesReceived):
+        yield SendBytes(connection=event.connection, chunks=[event.data])
+
+
+def commit(number: int, batch: Batch | None = None) -> Commit:
+    """Of one message, unless `batch` is given."""
+    return Commit(number=number, batch=Batch(appends=[(1, number, b"body")]) if batch is None else batch)
 
 
 class FakeCore:

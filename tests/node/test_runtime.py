@@ -16,7 +16,6 @@ from holdfast.core.events import (
     BytesReceived,
     CloseConnection,
     Command,
-    Commit,
     CommitRefused,
     Committed,
     Connect,
@@ -42,18 +41,20 @@ from holdfast.node import runtime as runtime_module
 from holdfast.node.points import Points
 from holdfast.node.telemetry import TelemetryFile
 from node import fakes
-from node.fakes import LIMIT_S, FailingStore, FakeCore, HangingStore, Once, Running, neighbour, read, settings
+from node.fakes import (
+    LIMIT_S,
+    FailingStore,
+    FakeCore,
+    HangingStore,
+    Once,
+    Running,
+    commit,
+    echo,
+    neighbour,
+    read,
+    settings,
+)
 from support.eventually import eventually_true
-
-
-def echo(event: Event, now: float) -> Iterable[Command]:
-    if isinstance(event, BytesReceived):
-        yield SendBytes(connection=event.connection, chunks=[event.data])
-
-
-def commit(number: int, batch: Batch | None = None) -> Commit:
-    return Commit(number=number, batch=Batch(appends=[(1, number, b"body")]) if batch is None else batch)
-
 
 # ----------------------------------------------------------------------------------- connections and turns
 

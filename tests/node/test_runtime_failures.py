@@ -7,29 +7,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker.port import Batch
 from holdfast.core.events import (
     BytesReceived,
     Command,
-    Commit,
     ConnectionLost,
     ConnectionOpened,
     DriverFailed,
     Event,
-    SendBytes,
     TurnEnded,
 )
 from holdfast.node import runtime as runtime_module
-from node.fakes import FailingStore, FakeCore, Running, settings
-
-
-def echo(event: Event, now: float) -> Iterable[Command]:
-    if isinstance(event, BytesReceived):
-        yield SendBytes(connection=event.connection, chunks=[event.data])
-
-
-def commit(number: int) -> Commit:
-    return Commit(number=number, batch=Batch(appends=[(1, number, b"body")]))
+from node.fakes import FailingStore, FakeCore, Running, commit, echo, settings
 
 
 @pytest.mark.parametrize("what", ["a write", "a callback"])

@@ -13,6 +13,8 @@ from holdfast.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pipeline.fake_bus import FakeQueue
+
 TESTS = Path(__file__).resolve().parent.parent
 
 
@@ -52,3 +54,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     os.environ.clear()
     os.environ.update(before)
     assert "pyspark" in sys.modules
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> "FakeQueue":
+    from pipeline.fake_bus import FakeQueue
+
+    made = FakeQueue(tmp_path / "queue.db")
+    made.make()
+    return made

@@ -20,13 +20,6 @@ from pyspark.sql.types import StructType
 from pipeline.mini_spark import Died, MiniSpark
 
 
-@pytest.fixture
-def queue(tmp_path: Path) -> FakeQueue:
-    made = FakeQueue(tmp_path / "queue.db")
-    made.make()
-    return made
-
-
 def never(step: str) -> None:
     return
 

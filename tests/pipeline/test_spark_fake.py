@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def queue(tmp_path: Path) -> FakeQueue:
-    made = FakeQueue(tmp_path / "queue.db")
-    made.make()
-    return made
-
-
 def job(tmp_path: Path, queue: FakeQueue, rows_max: int, *, available_now: bool = True) -> IngestJob:
     out = tmp_path / "table"
     options = {

@@ -1,12 +1,16 @@
-"""Small file systems for tests: a tmpfs of a given size, and what fills it."""
+"""Small file systems for tests: a tmpfs of a given size, what fills it, and what a node says of its disk."""
 
+import asyncio
 import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from holdfast.client import Connection
 
 
 @contextmanager
@@ -50,3 +54,16 @@ def fill_disk(place: Path) -> Path:
             pass
     assert free_bytes(place) == 0
     return ballast
+
+
+async def disk_of(connection: Connection) -> dict[str, Any]:
+    """What the node's status says of its disk."""
+    told: dict[str, Any] = (await connection.manage("STATUS", "holdfast:node"))["disk"]
+    return told
+
+
+async def until_disk(connection: Connection, state: str, *, limit_s: float) -> None:
+    """Waits until the node's status says that its disk is in that state: "ok", "full", "gone"."""
+    async with asyncio.timeout(limit_s):
+        while (await disk_of(connection))["state"] != state:
+            pass

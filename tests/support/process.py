@@ -4,6 +4,7 @@ Every wait has a limit, and what a process said on standard error is part of the
 """
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -11,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 START_LIMIT_S = 20.0
 STOP_LIMIT_S = 15.0
@@ -24,6 +25,13 @@ class Completed:
     code: int
     stdout: str
     stderr: str
+
+
+def summary(stderr: str) -> dict[str, Any]:
+    """The object of JSON that a verb prints last on its standard error."""
+    told = json.loads(stderr.splitlines()[-1])
+    assert isinstance(told, dict)
+    return told
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What the runtime does for sessions: dials and their sources, fresh dials, how far the output has come."""
+"""What the runtime does for sessions: a fresh dial gives up the one under way; how far the output has come."""
 
 import asyncio
 import socket
@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.config import NeighbourConfig
 from holdfast.core.events import (
     BytesReceived,
     Command,
     Connect,
     ConnectFailed,
-    ConnectionOpened,
     Event,
     MeasureOutput,
     NetworkChanged,
@@ -23,7 +21,7 @@ from holdfast.core.events import (
 )
 from holdfast.names import HostPort
 from holdfast.node import runtime as runtime_module
-from node.fakes import LIMIT_S, FakeCore, Once, Running, neighbour, read, settings
+from node.fakes import LIMIT_S, FakeCore, Running, neighbour, read, settings
 
 
 async def test_a_fresh_dial_takes_the_place_of_one_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,23 +57,6 @@ async def test_a_fresh_dial_takes_the_place_of_one_under_way(tmp_path: Path, mon
         under_way[1].set()
         assert (await core.until(ConnectFailed)).neighbour == "hub"
         assert not running.runtime._dials
-
-
-async def test_a_dial_goes_out_from_its_source(tmp_path: Path) -> None:
-    there = FakeCore()
-    async with Running(there, settings(tmp_path)) as hub:
-        to_hub = NeighbourConfig(name="hub", remote=f"127.0.0.1:{hub.port}", source="127.0.0.9")
-        here = FakeCore(Once(Connect(neighbour="hub"), TurnEnded))
-        async with Running(here, settings(tmp_path, neighbours=(to_hub,))):
-            assert (await there.until(ConnectionOpened)).peer.startswith("127.0.0.9:")
-
-
-async def test_a_source_of_another_machine_is_one_clear_reason(tmp_path: Path) -> None:
-    to_hub = NeighbourConfig(name="hub", remote="127.0.0.1:9", source="192.0.2.1:0")
-    core = FakeCore(Once(Connect(neighbour="hub"), TurnEnded))
-    async with Running(core, settings(tmp_path, neighbours=(to_hub,))):
-        failed = await core.until(ConnectFailed)
-    assert failed.reason == "192.0.2.1:0 to 127.0.0.1:9: Cannot assign requested address"
 
 
 async def test_how_far_the_output_has_come_is_measured(tmp_path: Path) -> None:
