@@ -19,10 +19,12 @@ Verbs = argparse._SubParsersAction  # the type that add_subparsers returns has n
 class Parser(argparse.ArgumentParser):
     """One line for a mistake, of the verb in which it is, with what may have been meant; nothing that help hides."""
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._is_parsing = False
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, one_line(f"{self.prog}: {message.removeprefix('argument ')}") + "\n")
-
-    _is_parsing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         if self._is_parsing:  # a step of the intermixed way

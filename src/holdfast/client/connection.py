@@ -4,17 +4,22 @@ Rules of this file: arguments are checked here, links made and waited for; how t
 a break is `Reconnecting`'s (reconnecting.py).
 """
 
+from random import Random
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from holdfast.client.management import Management
 from holdfast.client.parts_receiver import PartsReceiver
 from holdfast.client.receiver import Receiver
-from holdfast.client.reconnecting import Reconnecting
+from holdfast.client.reconnecting import Dial, Reconnecting
 from holdfast.client.sender import WHEN_FULL, Sender, WhenFull
 from holdfast.client.spool import Spool
 from holdfast.client.terms import Lease, Terms
+from holdfast.client.url import Url
 from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    import ssl
 
 R = TypeVar("R", bound=Receiver)
 
@@ -27,7 +32,27 @@ class Connection(Reconnecting):
     Senders, receivers and requests outlive breaks of the transport. Not safe between threads: `blocking.py` is.
     """
 
-    _management: Management | None = None
+    def __init__(
+        self,
+        url: Url,
+        *,
+        retry_s: float,
+        container_id: str,
+        idle_time_out_s: float,
+        tls: "ssl.SSLContext | None",
+        rng: Random,
+        dial: Dial | None,
+    ) -> None:
+        super().__init__(
+            url,
+            retry_s=retry_s,
+            container_id=container_id,
+            idle_time_out_s=idle_time_out_s,
+            tls=tls,
+            rng=rng,
+            dial=dial,
+        )
+        self._management: Management | None = None
 
     async def __aenter__(self) -> Self:
         return self
