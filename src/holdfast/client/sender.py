@@ -116,10 +116,11 @@ class Sender(ClientLink):
 
     @property
     def waits_for(self) -> Waits | None:
-        """What the node, which is there, has yet to do, whether or not it is about to; None where that is nothing.
+        """What the sender waits for at a connected node; None while no link is attached or nothing is in doubt.
 
-        It reads no more ("socket"), its session takes no more frames ("window"), its link no more messages ("credit"),
-        it gives messages back ("back"), or it has not said what became of what was sent ("answers").
+        "socket": the node does not read. "window": its session window is closed. "credit": the link has none. "back":
+        the node released messages, which are sent again after a while. "answers": all is sent, outcomes are
+        outstanding. None too where a body in parts has nothing to send yet.
         """
         link, outflow, outbox = self._link, self._outflow, self._outbox
         if link is None or not outbox.has_link or not outbox.doubt:
@@ -136,8 +137,9 @@ class Sender(ClientLink):
 
     @property
     def progress(self) -> tuple[int, int, int]:
-        """Rises, as tuples do, with each message that is taken or rejected, and with bytes that the node's system
-        acknowledges: so (messages, connections, bytes)."""
+        """(messages accepted or rejected, connections after the first, bytes that the node's host acknowledged). As a
+        tuple it increases whenever anything goes on.
+        """
         return self.accepted + self.rejected, self._connection.reconnects, self._connection.acknowledged_bytes()
 
     @property
