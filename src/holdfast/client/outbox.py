@@ -82,7 +82,13 @@ class Outbox:
                 if future is not None:
                     future.set_result(ACCEPTED)
                 return
-        self._hold(Doubt(self._next_key, cut, number, future, on_outcome, body))
+        key = self._next_key
+        self._next_key = key + 1
+        entry = self.doubt[key] = Doubt(key, cut, number, future, on_outcome, body)
+        if self.has_link:
+            if not self.unsent:
+                self._touch()
+            self.unsent.append(entry)
 
     def enter_spooled(self, spool: SpoolFile, cut: payload.Cut, future: Promise, on_outcome: OnOutcome | None) -> None:
         """A new message, written to `spool`. Beyond what may be in memory it is loaded in its turn, and is `Spooled`
@@ -96,17 +102,27 @@ class Outbox:
                 future.set_result(Spooled(spool.number(local) or local))
             return
         spool.skip_loaded()
-        entry = Doubt(self._next_key, cut, spool.number(local), future, on_outcome)
-        entry.local, entry.size = local, len(encoded)
-        self._hold(entry)
-
-    def _hold(self, entry: Doubt) -> None:
-        self._next_key = entry.key + 1
-        self.doubt[entry.key] = entry
+        entry = self._hold(local, len(encoded), cut, spool.number(local), future, on_outcome)
         if self.has_link:
             if not self.unsent:
                 self._touch()
             self.unsent.append(entry)
+
+    def _hold(
+        self,
+        local: int,
+        size: int,
+        cut: payload.Cut,
+        number: int | None,
+        future: Promise = None,
+        on_outcome: OnOutcome | None = None,
+    ) -> Doubt:
+        """A message of the spool, now in memory too."""
+        key = self._next_key
+        self._next_key = key + 1
+        entry = self.doubt[key] = Doubt(key, cut, number, future, on_outcome)
+        entry.local, entry.size = local, size
+        return entry
 
     def load(self) -> None:
         """Brings what the spool still holds into the room that memory has, once the numbers are known."""
@@ -124,11 +140,7 @@ class Outbox:
                 self.accepted += 1
                 self._touch()
                 continue
-            entry = Doubt(self._next_key, payload.cut_payload(encoded), number, None, None)
-            entry.local, entry.size = local, len(encoded)
-            self._next_key += 1
-            self.doubt[entry.key] = entry
-            self.unsent.append(entry)
+            self.unsent.append(self._hold(local, len(encoded), payload.cut_payload(encoded), number))
         if not spool.is_drained() and not self.is_full:
             self._touch()
         self.wake()

@@ -157,7 +157,7 @@ class Sender(ClientLink):
         `number`: the producer's own number for it, from 1, also one that was rejected before; else the next one.
         Raises ClientFull at the bound (`when_full="raise"`, or a full spool), and what ended the link.
         """
-        if self.failure is not None or self._outbox.is_full:
+        if self.failure is not None or len(self._outbox.doubt) >= self._in_doubt_max:
             await self._room()
         future: asyncio.Future[Outcome] = self._loop.create_future()
         self._take(message, number, future, None)
@@ -169,7 +169,7 @@ class Sender(ClientLink):
         self, message: Message | bytes | str, *, number: int | None = None, on_outcome: OnOutcome | None = None
     ) -> None:
         """As `submit`, without a future: the outcome is counted, and told to `on_outcome` unless accepted."""
-        if self.failure is not None or self._outbox.is_full:
+        if self.failure is not None or len(self._outbox.doubt) >= self._in_doubt_max:
             await self._room()
         self._take(message, number, None, on_outcome)
         if self._syncing is not None and not self._syncing.interval_s:
@@ -197,7 +197,7 @@ class Sender(ClientLink):
         if message is not None and message.footer is not None:
             raise ConfigError(f"{self._what}: found a message with a footer and a body in parts, accepted is no footer")
         source = Body(body, size)
-        if self.failure is not None or self._outbox.is_full:
+        if self.failure is not None or len(self._outbox.doubt) >= self._in_doubt_max:
             await self._room()
         future: asyncio.Future[Outcome] = self._loop.create_future()
         self._take(message or Message(header=Header(durable=True)), number, future, None, source)
