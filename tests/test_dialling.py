@@ -18,7 +18,7 @@ from holdfast.core.events import Connect, ConnectFailed, ConnectionOpened, TurnE
 from holdfast.dialling import DIAL_ATTEMPTS_MAX, dial
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort
-from node.fakes import FakeCore, Once, Running, settings
+from node.fakes import FakeCore, Once, Running, neighbour, settings
 
 LIMIT_S = 4.0
 
@@ -142,3 +142,15 @@ async def test_a_source_of_another_machine_is_one_clear_reason(tmp_path: Path) -
     async with Running(core, settings(tmp_path, neighbours=(to_hub,))):
         failed = await core.until(ConnectFailed)
     assert failed.reason == "192.0.2.1:0 to 127.0.0.1:9: Cannot assign requested address"
+
+
+async def test_a_refused_dial_is_reported_at_once(tmp_path: Path) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        core = FakeCore(Once(Connect(neighbour="hub"), TurnEnded))
+        async with Running(core, settings(tmp_path, neighbours=(neighbour(port),))):
+            failed = await core.until(ConnectFailed)
+    assert failed.neighbour == "hub"
+    assert f"127.0.0.1:{port}" in failed.reason
+    assert "refused" in failed.reason

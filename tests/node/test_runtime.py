@@ -19,7 +19,6 @@ from holdfast.core.events import (
     CommitRefused,
     Committed,
     Connect,
-    ConnectFailed,
     ConnectionLost,
     ConnectionOpened,
     DriverWarned,
@@ -419,18 +418,6 @@ async def test_a_neighbour_is_dialled(tmp_path: Path) -> None:
             assert (await here.until(BytesReceived)).data == b"AMQP"
             own = running.runtime._peers[opened.connection].transport.get_extra_info("socket")
             assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == 16 * 1024
-
-
-async def test_a_refused_dial_is_reported_at_once(tmp_path: Path) -> None:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port = bound.getsockname()[1]
-        core = FakeCore(Once(Connect(neighbour="hub"), TurnEnded))
-        async with Running(core, settings(tmp_path, neighbours=(neighbour(port),))):
-            failed = await core.until(ConnectFailed)
-    assert failed.neighbour == "hub"
-    assert f"127.0.0.1:{port}" in failed.reason
-    assert "refused" in failed.reason
 
 
 # ------------------------------------------------------------------------------------------ records and logs
