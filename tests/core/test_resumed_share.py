@@ -1,14 +1,15 @@
 """What a consumer that is resumed is sent again keeps to the bounds of all that is handed out (core/resumable.py)."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
 
 from core.test_handed import put, written
-from holdfast.amqp.performatives import Received
+from holdfast.amqp.connection import Sender
+from holdfast.amqp.performatives import Accepted, Received
 from holdfast.broker.queue import Queue
-from holdfast.core import events
+from holdfast.core import events, memory, resumable
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.memory import HANDED_BYTES
 from holdfast.units import KIB, MIB
@@ -262,3 +263,47 @@ def test_what_a_resumed_link_has_taken_over_is_counted_for_it_and_not_for_its_re
     resume(rig.client(node), tags)
     rig.settle()
     check_accounts(core)
+
+
+class Frames:
+    """Transfers that each turn makes, by link."""
+
+    def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.turns: dict[int, Counter[Any]] = defaultdict(Counter)
+        resume = Sender.resume
+
+        def counting(link: Sender, *args: Any, **terms: Any) -> None:
+            self.turns[node.turns][link] += 1
+            resume(link, *args, **terms)
+
+        monkeypatch.setattr(Sender, "resume", counting)
+
+    @property
+    def most(self) -> int:
+        return max(counts.total() for counts in self.turns.values())
+
+
+@pytest.mark.parametrize("links", [1, 3])
+@pytest.mark.parametrize("how", ["settled", "gone"])
+def test_a_turn_makes_a_bounded_number_of_frames_however_few_bytes_they_have(
+    how: str, links: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the peer had settled is told again, and what is gone is aborted: neither has any content."""
+    monkeypatch.setattr(memory, "OFFERED_COUNT", 100)
+    monkeypatch.setattr(resumable, "RESUME_COUNT", 20)
+    rig, node = filled(600, 10)
+    tags = suspended(rig, node, links)
+    if how == "gone":
+        monkeypatch.setattr(Queue, "value", lambda queue, number: None)
+    frames = Frames(node, monkeypatch)
+    client = rig.client(node)
+    state = Accepted() if how == "settled" else None
+    resumed = [resume(client, mine, number, state=state, credit=0) for number, mine in enumerate(tags)]
+    rig.settle()
+    for link in resumed:
+        link.grant(1_000)
+    rig.settle()
+    assert sum(counts.total() for counts in frames.turns.values()) == 600
+    assert frames.most <= 100
+    early = sum([frames.turns[turn] for turn in sorted(frames.turns)[:3]], Counter[Any]())
+    assert len(early) == links and min(early.values()) >= 60  # nobody waits until another one has had all

@@ -32,6 +32,12 @@ REJECTED_BYTES: Final = 2_560
 HELD_BYTES: Final = 512
 """What a link, a run of its tags, a rejection and a delivery that waits hold in memory, about."""
 
+RESUME_COUNT: Final = 256
+"""Deliveries that a consumer goes on with before others of its queue go on with theirs."""
+
+FRAME_BYTES: Final = 64
+"""What each of them counts for its connection beside its content: one without content is a frame, too."""
+
 REJECTED_MAX: Final = 1_024
 """Rejected deliveries of one link that are remembered; the oldest is forgotten, comes again when the link is resumed,
 and would be rejected again. So it is where the memory for those of all links is used up."""
@@ -275,15 +281,27 @@ class ResumableConsumer(ConsumerLink):
         return super().drain_if_idle()
 
     def resume(self) -> None:
-        """Goes on with what it held, as far as credit, window and its connection's share of the turn let it."""
-        link = self.link
-        while self.steps and link.resumable_now and self.has_share:
+        """Goes on with what it held, one delivery or more, as far as credit, window, its connection's share of the turn
+        and the turn let it; then with the rest behind others of its queue, in this turn or the next."""
+        link, work, memory = self.link, self.core.work, self.core.memory
+        for _ in range(RESUME_COUNT):
+            if not (self.steps and link.resumable_now and self.has_share):
+                return
             step, sequence = self.steps.popleft()
+            self._count(FRAME_BYTES)
+            work.offered_count += 1
             if step.act is Act.SETTLE:
                 link.resume(step.tag, context=sequence, state=step.state, settled=True)
             else:
                 self._send_again(step, sequence)
-            self.peer.touch()
+            if memory.is_used_up(work, memory.offered_max):
+                break
+        self._go_on_later()
+
+    def _count(self, size: int) -> None:
+        """So many bytes are handed to the connection, or were read for it."""
+        self.handed(size)
+        self.core.work.offered_bytes += size
 
     def _send_again(self, step: Step, sequence: int) -> None:
         """The whole content anew, or none where the peer has it all (§3.4.1)."""
@@ -295,9 +313,7 @@ class ResumableConsumer(ConsumerLink):
             self._settled(cursor.finished_bytes)
             link.resume(step.tag, context=sequence, state=None, aborted=True)
             return
-        self.handed(len(value))  # also where nothing of it is sent: it was read
-        self.core.work.offered_bytes += len(value)
-        self.core.work.offered_count += 1
+        self._count(len(value))  # also where nothing of it is sent: it was read
         if value[1] & entry.BLOB:  # a large message begins anew, as a delivery of its own
             self.held -= 1
             self._settled(self._size_of([sequence]))
