@@ -122,7 +122,7 @@ def test_who_is_waited_for_may_end(end: str, monkeypatch: pytest.MonkeyPatch) ->
     assert core is not None
 
     def dropped(peer: Peer) -> None:
-        if peer.held_back:
+        if peer.deferred:
             core.drop(peer, "no room for what it was handed")
         written(peer)
 

@@ -112,7 +112,7 @@ class Idle:
         self.credit = credit
         self.taken: list[int] = []
         self.run_bytes_max = self.room_bytes = 65_536
-        self.held_back = False
+        self.deferred = False
 
     def wants(self) -> int:
         return self.credit - len(self.taken)

@@ -78,8 +78,8 @@ class Cursor:
         self.aside_full = False
         """Whether the last pump ended because no more may be set aside: what lies behind waits for that."""
         self.place_kept = False
-        """Whether the last pump ended because takers are held back in this turn, and another could not have what was
-        next: what lies behind waits for the next turn."""
+        """Whether the last pump ended because takers are deferred to the next turn, and another could not have what was
+        next: what lies behind waits for that turn."""
         self.links_ended: dict[int, int] = {}
         """How many links each entry has ended that was larger than they take."""
         self.lease_epoch = 0
@@ -211,7 +211,7 @@ class Cursor:
                 takers.remove(taker)
                 takers.append(taker)
         if not takers and left_to_another:
-            self.place_kept = any(taker.held_back for taker in self.takers)
+            self.place_kept = any(taker.deferred for taker in self.takers)
         self.queue.work.offered_count += looks // LOOKS_PER_ENTRY
         self.queue.work.offered_bytes += 2 * PUMP_BYTES - room_bytes - look_bytes
         return given

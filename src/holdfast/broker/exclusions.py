@@ -187,10 +187,10 @@ class Exclusions:
         return None
 
     def for_later(self, takers: Iterable["Taker"], sequence: int, value: bytes, size: int, delivery_bytes: int) -> bool:
-        """Whether one of `takers` can have the entry, and had its share of this turn; `size`: as the queue counts it;
+        """Whether one of `takers` can have the entry, and is deferred to the next turn; `size`: as the queue counts it;
         `delivery_bytes`: of the delivery, 0 where that is not known."""
         for taker in takers:
-            if taker.held_back and sequence not in taker.excluded:
+            if taker.deferred and sequence not in taker.excluded:
                 if taker.bytes_max >= size + BESIDE_BYTES:
                     return True
                 delivery_bytes = delivery_bytes or taker.delivery_bytes(sequence, value)

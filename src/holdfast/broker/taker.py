@@ -40,8 +40,8 @@ class Taker(Protocol):
         """As `wants`, but that what it was handed in this turn keeps nothing from it: of which marks are stored."""
 
     @property
-    def held_back(self) -> bool:
-        """Whether it takes none for this turn's sake alone: in the next one it goes on, and its queue is offered."""
+    def deferred(self) -> bool:
+        """Whether it takes none for this turn's sake alone: its queue is offered again in the next."""
 
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         """An entry, now its own until finished or given back. `delivery_count` is None the first time."""

@@ -114,10 +114,10 @@ def _needs_no_disk(core: "NodeCore", queue: "Queue") -> bool:
         return False
     if not queue.config.durable or queue in core.resume.going_on:
         return True
-    if any(reader.goes_on for reader in core.readers.get(queue, ())):
+    if any(reader.has_more for reader in core.readers.get(queue, ())):
         return True
     return any(
-        has_something(cursor, marks=False) and any(taker.wants() > 0 for taker in cursor.takers)
+        has_something(cursor, marks=False) and any(taker.will_want() > 0 for taker in cursor.takers)
         for cursor in queue.cursors
     )
 

@@ -28,7 +28,7 @@ def has_something(cursor: Cursor, *, marks: bool) -> bool:
     return cursor.position < limit and not cursor.halted
 
 
-def only_held_back(cursor: Cursor, taker: Taker) -> bool:
+def only_excluded(cursor: Cursor, taker: Taker) -> bool:
     """Whether all that is left is what `taker` cannot have. Where only a pump can tell, one is asked for."""
     if cursor.position < cursor.queue.visible and not cursor.halted:
         return False

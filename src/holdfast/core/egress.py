@@ -19,7 +19,7 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.taker import UNLIMITED
 from holdfast.core import annotate
 from holdfast.core.carried import passed_by
-from holdfast.core.drains import has_something, offers, only_held_back
+from holdfast.core.drains import has_something, offers, only_excluded
 from holdfast.core.endings import annotate_entries, end_too_large
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend, bare_length
@@ -76,13 +76,13 @@ class Egress:
 
 
 class Offered(Egress):
-    """A link that is handed the messages of a queue, as far as its connection's share of the turn goes."""
+    """A link that is handed the messages of a queue, as far as its connection's budget of the turn goes."""
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Sender, queue: Queue) -> None:
         super().__init__(core, peer, link)
         self.queue = queue
-        self.served = 0
-        """The last of its connection's shares of which it was handed something (Peer.share_number)."""
+        self.last_budget = 0
+        """The last of its connection's budgets of which it was handed something (Peer.budget_number)."""
 
     @property
     def room_bytes(self) -> int:
@@ -91,26 +91,28 @@ class Offered(Egress):
 
     @property
     def may_write(self) -> bool:
-        """`has_share`, and the link has credit and room in the session's window for a message."""
-        return self.link.sendable and self.has_share
+        """`has_budget`, and the link has credit and room in the session's window for a message."""
+        return self.link.sendable and self.has_budget
 
     @property
-    def has_share(self) -> bool:
-        """Whether its connection takes messages now. Where the turn's share of it is used up the link goes on in the
-        next."""
-        peer = self.peer
-        if not peer.writable:
-            return False
-        if peer.handed_bytes < self.core.memory.handed_max:
-            return True
-        peer.held_back[self] = None
-        return False
+    def has_budget(self) -> bool:
+        """Whether its connection takes messages now, and was handed less than it may be in a turn."""
+        return self.peer.writable and not self._is_used_up
+
+    @property
+    def _is_used_up(self) -> bool:
+        return self.peer.handed_bytes >= self.core.memory.handed_max
+
+    def defer(self) -> None:
+        """It would send now: where its connection's budget of the turn is used up, its queue is offered in the next."""
+        if self.peer.writable and self._is_used_up:
+            self.peer.deferred[self] = None
 
     def handed(self, size: int) -> None:
         """Messages of so many bytes are on their way to the connection."""
         peer = self.peer
         peer.handed_bytes += size
-        self.served = peer.share_number
+        self.last_budget = peer.budget_number
         peer.touch()
 
     def credited(self) -> None:
@@ -121,8 +123,8 @@ class Offered(Egress):
         """Answers a drain where there is nothing to send now; True when the drain is over (CLIENTS 23, 24)."""
         raise AssertionError("such a link is a consumer or a reader")
 
-    def go_on(self) -> None:
-        """It was held back in this turn: its queue is offered in the next one, behind those that are told so before."""
+    def offer_again(self) -> None:
+        """It was deferred in this turn: its queue is offered in the next one, behind those that are told so before."""
         self.queue.work.busy.pop(self.queue, None)
         self.queue.touch()
 
@@ -154,13 +156,15 @@ class ConsumerLink(Offered):
         return RUN_BYTES_MAX
 
     def wants(self) -> int:
-        if self.peer.handed_bytes >= self.core.memory.handed_max and not self.may_write:
+        if self._is_used_up:
+            if self.link.sendable:
+                self.defer()
             return 0
         return self.will_want()
 
     @property
-    def held_back(self) -> bool:
-        return self in self.peer.held_back and self.will_want() > 0
+    def deferred(self) -> bool:
+        return self in self.peer.deferred and self.will_want() > 0
 
     def will_want(self) -> int:
         if not self.peer.writable or not self.link.sendable:
@@ -281,7 +285,7 @@ class ConsumerLink(Offered):
             return True
         if self.large is not None:
             return False
-        if link.credit and self._may_be_given() and not only_held_back(self.cursor, self):
+        if link.credit and self._may_be_given() and not only_excluded(self.cursor, self):
             return False
         self.turns_waited = 0
         link.drained()
@@ -294,7 +298,7 @@ class ConsumerLink(Offered):
         Who holds all that it may gets nothing before it settles, and may be waiting for this answer to do so.
         """
         core, cursor = self.core, self.cursor
-        if not offers(core, cursor.queue) or (cursor.aside_full and not self.held_back):
+        if not offers(core, cursor.queue) or (cursor.aside_full and not self.deferred):
             return False
         if cursor.place_kept and not self._waits_for_another():
             return False
@@ -446,7 +450,7 @@ class ReaderLink(Offered):
         return True
 
     @property
-    def goes_on(self) -> bool:
+    def has_more(self) -> bool:
         """Whether something lies ahead of it, and its connection takes it."""
         return self.position < self.queue.visible and self.large is None and self.may_write
 
@@ -463,7 +467,7 @@ class ReaderLink(Offered):
             self._count(looked)
         if link.detached or self.large is not None:
             return
-        if self._over(look=not looked.is_all and self not in self.peer.held_back):
+        if self._over(look=not looked.is_all and self not in self.peer.deferred):
             link.detach(closed=True)
             self.peer.touch()
             self.core.forget_link(link)
@@ -482,6 +486,8 @@ class ReaderLink(Offered):
             if end is not None and self.position >= end:
                 break
             if not self.may_write:
+                if link.sendable:
+                    self.defer()
                 looked.waits = True
                 break
             if not ahead:  # no more than may be sent, or as many again as were passed: what is not is read again

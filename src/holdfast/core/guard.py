@@ -124,7 +124,7 @@ class Guard:
             peer.touch()
             left -= peer.amqp.effort_used
             if peer.amqp.resumes_at is None:
-                if not peer.go_on(EFFORT):
+                if not peer.unpause(EFFORT):
                     continue
                 core.commands.append(events.ResumeReading(connection=peer.number))
             elif not peer.amqp.closed:

@@ -79,14 +79,14 @@ class TakesTurns:
     large: "LargeSend | None"
     wants: Callable[[], int]
     room_bytes: Final = READ_BYTES
-    held_back: Final = False
+    deferred: Final = False
 
     def __init__(self) -> None:
         self.yields_at: float | None = None
         """Since when it sends nothing more, for another destination to have its link."""
 
     def will_want(self) -> int:
-        """Its connection has no share of a turn."""
+        """Its connection has no budget of a turn."""
         return self.wants()
 
     @property

@@ -39,10 +39,10 @@ class Peer:
     it is not read from. `ahead_bytes`: of large messages from it, what no batch holds yet."""
 
     __slots__ = (
-        "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "counted_links", "dialled",
-        "egress", "handed_bytes", "heard_bytes", "held_back",
+        "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "budget_number", "counted_links",
+        "deferred", "dialled", "egress", "handed_bytes", "heard_bytes",
         "held_bytes", "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes", "request_bytes",
-        "sends", "share_number", "stalled", "takes_aliases", "touched", "unread_bytes", "unsent_bytes", "use",
+        "sends", "stalled", "takes_aliases", "touched", "unread_bytes", "unsent_bytes", "use",
         "wake_at", "why_closed", "writable",
     )  # fmt: skip
 
@@ -66,9 +66,9 @@ class Peer:
         """Bytes that the driver holds for its socket, as it said last."""
         self.handed_bytes = 0
         """Of messages that it was handed in this turn (egress.py)."""
-        self.share_number = 1
-        """Of the share of a turn that it is handed now: counts those that its links had anything of."""
-        self.held_back: dict[Offered, None] = {}
+        self.budget_number = 1
+        """Of its budget of this turn: counts those of which its links were handed anything."""
+        self.deferred: dict[Offered, None] = {}
         """Links that get no more in this turn, because the connection was handed as much as it may be."""
         self.held_bytes = 0
         """What the connection holds, as it was last measured (memory.py)."""
@@ -102,21 +102,21 @@ class Peer:
         self.pauses.add(reason)
         return not before
 
-    def go_on(self, reason: str) -> bool:
+    def unpause(self, reason: str) -> bool:
         """That reason is gone; whether the driver is to be told to read again."""
         before = bool(self.pauses)
         self.pauses.discard(reason)
         return before and not self.pauses
 
     def written(self) -> None:
-        """The turn's messages are with the driver: links that were held back go on, first those that had nothing for
-        the longest."""
+        """The turn's messages are with the driver: queues of links that were deferred are offered again, first those of
+        links that had nothing for the longest."""
         self.handed_bytes = 0
-        self.share_number += 1
-        held_back, self.held_back = self.held_back, {}
-        for link in sorted(held_back, key=lambda link: link.served):
+        self.budget_number += 1
+        deferred, self.deferred = self.deferred, {}
+        for link in sorted(deferred, key=lambda link: link.last_budget):
             if link in self.egress:
-                link.go_on()
+                link.offer_again()
 
     def closed(self, error: Error | None) -> None:
         """It closed, or answered our close; `error`: why, in its own words."""

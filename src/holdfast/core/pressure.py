@@ -139,5 +139,5 @@ class Pressure:
                 continue
             elif self._of(peer) <= limits.connection_unstored_bytes_max // 2:
                 del self.paused[peer]
-                if peer.go_on(UNSTORED):
+                if peer.unpause(UNSTORED):
                     self.core.commands.append(events.ResumeReading(connection=peer.number))

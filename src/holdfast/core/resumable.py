@@ -255,22 +255,18 @@ class ResumableConsumer(ConsumerLink):
         if not self.taking_over:
             super().check_excluded()
 
-    def wants(self) -> int:
-        return 0 if self.steps else super().wants()
-
-    @property
-    def held_back(self) -> bool:
-        return not self.steps and super().held_back
+    def will_want(self) -> int:
+        return 0 if self.steps else super().will_want()
 
     def credited(self) -> None:
-        self._go_on_later()
+        self._offer_later()
         super().credited()
 
-    def go_on(self) -> None:
-        self._go_on_later()
-        super().go_on()
+    def offer_again(self) -> None:
+        self._offer_later()
+        super().offer_again()
 
-    def _go_on_later(self) -> None:
+    def _offer_later(self) -> None:
         if self.steps:
             self.core.resume.going_on.setdefault(self.queue, {})[self] = None
 
@@ -281,11 +277,14 @@ class ResumableConsumer(ConsumerLink):
         return super().drain_if_idle()
 
     def resume(self) -> None:
-        """Goes on with what it held, one delivery or more, as far as credit, window, its connection's share of the turn
-        and the turn let it; then with the rest behind others of its queue, in this turn or the next."""
+        """Goes on with what it held, one delivery or more, as far as credit, window, its connection's budget
+        and the turn's let it; then with the rest behind others of its queue, in this turn or the next."""
         link, work, memory = self.link, self.core.work, self.core.memory
         for _ in range(RESUME_COUNT):
-            if not (self.steps and link.resumable_now and self.has_share):
+            if not self.steps or not link.resumable_now:
+                return
+            if not self.has_budget:
+                self.defer()
                 return
             step, sequence = self.steps.popleft()
             self._count(FRAME_BYTES)
@@ -296,7 +295,7 @@ class ResumableConsumer(ConsumerLink):
                 self._send_again(step, sequence)
             if memory.is_used_up(work, memory.offered_max):
                 break
-        self._go_on_later()
+        self._offer_later()
 
     def _count(self, size: int) -> None:
         """So many bytes are handed to the connection, or were read for it."""
