@@ -17,9 +17,10 @@ from holdfast.broker import entry, records
 from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX, Cursor
 from holdfast.broker.exclusions import Withheld
 from holdfast.broker.head import head_of
-from holdfast.broker.port import Batch, EntryReader, Settings
+from holdfast.broker.port import EntryReader, Settings
 from holdfast.broker.read_ahead import ReadAhead
-from holdfast.broker.wheel import PRUNE_COUNT, Wheel, due_s
+from holdfast.broker.wheel import PRUNE_COUNT, due_s
+from holdfast.broker.work import Clock, Work
 
 COUNTERS: Final = Struct(">QQQQ")
 """next sequence, messages, bytes, mark of the shared cursor."""
@@ -32,47 +33,6 @@ RECLAIM_COUNT: Final = 2_000
 
 ENTRY_BYTES: Final = 256
 """What an entry that is held in memory costs beyond its own bytes."""
-
-
-@dataclass(slots=True)
-class Clock:
-    """Times of this turn: `wall_ms` for people, `steady_ms` for time to live; it never goes back, over restarts too."""
-
-    wall_ms: int
-    steady_ms: int
-
-
-class Work:
-    """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
-
-    __slots__ = (
-        "batch", "busy", "counted", "halted", "left", "moved", "offered_bytes", "offered_count", "referred",
-        "retires_in_flight", "rewritten", "turns", "urgent", "wheel",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.batch = Batch()
-        self.busy: dict[Queue, None] = {}
-        self.counted: dict[Queue, None] = {}
-        self.halted: dict[Account, dict[Queue, None]] = {}
-        """They offer nothing new before that account, which others share, has room again (halting.py)."""
-        self.retires_in_flight: list[tuple[int, int]] = []
-        """(queue id, sequence) of the commit under way."""
-        self.moved: list[tuple[int, int]] = []
-        """The same of what this turn moves elsewhere; its retirement joins the batch when it is handed over."""
-        self.referred: list[tuple[Queue, int, int]] = []
-        """(queue, sequence, blob) of what this turn appends whose message is a blob."""
-        self.rewritten: dict[tuple[int, int], bytes] = {}
-        """By (queue id, sequence): values that were put anew at their old places, and are not on disk yet."""
-        self.left: list[tuple[int, int]] = []
-        """(queue id, sequence) of blobs' entries that this turn takes from queues in memory, which no batch names."""
-        self.offered_bytes = self.offered_count = 0
-        """What was handed out since the turn's last beginning, and how many entries."""
-        self.turns = 0
-        """Turns of the loop so far."""
-        self.urgent = False
-        """Somebody waits for this turn's commit though it appends nothing."""
-        self.wheel = Wheel()
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,8 @@ from holdfast.broker.cursor import Cursor
 from holdfast.broker.custody import Origin
 from holdfast.broker.port import EntryReader, Rows, Space
 from holdfast.broker.producers import Producer
-from holdfast.broker.queue import COUNTERS, Clock, Queue, Work
+from holdfast.broker.queue import COUNTERS, Queue
+from holdfast.broker.work import Clock, Work
 from holdfast.core.config import NodeConfig, QueueConfig
 from holdfast.core.memory import Memory
 from holdfast.core.own_names import OwnNames, read

@@ -26,7 +26,7 @@ from holdfast.core.peer import Peer
 from holdfast.units import MIB
 
 if TYPE_CHECKING:
-    from holdfast.broker.queue import Work
+    from holdfast.broker.work import Work
     from holdfast.core.ingress import ProducerLink
     from holdfast.core.node import NodeCore
 
@@ -148,10 +148,9 @@ class Memory:
         """Bytes that all connections together are handed in one turn."""
         return min(OFFERED_BYTES, max(self.handed_max, self.total.room // 2))
 
-    def is_used_up(self, work: "Work", offered_max: int) -> bool:
-        """Whether so much was handed out in this turn, whose `offered_max` that is, that who has had nothing waits for
-        the next."""
-        return work.offered_bytes >= offered_max or work.offered_count >= self.offered_count_max
+    def begin_turn(self, work: "Work") -> None:
+        """Gives the turn its budget."""
+        work.begin_turn(offered_bytes_max=self.offered_max, offered_count_max=self.offered_count_max)
 
     def share(self, core: "NodeCore") -> int:
         """What each connection may hold however short memory is."""

@@ -15,7 +15,8 @@ from holdfast.amqp import connection as amqp
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
-from holdfast.broker.queue import Clock, Queue, Work
+from holdfast.broker.queue import Queue
+from holdfast.broker.work import Clock, Work
 from holdfast.core import attach, events, excluders, identity, invariants, sessions, turn_end
 from holdfast.core.asks import Asks
 from holdfast.core.blobs import Blobs
@@ -450,8 +451,7 @@ class NodeCore:
     def _end_turn(self, event: events.TurnEnded) -> None:
         self.clock.wall_ms = calendar_ms(event.wall_ms)
         self.pressure.measured(event)
-        self.work.offered_bytes = self.work.offered_count = 0
-        self.work.turns += 1
+        self.memory.begin_turn(self.work)
         for _ in range(ATTEMPTS_MAX):
             turn, before = self.turn, self.turn.extent()
             try:

@@ -43,16 +43,15 @@ def offer(core: "NodeCore", extent: Extent = None) -> None:
                 queue.touch()
     if work.busy:
         busy, work.busy = work.busy, {}
-        offered_max = core.memory.offered_max
         turn, before = core.turn, core.turn.extent() if extent is None else extent
         for queue in list(busy):
-            if core.memory.is_used_up(core.work, offered_max):
+            if work.is_used_up:
                 break
             del busy[queue]
             if queue in containment.resting:
                 continue
             try:
-                _offer_of(core, queue, offered_max)
+                _offer_of(core, queue)
             except Exception as error:
                 containment.part_failed(queue, error, changed=core.turn is not turn or turn.extent() != before)
                 turn, before = core.turn, core.turn.extent()
@@ -88,9 +87,9 @@ def offer(core: "NodeCore", extent: Extent = None) -> None:
                 containment.failed(error, drain)
 
 
-def _offer_of(core: "NodeCore", queue: "Queue", offered_max: int) -> None:
+def _offer_of(core: "NodeCore", queue: "Queue") -> None:
     if queue in core.resume.going_on:
-        core.resume.go_on(queue, offered_max)
+        core.resume.go_on(queue)
     if queue.reclaiming or queue.sweeping:
         queue.reclaim_some()
     if queue.stopped:
@@ -98,7 +97,7 @@ def _offer_of(core: "NodeCore", queue: "Queue", offered_max: int) -> None:
     shared = queue.shared
     readers = core.readers.get(queue)
     if queue.named or readers:
-        _offer_in_turn(core, queue, readers or (), offered_max)
+        _offer_in_turn(core, queue, readers or ())
     else:
         _pump(queue, shared)
     for cursor in queue.named.values():
@@ -114,14 +113,14 @@ def _offer_of(core: "NodeCore", queue: "Queue", offered_max: int) -> None:
             core.refills.update(dict.fromkeys([producer for producer in producers if producer.parked]))
 
 
-def _offer_in_turn(core: "NodeCore", queue: "Queue", readers: Iterable["ReaderLink"], offered_max: int) -> None:
+def _offer_in_turn(core: "NodeCore", queue: "Queue", readers: Iterable["ReaderLink"]) -> None:
     """Offers a queue that many read: what consumers share, each subscription's and each reader's, as far as the turn
     goes. Which of the three is first changes with each call; among subscriptions and among readers those are that had
     nothing of a turn for the longest, neither to be handed nor to pass."""
     parts: list[list[Cursor | ReaderLink]] = [[queue.shared], [*queue.named.values()], [*readers]]
     first = queue.offered_first = (queue.offered_first + 1) % len(parts)
     for part in chain(*parts[first:], *parts[:first]):
-        if core.memory.is_used_up(core.work, offered_max):
+        if core.work.is_used_up:
             queue.touch()
             break
         if isinstance(part, Cursor):

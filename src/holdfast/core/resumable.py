@@ -279,7 +279,7 @@ class ResumableConsumer(ConsumerLink):
     def resume(self) -> None:
         """Goes on with what it held, one delivery or more, as far as credit, window, its connection's budget
         and the turn's let it; then with the rest behind others of its queue, in this turn or the next."""
-        link, work, memory = self.link, self.core.work, self.core.memory
+        link, work = self.link, self.core.work
         for _ in range(RESUME_COUNT):
             if not self.steps or not link.resumable_now:
                 return
@@ -293,7 +293,7 @@ class ResumableConsumer(ConsumerLink):
                 link.resume(step.tag, context=sequence, state=step.state, settled=True)
             else:
                 self._send_again(step, sequence)
-            if memory.is_used_up(work, memory.offered_max):
+            if work.is_used_up:
                 break
         self._offer_later()
 

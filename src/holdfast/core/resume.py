@@ -194,10 +194,10 @@ class Resumption:
             return limits.resume_s_max
         return min(float(terminus.timeout), limits.resume_s_max)
 
-    def go_on(self, queue: Queue, offered_max: int) -> None:
+    def go_on(self, queue: Queue) -> None:
         """What consumers of the queue held is sent again, before anything new and within the bounds of a turn."""
-        waiting, memory = self.going_on[queue], self.core.memory
-        while waiting and not memory.is_used_up(self.core.work, offered_max):
+        waiting = self.going_on[queue]
+        while waiting and not self.core.work.is_used_up:
             consumer = next(iter(waiting))
             del waiting[consumer]
             consumer.resume()

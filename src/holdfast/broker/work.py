@@ -1,0 +1,68 @@
+"""What the queues of a node share in a turn of the loop: its times, its batch, and its budget.
+
+Rules of this file: data, and the budget's sums alone.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.accounts import Account
+from holdfast.broker.port import Batch
+from holdfast.broker.wheel import Wheel
+
+if TYPE_CHECKING:
+    from holdfast.broker.queue import Queue
+
+
+@dataclass(slots=True)
+class Clock:
+    """Times of this turn: `wall_ms` for people, `steady_ms` for time to live; it never goes back, over restarts too."""
+
+    wall_ms: int
+    steady_ms: int
+
+
+class Work:
+    """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
+
+    __slots__ = (
+        "batch", "busy", "counted", "halted", "left", "moved", "offered_bytes", "offered_bytes_max", "offered_count",
+        "offered_count_max", "referred", "retires_in_flight", "rewritten", "turns", "urgent", "wheel",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.batch = Batch()
+        self.busy: dict[Queue, None] = {}
+        self.counted: dict[Queue, None] = {}
+        self.halted: dict[Account, dict[Queue, None]] = {}
+        """They offer nothing new before that account, which others share, has room again (halting.py)."""
+        self.retires_in_flight: list[tuple[int, int]] = []
+        """(queue id, sequence) of the commit under way."""
+        self.moved: list[tuple[int, int]] = []
+        """The same of what this turn moves elsewhere; its retirement joins the batch when it is handed over."""
+        self.referred: list[tuple[Queue, int, int]] = []
+        """(queue, sequence, blob) of what this turn appends whose message is a blob."""
+        self.rewritten: dict[tuple[int, int], bytes] = {}
+        """By (queue id, sequence): values that were put anew at their old places, and are not on disk yet."""
+        self.left: list[tuple[int, int]] = []
+        """(queue id, sequence) of blobs' entries that this turn takes from queues in memory, which no batch names."""
+        self.offered_bytes = self.offered_count = 0
+        """What was handed out or looked at in vain since the turn's last beginning, and how many entries."""
+        self.offered_bytes_max = self.offered_count_max = 0
+        """The turn's budget of each."""
+        self.turns = 0
+        """Turns of the loop so far."""
+        self.urgent = False
+        """Somebody waits for this turn's commit though it appends nothing."""
+        self.wheel = Wheel()
+
+    def begin_turn(self, *, offered_bytes_max: int, offered_count_max: int) -> None:
+        """What is offered from now on counts for another turn, whose budget that is."""
+        self.turns += 1
+        self.offered_bytes = self.offered_count = 0
+        self.offered_bytes_max, self.offered_count_max = offered_bytes_max, offered_count_max
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the turn's budget is: who has had nothing waits for the next."""
+        return self.offered_bytes >= self.offered_bytes_max or self.offered_count >= self.offered_count_max
