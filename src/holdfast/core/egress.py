@@ -170,7 +170,7 @@ class ConsumerLink(Offered):
         if not self.peer.writable or not self.link.sendable:
             return 0
         rejections = self.core.chores.rejections
-        if self.user_is_full or (rejections.waiting and rejections.is_crowded(self)):
+        if self._waits_for_its_user() or (rejections.waiting and rejections.is_crowded(self)):
             return 0
         credit = self.link.credit
         left = self.core.config.limits.unsettled_max - self.held - self.rejecting
@@ -180,10 +180,9 @@ class ConsumerLink(Offered):
         parts = annotate.for_consumer(value, sequence, self.cursor.failures(sequence), self.core.clock.steady_ms)
         return size_of(parts, value)
 
-    @property
-    def user_is_full(self) -> bool:
+    def _waits_for_its_user(self) -> bool:
         """Whether its user holds all the unsettled messages that it may, or too much of what it rejected waits; then
-        this one waits until there is room."""
+        the user has it offered again once there is room."""
         use = self.use
         if use is None or self.presettled or (use.unsettled_bytes < use.unsettled_bytes_max and not use.crowded):
             return False
@@ -302,7 +301,7 @@ class ConsumerLink(Offered):
             return False
         if cursor.place_kept and not self._waits_for_another():
             return False
-        if self.held + self.rejecting >= core.config.limits.unsettled_max or self.user_is_full:
+        if self.held + self.rejecting >= core.config.limits.unsettled_max or self._waits_for_its_user():
             return False
         return not core.chores.rejections.is_crowded(self) and has_something(cursor, marks=not core.disk.stalled)
 

@@ -96,13 +96,13 @@ def _given_back_unmarked(original: Function) -> Function:
 def _given_back_to_the_tail(original: Function) -> Function:
     """What was read ahead from the disk goes before what was given back."""
 
-    def _next(self: Any) -> Any:
+    def _next(self: Any, limit: int) -> Any:
         if not self.returned or len(self.prefetched) < 2:
-            return original(self)
+            return original(self, limit)
         returned, self.returned = self.returned, []
-        item = original(self)
+        item = original(self, limit)
         self.returned = sorted(returned + self.returned)
-        return item if item is not None else original(self)
+        return item if item is not None else original(self, limit)
 
     return _next
 
@@ -182,7 +182,7 @@ QUEUE_CANARIES = (
         name="given-back-to-the-tail",
         sentence="A message given back goes behind what was read ahead from the disk.",
         target="broker.cursor:Cursor._next",
-        signature="(self) -> tuple[int, bytes, int, int | None] | None",
+        signature="(self, limit: int) -> tuple[int, bytes, int, int | None] | None",
         broken=_given_back_to_the_tail,
         expected="was given back, and",
     ),
