@@ -49,18 +49,12 @@ class Work:
         self.offered_bytes = self.offered_count = 0
         """What was handed out or looked at in vain since the turn's last beginning, and how many entries."""
         self.offered_bytes_max = self.offered_count_max = 0
-        """The turn's budget of each."""
+        """The turn's budget of each, given when it offers anything."""
         self.turns = 0
         """Turns of the loop so far."""
         self.urgent = False
         """Somebody waits for this turn's commit though it appends nothing."""
         self.wheel = Wheel()
-
-    def begin_turn(self, *, offered_bytes_max: int, offered_count_max: int) -> None:
-        """What is offered from now on counts for another turn, whose budget that is."""
-        self.turns += 1
-        self.offered_bytes = self.offered_count = 0
-        self.offered_bytes_max, self.offered_count_max = offered_bytes_max, offered_count_max
 
     @property
     def is_used_up(self) -> bool:

@@ -148,9 +148,9 @@ class Memory:
         """Bytes that all connections together are handed in one turn."""
         return min(OFFERED_BYTES, max(self.handed_max, self.total.room // 2))
 
-    def begin_turn(self, work: "Work") -> None:
-        """Gives the turn its budget."""
-        work.begin_turn(offered_bytes_max=self.offered_max, offered_count_max=self.offered_count_max)
+    def give_budget(self, work: "Work") -> None:
+        """Says how much the turn may offer."""
+        work.offered_bytes_max, work.offered_count_max = self.offered_max, self.offered_count_max
 
     def share(self, core: "NodeCore") -> int:
         """What each connection may hold however short memory is."""

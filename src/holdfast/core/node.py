@@ -451,7 +451,8 @@ class NodeCore:
     def _end_turn(self, event: events.TurnEnded) -> None:
         self.clock.wall_ms = calendar_ms(event.wall_ms)
         self.pressure.measured(event)
-        self.memory.begin_turn(self.work)
+        self.work.turns += 1
+        self.work.offered_bytes = self.work.offered_count = 0
         for _ in range(ATTEMPTS_MAX):
             turn, before = self.turn, self.turn.extent()
             try:

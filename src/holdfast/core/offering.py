@@ -42,6 +42,7 @@ def offer(core: "NodeCore", extent: Extent = None) -> None:
             for queue in work.halted.pop(account):
                 queue.touch()
     if work.busy:
+        core.memory.give_budget(work)
         busy, work.busy = work.busy, {}
         turn, before = core.turn, core.turn.extent() if extent is None else extent
         for queue in list(busy):
