@@ -2,7 +2,6 @@
 
 import gc
 import weakref
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from holdfast.core.hops import CustodyReceiver
 from holdfast.core.ingress import ProducerLink
 from holdfast.core.peer import Peer
 from holdfast.errors import BrokenInvariant
+from support.garbage import collected
 from support.rig import Node, Rig
 
 
@@ -177,10 +177,7 @@ def test_a_client_that_is_gone_leaves_nothing_for_the_garbage_collector(way: str
     for body in "abcdef":
         client.send(sender, body)
     rig.settle()
-    gc.collect()
-    gc.disable()
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    try:
+    with collected() as left:
         if way == "cut":
             client.close_transport()
         elif way == "closed":
@@ -195,10 +192,4 @@ def test_a_client_that_is_gone_leaves_nothing_for_the_garbage_collector(way: str
             client.close_transport()
         rig.settle()
         assert not core.connections
-        gc.collect()
-        left = Counter(type(item).__name__ for item in gc.garbage if type(item).__module__.startswith("holdfast."))
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.enable()
     assert not left

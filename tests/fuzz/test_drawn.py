@@ -5,8 +5,6 @@ A stream of the first is printed with the command that says it again. One of the
 """
 
 import asyncio
-import gc
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +20,7 @@ from fuzz.test_scan import healthy_client
 from fuzz.world import ACTS_MAX, PLACES
 from holdfast.core.config import Limits
 from holdfast.harness.hostile import ACTS, HostileClient
+from support.garbage import collected
 from support.process import NodeProcess
 
 pytestmark = pytest.mark.fuzz
@@ -35,8 +34,6 @@ STREAMS_OF_EACH = 60
 AT_ONCE = 10
 LIMIT_S = 30.0
 LEFT_STREAMS = 100
-DYNAMIC_NODE = frozenset(("TemporaryQueue", "Cursor", "RangeSet", "Exclusions", "QueueConfig"))
-"""A dynamic node that has ended: it and its cursor hold each other until a collection."""
 
 StartNode = Callable[..., Awaitable[NodeProcess]]
 
@@ -61,18 +58,9 @@ def test_whatever_clients_did_leaves_nothing_for_the_garbage_collector(
     """A node collects rarely (ADR 0005), so what reference counts alone do not free makes its memory grow."""
     monkeypatch.setattr(world, "KILL_SHARE", 0.0)  # a node that was killed leaves all that it was
     node = world.World(day, 0, Report())
-    gc.collect()
-    gc.disable()
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    try:
+    with collected() as left:
         node.run(LEFT_STREAMS)
-        gc.collect()
-        left = Counter(type(item).__name__ for item in gc.garbage if type(item).__module__.startswith("holdfast."))
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.enable()
-    assert not left.keys() - DYNAMIC_NODE
+    assert not left
 
 
 def test_every_value_of_a_limit_is_drawn() -> None:

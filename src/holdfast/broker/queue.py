@@ -70,7 +70,7 @@ class Queue:
     in_total: int = 0
     out_total: int = 0
     expired_total: int = 0
-    shared: Cursor = field(init=False)
+    shared: Cursor = field(init=False, repr=False)
     named: dict[str, Cursor] = field(default_factory=dict)
     cache: dict[int, bytes] = field(default_factory=dict)
     dirty_cursors: dict[str, Cursor] = field(default_factory=dict)
@@ -312,18 +312,6 @@ class Queue:
             self.shared.offer_anew(sequences)
             raise
 
-    def forget_entries(self) -> None:
-        """The queue is deleted: what it had in memory is gone."""
-        for cursor in self.cursors:
-            cursor.forget_memory()
-        if self.memory is not None:
-            self.memory.refund(self.counted_bytes)
-            self.counted_bytes = 0
-        for sequence, value in self.ephemeral.items():  # from here on nothing is called that could fail
-            if value[1] & entry.BLOB:
-                self.work.left.append((self.queue_id, sequence))
-        self.ephemeral.clear()
-
     def uncache(self, sequence: int) -> None:
         value = self.cache.get(sequence)
         if value is not None:
@@ -430,6 +418,7 @@ class Queue:
         """Forgets a named cursor; with the last one, what the shared one had finished leaves."""
         gone = self.named.pop(name)
         gone.forget_memory()
+        gone.shown.clear()  # who held them may know the cursor still
         self.dirty_cursors.pop(name, None)
         self.deleted_cursors.append(name)
         shared = self.shared

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Final, Protocol
 from uuid import UUID
 
-from holdfast.broker import records
+from holdfast.broker import deletion, records
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.custody import Origin
 from holdfast.broker.port import EntryReader, Rows, Space
@@ -289,7 +289,8 @@ class Catalog:
         return queue
 
     def delete(self, queue: Queue) -> None:
-        """Forgets a queue that no link holds, at once; its entries leave the disk in the turns to come."""
+        """Forgets a queue that no link holds, at once; its entries leave the disk in the turns to come. Its caller
+        takes it out of the turn's work (broker/deletion.py)."""
         batch, queue_id = self.work.batch, queue.queue_id
         leaving_key = ("node", records.leaving_key(queue_id))
         keys = [("queues", queue.name.encode()), ("node", records.counters_key(queue_id))]
@@ -307,7 +308,7 @@ class Catalog:
             producer.counted_bytes = 0
         for sequence in list(queue.cache):
             queue.uncache(sequence)
-        queue.forget_entries()  # from here on nothing is called that could fail: a queue is deleted whole
+        deletion.forget_entries(queue)  # from here on nothing is called that could fail: a queue is deleted whole
         for key in keys:
             batch.puts.pop(key, None)
         batch.deletes += keys
@@ -319,8 +320,6 @@ class Catalog:
         batch.retires += retires
         for producer in producers:
             del self.producers[producer.key]
-        self.work.busy.pop(queue, None)
-        self.work.counted.pop(queue, None)
         del self.queues[queue.name], self.by_id[queue_id]
         if queue.in_transit:
             del self.transit[queue.name[1:]]

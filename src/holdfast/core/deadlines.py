@@ -110,7 +110,7 @@ def _needs_no_disk(core: "NodeCore", queue: "Queue") -> bool:
     """Whether what it goes on with in the next turn waits for no commit: all that a queue in memory does, and of
     another what is on disk, and below the mark that says so of a cursor, for who takes it now or goes on with what it
     held."""
-    if queue.stopped:
+    if queue.stopped or not core.catalog.has(queue):
         return False
     if not queue.config.durable or queue in core.resume.going_on:
         return True

@@ -91,7 +91,8 @@ class CustodySender(TakesTurns):
         self.large: LargeSend | None = None
         self.given: Given | None = None
         """The link's aliases, where the neighbour takes such."""
-        queue.shared.attach(self)
+        self.cursor = queue.shared
+        self.cursor.attach(self)
 
     # ------------------------------------------------------------------------------------------------ route
 
@@ -116,13 +117,13 @@ class CustodySender(TakesTurns):
             self.large.stop()
             if not self.in_doubt:
                 self.neighbour.unanswered.pop(self, None)
-        self._give_back([sequence for sequence, shown in self.queue.shared.shown.items() if shown.taker is self])
+        self._give_back([sequence for sequence, shown in self.cursor.shown.items() if shown.taker is self])
 
     def _give_back(self, sequences: list[int]) -> None:
         """Those of `sequences` that are still this sender's own go back to their places."""
-        cursor = self.queue.shared
-        mine = [sequence for sequence in sequences if (shown := cursor.shown.get(sequence)) and shown.taker is self]
-        cursor.give_back(mine, failed=False)
+        held = self.cursor.shown
+        mine = [sequence for sequence in sequences if (shown := held.get(sequence)) and shown.taker is self]
+        self.cursor.give_back(mine, failed=False)
 
     # ------------------------------------------------------------------------------------------------ link
 
@@ -164,7 +165,7 @@ class CustodySender(TakesTurns):
         stored = [sequence for number, sequence in self.in_doubt.items() if number <= known]
         again = [sequence for number, sequence in self.in_doubt.items() if number > known]
         self.in_doubt.clear()
-        self.queue.shared.finish_wherever(stored)
+        self.cursor.finish_wherever(stored)
         self._unblock(stored)
         for blocked in self.blocked.values():
             blocked.probe = None
@@ -184,7 +185,7 @@ class CustodySender(TakesTurns):
             self.given.forget()
             self.given = None
         self.open = False
-        self.queue.look_again(list(self.queue.shared.shown))
+        self.queue.look_again(list(self.cursor.shown))
         self.neighbour.unanswered.pop(self, None)
         self.yields_at = self.link = self.peer = None
 
@@ -193,7 +194,7 @@ class CustodySender(TakesTurns):
         held = self.core.forwarding.returned.get(self.destination)
         aside = [sequence for blocked in self.blocked.values() for sequence in blocked.aside]
         known = {*self.in_doubt.values(), *aside, *(() if held is None else held.sequences)}
-        self._give_back([sequence for sequence in self.queue.shared.shown if sequence not in known])
+        self._give_back([sequence for sequence in self.cursor.shown if sequence not in known])
 
     # ------------------------------------------------------------------------------------------------ taker
 
@@ -279,7 +280,7 @@ class CustodySender(TakesTurns):
             self.number -= 1
             reason = f"larger than {self.neighbour.name!r} takes"
             dead_letter_on_its_way(core, queue, sequence, value, reason, str(self.destination))
-            queue.shared.shown.pop(sequence)
+            self.cursor.shown.pop(sequence)
             return
         if origin == ours:  # first: what nobody remembers to have sent would look like a restored store's
             sent = core.forwarding.sent
@@ -360,7 +361,7 @@ class CustodySender(TakesTurns):
                 blocked.due = now + RETRY_S[0]
                 continue
             tried = 0
-            shown = self.queue.shared.shown
+            shown = self.cursor.shown
             for sequence in sorted(blocked.aside, key=blocked.aside.__getitem__):
                 number = blocked.aside.pop(sequence)
                 value = self.queue.value(sequence)
@@ -404,7 +405,7 @@ class CustodySender(TakesTurns):
             else:
                 self.neighbour.unanswered.pop(self, None)
             self.neighbour.messages_out += len(stored)
-            self.queue.shared.finish_wherever(stored)
+            self.cursor.finish_wherever(stored)
             self._unblock(stored)
             self.queue.touch()
             if self.yields_at is not None and not self.in_doubt:

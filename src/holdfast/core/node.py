@@ -14,7 +14,7 @@ from uuid import UUID
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
-from holdfast.broker import entry
+from holdfast.broker import deletion, entry
 from holdfast.broker.queue import Queue
 from holdfast.broker.work import Clock, Work
 from holdfast.core import attach, events, excluders, identity, invariants, sessions, turn_end
@@ -391,12 +391,14 @@ class NodeCore:
         self.chores.forget(queue)
         self.catalog.delete(queue)
         self.forget_queue(queue)
+        deletion.part(queue)
 
     def forget_queue(self, queue: Queue) -> None:
         """Nothing is kept of a queue that was deleted."""
         self.producers.pop(queue, None)
         self.readers.pop(queue, None)
         self.meter.totals.pop(queue.name, None)
+        self.resume.going_on.pop(queue, None)
         self.expiry.forget(queue)
 
     def draining(self, link: Offered) -> None:

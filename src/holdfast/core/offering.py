@@ -49,7 +49,7 @@ def offer(core: "NodeCore", extent: Extent = None) -> None:
             if work.is_used_up:
                 break
             del busy[queue]
-            if queue in containment.resting:
+            if queue in containment.resting or not core.catalog.has(queue):
                 continue
             try:
                 _offer_of(core, queue)
@@ -104,7 +104,7 @@ def _offer_of(core: "NodeCore", queue: "Queue") -> None:
     for cursor in queue.named.values():
         if cursor.counts or cursor.exclusions.counted_given_back:
             cursor.exclusions.count_given_back(len(cursor.counts))
-    if (shared.counts or shared.exclusions.counted_given_back) and core.catalog.has(queue):
+    if shared.counts or shared.exclusions.counted_given_back:
         shared.exclusions.count_given_back(len(shared.counts))
     producers = core.producers.get(queue)
     if producers:

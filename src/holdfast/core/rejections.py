@@ -214,7 +214,8 @@ class Rejections:
     def stop(self) -> None:
         """The node stops: what waits is back in its place, and is given out again later."""
         for rejection in self.waiting:
-            rejection.cursor.give_back(list(rejection.sequences), failed=True)
+            if self.core.catalog.has_cursor(rejection.cursor):
+                rejection.cursor.give_back(list(rejection.sequences), failed=True)
         self.waiting.clear()
         self._lanes.clear()
         self.counts.clear()

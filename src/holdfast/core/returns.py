@@ -66,7 +66,8 @@ class Returns:
     def stop(self) -> None:
         """The node stops: all of it is back in its places."""
         for taker, cursor, sequences, failed in self.waiting:
-            self._back(taker, cursor, list(sequences), failed)
+            if self.core.catalog.has_cursor(cursor):
+                self._back(taker, cursor, list(sequences), failed)
         self.waiting.clear()
 
     def _back(self, taker: "Taker", cursor: Cursor, sequences: list[int], failed: bool) -> None:

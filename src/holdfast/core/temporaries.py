@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.broker import deletion
 from holdfast.broker.queue import Queue
 from holdfast.core.config import QueueConfig
 
@@ -158,11 +159,10 @@ class Temporaries:
             self._uncount(queue)
         core.chores.forget(queue)
         core.forget_queue(queue)
-        queue.forget_entries()  # from here on nothing is called that could fail
+        deletion.forget_entries(queue)  # from here on nothing is called that could fail
         self._orphans.pop(queue, None)
         del core.catalog.queues[queue.name]
-        core.work.busy.pop(queue, None)
-        core.work.counted.pop(queue, None)
+        deletion.part(queue)
 
     def _uncount(self, queue: TemporaryQueue) -> None:
         peer, queue.peer = queue.peer, None

@@ -125,10 +125,12 @@ def _complete(core: "NodeCore", turn: Turn) -> None:
         if latest.get((queue.queue_id, sequence)) is value:
             del latest[queue.queue_id, sequence]
     for queue, sequence in turn.visible:
-        queue.show_up_to(sequence)
+        if core.catalog.has(queue):
+            queue.show_up_to(sequence)
     for cursor, mark in turn.marks:
         cursor.mark_stored = max(cursor.mark_stored, mark)
-        cursor.queue.touch()
+        if core.catalog.has(cursor.queue):
+            cursor.queue.touch()
     core.hop_stored.update(core.hops_in_flight)
     core.hops_in_flight = {}
     core.destination.stored_marks.update(core.marks_in_flight)

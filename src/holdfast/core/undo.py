@@ -203,6 +203,8 @@ def _undo_rewritten(core: "NodeCore", turns: tuple[Turn, ...], retry: Batch) -> 
     core.work.rewritten = {(queue.queue_id, sequence): value for (queue, sequence), value in kept.items()}
     gone = set(retry.retires) if last else set()
     for (queue, sequence), value in last.items():
+        if not core.catalog.has(queue):
+            continue
         queue.uncache(sequence)
         before = queue.value(sequence)
         if before is not None and (queue.queue_id, sequence) not in gone:
