@@ -3,6 +3,7 @@
 import gc
 import tracemalloc
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
@@ -10,15 +11,19 @@ from holdfast.amqp.codec import encode
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import (
+    Accepted,
     Attach,
     Disposition,
     Flow,
     Properties,
+    Rejected,
     Source,
     Target,
 )
+from holdfast.amqp.types import Ulong
 from holdfast.core.chores import Chores
 from holdfast.core.management import OPERATIONS, Answer
+from holdfast.core.requests import BACK_BYTES_MAX
 from support.limits import conditions, world
 from support.raw import DATA, opened, sends, transfer
 from support.rig import Client, Node, Rig
@@ -168,3 +173,75 @@ def test_a_request_that_waits_keeps_nothing_of_what_was_decoded(monkeypatch: pyt
     answers = [Message.decode(item.payload).properties for item in client.deliveries]
     assert [(told.to, told.correlation_id) for told in answers if told is not None] == [("here", "m")] * count
     assert requests.held == 0
+
+
+def way_back(field: str, value: object, operation: str = "CREATE") -> bytes:
+    """A request with that in its properties; of a queue's name for each."""
+    fields = {"reply_to": "here", "message_id": "m"} | {field: value}
+    return Message(
+        properties=Properties(**fields),  # type: ignore[arg-type]
+        application_properties={"operation": operation, "type": "holdfast:queue", "name": "work"},
+        value={},
+    ).encode()
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_what_requests_say_of_their_answers_is_not_kept_while_a_commit_is_under_way(answers: bool) -> None:
+    """Whatever it is decoded to: it would wait for the disk with the answer, and with the line in the log."""
+    count = 10
+    rig, node = world()
+    client, link = asking(rig, node, count)
+    if not answers:
+        next(iter(client.session.links.values())).detach(closed=True)
+    other = client.sender("held")
+    rig.settle()
+    node.hold_commits = True
+    client.send(other, "held")
+    rig.settle()
+    assert node.pending is not None and node.core is not None
+    bodies = [way_back("reply_to", [[]] * 6_000, operation) for operation in ("CREATE", "DELETE")]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(count):
+            link.send(bodies[number % 2], context=None, settled=True)
+            rig.settle()
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < count * 32 * 1_024
+    node.hold_commits = False
+    rig.settle()
+    assert node.core.memory.requests.held == 0 and not client.over
+
+
+LONG = BACK_BYTES_MAX - len(Message(properties=Properties(to="here", correlation_id="x" * 256)).encode()) + 256
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "taken"),
+    [
+        ("reply_to", None, True), ("reply_to", 5, False), ("reply_to", [], False), ("reply_to", b"here", False),
+        ("message_id", "x" * LONG, True), ("message_id", "x" * (LONG + 1), False),
+        ("message_id", b"m", True), ("message_id", UUID(int=7), True), ("message_id", Ulong(7), True),
+        ("message_id", None, True), ("correlation_id", "c", True), ("correlation_id", "x" * (LONG + 1), False),
+    ],
+)  # fmt: skip
+def test_what_a_request_may_say_of_its_answer(field: str, value: object, taken: bool) -> None:
+    """What cannot be kept is rejected with the reason, and nothing is carried out."""
+    rig, node = world()
+    client, link = asking(rig, node, 5)
+    link.send(way_back(field, value), context="asked")
+    rig.settle()
+    assert node.core is not None
+    assert ("work" in node.core.catalog.queues) == taken
+    state = dict(client.outcomes)["asked"]
+    assert isinstance(state, Accepted if taken else Rejected)
+    answers = [Message.decode(item.payload).properties for item in client.deliveries]
+    if not taken:
+        assert isinstance(state, Rejected) and state.error is not None and "accepted" in (state.error.description or "")
+        assert not answers
+    elif value is not None and field != "reply_to":
+        assert [told.correlation_id for told in answers if told is not None] == [value]
+    assert node.core.memory.requests.held == 0

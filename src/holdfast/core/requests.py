@@ -29,6 +29,9 @@ from holdfast.names import NAME_BYTES_MAX
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
 
+BACK_BYTES_MAX: Final = 4_096
+"""What a request says of its answer, where to and which, encoded: it is kept until that is sent."""
+
 COST_MAX: Final = 1_000
 """What requests may cost in one turn, in queues and links looked at; the last one of a turn may go beyond."""
 
@@ -164,7 +167,7 @@ class RequestLink(Ingress):
 
     def _request(self, delivery: Delivery, message: Message, size: int) -> int:
         """Carries it out and answers it, perhaps in a later turn: `size` is counted until then. What it cost."""
-        properties = message.properties or Properties()
+        asked = Asked(self, *_way_back(message.properties or Properties()), size)
         told = {str(key): value for key, value in (message.application_properties or {}).items()}
         arguments = {str(key): value for key, value in message.value.items()} if isinstance(message.value, dict) else {}
         kind, operation, name = (str(told.get(key) or "") for key in ("type", "operation", "name"))
@@ -182,9 +185,7 @@ class RequestLink(Ingress):
         except Refused as refused:
             answer = refused.answer
         queue = str(arguments.get("queue"))[:NAME_BYTES_MAX] if kind == "holdfast:subscription" else ""
-        told_by = partial(told_of, kind, operation, name[:NAME_BYTES_MAX], queue)  # nothing else of what was decoded
-        back = properties.message_id if properties.correlation_id is None else properties.correlation_id
-        asked = Asked(self, properties.reply_to, back, size, told_by)
+        asked.told = partial(told_of, kind, operation, name[:NAME_BYTES_MAX], queue)  # nothing else of what was decoded
         if self.waiting and self.waiting[0] is delivery:
             self.serving = asked
             del self.waiting[0]
@@ -200,28 +201,31 @@ class RequestLink(Ingress):
 
 @dataclass(slots=True)
 class Asked:
-    """A request that was carried out, and is to be answered; `size`: the bytes that it counts until then. `told` says
-    what the answer changed. It may wait long, and what is decoded may be many times its bytes: none of that is kept."""
+    """A request that was carried out, and is to be answered; `size`: the bytes that it counts until then. `back`: the
+    answer's properties, encoded. `told` says what the answer changed. It may wait long, and what is decoded may be many
+    times its bytes: none of that is kept."""
 
     link: RequestLink
-    reply_to: Any
-    correlation_id: Any
+    reply_to: str | None
+    back: bytes
     size: int
-    told: Callable[[Answer], str | None]
+    told: Callable[[Answer], str | None] = lambda answer: None
 
     def answer(self, answer: Answer) -> None:
-        core = self.link.core
-        reply = Message(
-            properties=Properties(to=self.reply_to, correlation_id=self.correlation_id),
-            application_properties={"statusCode": Int(answer.status), "statusDescription": answer.description},
-            value=answer.body,
-        ).encode()
-        link = core.reply_links.get((self.link.peer, str(self.reply_to)))
+        core, peer = self.link.core, self.link.peer
+        reply = (
+            self.back
+            + Message(
+                application_properties={"statusCode": Int(answer.status), "statusDescription": answer.description},
+                value=answer.body,
+            ).encode()
+        )
+        link = None if self.reply_to is None else core.reply_links.get((peer, self.reply_to))
         changed = self.told(answer)
         if changed is not None and answer.stored:
-            core.turn.then.append(lambda: self._log(changed))
+            core.turn.then.append(partial(_log, core, peer, changed))
         elif changed is not None:
-            self._log(changed)
+            _log(core, peer, changed)
         if link is None or not answer.stored:
             self.counts(0)
             if link is not None:
@@ -235,15 +239,29 @@ class Asked:
         self.counts(len(reply))
         core.turn.then.append(stored)
 
-    def _log(self, changed: str) -> None:
-        peer = self.link.peer
-        user = peer.amqp.authenticated_user
-        by = "without a login" if user is None else f"by user {user!r}"
-        self.link.core.guard.log(peer, "INFO", f"{changed} ({by})")
-
     def counts(self, size: int) -> None:
         self.link.count(size - self.size)
         self.size = size
+
+
+def _way_back(properties: Properties) -> tuple[str | None, bytes]:
+    """Where the answer to a request with these properties goes, None where there is to be none, and its own properties,
+    encoded; RemoteProtocolError where that is not to be kept: an address that is no string, or more than may be."""
+    reply_to = properties.reply_to
+    back = properties.message_id if properties.correlation_id is None else properties.correlation_id
+    if not isinstance(reply_to, str | None):
+        raise RemoteProtocolError(conditions.INVALID_FIELD, "reply-to of a request: accepted is a string")
+    encoded = Message(properties=Properties(to=reply_to, correlation_id=back)).encode()
+    if len(encoded) > BACK_BYTES_MAX:
+        text = f"found {len(encoded)} bytes of reply-to and correlation-id, accepted are {BACK_BYTES_MAX} in a request"
+        raise RemoteProtocolError(conditions.INVALID_FIELD, text)
+    return reply_to, encoded
+
+
+def _log(core: "NodeCore", peer: Peer, changed: str) -> None:
+    user = peer.amqp.authenticated_user
+    by = "without a login" if user is None else f"by user {user!r}"
+    core.guard.log(peer, "INFO", f"{changed} ({by})")
 
 
 def serve(core: "NodeCore") -> None:
