@@ -200,11 +200,21 @@ class Resumption:
         while waiting and not self.core.work.is_used_up:
             consumer = next(iter(waiting))
             del waiting[consumer]
-            consumer.resume()
+            if consumer in consumer.cursor.takers:  # else a failure cut its end short
+                consumer.resume()
         if waiting:
             queue.touch()
-        else:
+        elif self.going_on.get(queue) is waiting:
             del self.going_on[queue]
+
+    def goes_no_further(self, consumer: ResumableConsumer) -> None:
+        """Its link is over: nothing is sent again on it."""
+        consumer.steps.clear()
+        waiting = self.going_on.get(consumer.queue)
+        if waiting is not None:
+            waiting.pop(consumer, None)
+            if not waiting:
+                del self.going_on[consumer.queue]
 
     # ------------------------------------------------------------------------------------------------ ends
 
