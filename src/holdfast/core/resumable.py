@@ -335,6 +335,7 @@ class ResumableConsumer(ConsumerLink):
         kept_on = (self.fenced or _resumable(self.link)) and record.hold_s > 0 and not self.core.stopping
         if record.taker is not self or not kept_on:
             super().gone(unsettled)
+            self.core.resume.goes_no_further(self)
             if record.taker is self:
                 self.core.resume.ended(record, closed=True)
             return
@@ -348,6 +349,7 @@ class ResumableConsumer(ConsumerLink):
         sent = self.link.suspended if self.link.over else self.link.unsettled_tags()
         left = {step.tag: sequence for step, sequence in self.steps if step.act is not Act.SETTLE}
         record.held = sent | left | self.waiting
+        self.core.resume.goes_no_further(self)
         record.next_tag = self.link.next_tag
         kept = set(record.held.values())
         record.count_for(self.use, self._size_of(list(kept)))
