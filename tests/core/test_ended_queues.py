@@ -207,3 +207,52 @@ def test_the_queue_for_a_node_that_left_is_freed_and_its_link_asks_it_for_nothin
         del custody
     assert not {"Queue", "Cursor", "CustodySender"} & left.keys()
     assert not [line for line in a.logs if "defect" in line]
+
+
+@pytest.mark.parametrize("queue_ends", [True, False])
+def test_a_link_that_goes_on_with_what_it_held_and_ends_in_the_same_turn_leaves_nothing(queue_ends: bool) -> None:
+    """It was to go on once its queue is offered, which that is no more."""
+    rig, node, client = world()
+    operator, first = rig.client(node), rig.client(node)
+    operator.manage("STATUS", "node")
+    core = node.core
+    assert core is not None
+    sender = client.sender("work")
+    first.receiver("work", name="r", source={"timeout": 60}, unsettled={}, credit=5)
+    rig.settle()
+    for number in range(5):
+        client.send(sender, str(number))
+    rig.settle()
+    tags = [item.tag for item in first.deliveries]
+    assert len(tags) == 5
+    sender.detach(closed=True)
+    first.close_transport()
+    rig.settle()
+    with collected() as left:
+        again = rig.client(node)
+        rig.settle()
+        link = again.receiver("work", name="r", source={"timeout": 60}, unsettled=dict.fromkeys(tags))
+        arrive(again)
+        (consumer,) = node.queue("work").shared.takers
+        assert consumer.steps and core.resume.going_on
+        link.detach(closed=True)
+        arrive(again)
+        assert not consumer.steps and not core.resume.going_on
+        del consumer
+        if queue_ends:
+            assert done(operator, "DELETE", "queue", "work")["purged"] == 5
+        rig.settle()
+        assert has(node, "work") != queue_ends and not core.resume.going_on
+        again.close_transport()
+        rig.run(1)
+    assert not left
+
+
+def arrive(client: Client) -> None:
+    """What the client says is read, and the turn goes on."""
+    client.flush()
+    assert client.end is not None
+    end = client.end.wire.other(client.end)
+    data = bytes(end.inbox)
+    end.inbox.clear()
+    end.receive(data)
