@@ -110,7 +110,7 @@ _DISPATCHER = frozenset(
     function.__code__
     for function in (
         NodeCore.handle, NodeCore._handle_rare, NodeCore._end_turn, NodeCore._committed, turn_end.completed,
-        NodeCore._tick, turn_end.flush, Containment.run,
+        NodeCore._tick, turn_end.flush, turn_end.account, Containment.run,
     )
 )  # fmt: skip
 """What surrounds the work, and calls it; a failure of its own ends the node."""

@@ -17,7 +17,7 @@ from holdfast.amqp.types import Symbol
 from holdfast.broker import deletion, entry
 from holdfast.broker.queue import Queue
 from holdfast.broker.work import Clock, Work
-from holdfast.core import attach, events, excluders, identity, invariants, sessions, turn_end
+from holdfast.core import attach, events, identity, invariants, sessions, turn_end
 from holdfast.core.asks import Asks
 from holdfast.core.blobs import Blobs
 from holdfast.core.catalog import Catalog, Tables
@@ -466,17 +466,9 @@ class NodeCore:
                     self.commits_failed += 1
                     if self.commits_failed >= COMMITS_FAILED_MAX:
                         raise BrokenInvariant(f"the turn cannot be handed over: {error!r}") from error
-        containment, memory = self.containment, self.memory
-        containment.run(self.pressure, self.pressure.relieve, gathers=False)
+        self.containment.run(self.pressure, self.pressure.relieve, gathers=False)
         turn_end.flush(self)
-        if memory.is_due(self):
-            containment.run(memory, memory.measure_changed, self, gathers=False)
-        if memory.is_short:
-            containment.run(memory, memory.make_room, self)
-        if memory.excludes_too_much:
-            containment.run(memory, excluders.end_some, self)
-        if memory.is_waited_for:
-            containment.run(memory, memory.give, self)
+        turn_end.account(self)
 
     def _work(self, extent: Extent) -> None:
         """What the turn has to do, and its commit; `extent`: of what was gathered before."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.port import Batch
-from holdfast.core import events
+from holdfast.core import events, excluders
 from holdfast.core.catalog import STEADY_KEY
 from holdfast.core.hops import CustodyReceiver
 from holdfast.core.peer import Peer
@@ -182,3 +182,16 @@ def _flush_one(core: "NodeCore", peer: Peer) -> None:
         del core.connections[peer.number]
         core.commands.append(events.CloseConnection(connection=peer.number))
         core.peer_gone(peer, peer.why_closed)
+
+
+def account(core: "NodeCore") -> None:
+    """What changed is measured; who holds too much gives some back, and who waits for memory has what there is."""
+    containment, memory = core.containment, core.memory
+    if memory.is_due(core):
+        containment.run(memory, memory.measure_changed, core, gathers=False)
+    if memory.is_short:
+        containment.run(memory, memory.make_room, core)
+    if memory.excludes_too_much:
+        containment.run(memory, excluders.end_some, core)
+    if memory.is_waited_for:
+        containment.run(memory, memory.give, core)
