@@ -91,6 +91,7 @@ class FakeBroker:
         self.message_bytes_max = 64 * MIB
         self.handle_max = 1023
         self.incoming_window = 8_192
+        self.answers_attaches = True
         self.refuse: tuple[str, str] | None = None
         self.untruths: dict[Symbol, Any] = {}
         """What it says to a producer in the place of what it has stored."""
@@ -271,6 +272,8 @@ class Peer(asyncio.Protocol):
     def attached(self, link: Any) -> None:
         broker = self.broker
         broker.attaches += 1
+        if not broker.answers_attaches:
+            return
         if broker.refuse is not None:
             link.refuse(*broker.refuse)
             return

@@ -13,6 +13,7 @@ import pytest
 from client.fake_broker import FakeBroker, Peer
 from holdfast.amqp.performatives import Released
 from holdfast.client import Accepted, Connection
+from holdfast.errors import ConfigError
 from support.process import Completed, killed_at_the_end, run_holdfast, summary
 
 LIMIT_S = 30.0
@@ -48,6 +49,38 @@ async def given_up(broker: FakeBroker, *options: str, reason: str) -> Completed:
     assert sent.code == 1 and f"holdfast send: q: {reason}" in sent.stderr, sent.stderr
     assert "given up after 1 s (--stall-timeout)" in sent.stderr
     return sent
+
+
+@pytest.mark.parametrize("options", [[], ["--file", "{file}"], ["--producer", "p"]])
+async def test_an_attach_that_is_not_answered(broker: FakeBroker, tmp_path: Path, options: list[str]) -> None:
+    (tmp_path / "file").write_bytes(b"1")
+    broker.answers_attaches = False
+    options = [option.format(file=tmp_path / "file") for option in options]
+    await given_up(broker, *options or ["--count", "1"], reason="the node has not answered the attach")
+    assert broker.attaches == 1
+
+
+async def test_an_attach_that_is_not_answered_after_a_break(broker: FakeBroker) -> None:
+    """With a message in doubt, though the pipe is quiet."""
+    broker.hold_outcomes = True
+    async with send(broker, "--stall-timeout", "1") as process:
+        assert process.stdin is not None
+        process.stdin.write(b"1\n")
+        await broker.until(lambda: broker.bodies("q") == [b"1"])
+        broker.answers_attaches = False
+        broker.cut()
+        told = await ended(process)
+    assert process.returncode == 1 and "q: the node has not answered the attach" in told
+    assert "given up after 1 s" in told and broker.attaches == 2
+
+
+@pytest.mark.parametrize("options", [[], ["--browse"], ["--to", "."]])
+async def test_a_receiver_whose_attach_is_not_answered(broker: FakeBroker, options: list[str]) -> None:
+    broker.answers_attaches = False
+    got = await run_holdfast(
+        "receive", "q", "--url", broker.url, "--count", "1", "--idle-timeout", "1", *options, limit_s=LIMIT_S
+    )
+    assert got.code == 1 and "q: the node has not answered the attach of the link for 1 s" in got.stderr, got.stderr
 
 
 async def test_a_node_that_stops_reading(broker: FakeBroker) -> None:
@@ -178,6 +211,18 @@ async def test_bytes_that_leave_are_no_stall(broker: FakeBroker, size: int) -> N
         )
     assert sent.code == 0 and summary(sent.stderr)["seconds"] > 2, sent.stderr
     assert [len(body) for body in broker.bodies("q")] == [size]
+
+
+async def test_what_a_sender_that_is_not_attached_yet_waits_for(broker: FakeBroker, connection: Connection) -> None:
+    broker.answers_attaches = False
+    sender = await connection.sender("q", producer="p", wait=False)
+    assert sender.waits_for == "attach" and not sender.over.done()
+    with pytest.raises(ConfigError, match="before the node answered"):
+        await sender.post(b"1")  # its number is not known
+    broker.answers_attaches = True
+    broker.cut()
+    await sender.ready()
+    assert sender.waits_for is None and await sender.send(b"1") == Accepted()
 
 
 async def test_for_what_a_sender_waits(broker: FakeBroker, connection: Connection) -> None:

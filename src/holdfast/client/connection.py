@@ -73,9 +73,13 @@ class Connection(Reconnecting):
         in_doubt_max: int = 1000,
         when_full: WhenFull = "wait",
         name: str | None = None,
+        wait: bool = True,
     ) -> Sender:
         """A sender to `address`, attached when this returns (with a Spool at once, so that it takes messages
         while the node cannot be reached). docs/client.md tells what `producer` and `when_full` promise.
+
+        `wait=False` returns before the node has answered; `await sender.ready()` waits for it, and comes before the
+        first message of a producer without a Spool.
 
         Raises ConfigError, LinkError if the node refuses it, ConnectionFailed.
         """
@@ -95,7 +99,7 @@ class Connection(Reconnecting):
             name=name or self._fresh_name(),
         )
         self._add(sender)
-        if not isinstance(when_full, Spool):
+        if wait and not isinstance(when_full, Spool):
             await self._ready(sender)
         return sender
 

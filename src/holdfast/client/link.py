@@ -59,6 +59,10 @@ class LinkConnection(Protocol):
         """Of a link's name, in UTF-8."""
 
     @property
+    def is_open(self) -> bool:
+        """There is a connection at this moment."""
+
+    @property
     def is_paused(self) -> bool:
         """The socket takes no more at the moment."""
 

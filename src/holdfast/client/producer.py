@@ -40,7 +40,12 @@ class ProducerNumbers:
         return number or self._given_out + 1
 
     def give_out(self, number: int | None) -> int:
-        """The number of a new message: `number`, else the next one. Without a spool."""
+        """The number of a new message: `number`, else the next one. Without a spool.
+
+        Raises ConfigError before the first `learn`: which numbers are free is not known.
+        """
+        if not self._has_learned:
+            raise ConfigError(f"{self._what}: found a message before the node answered, accepted is one after ready()")
         given = self._given_out + 1 if number is None else number
         self._given_out = max(self._given_out, given)
         return given

@@ -37,7 +37,7 @@ from holdfast.errors import ConfigError, HoldfastError
 
 WhenFull = Literal["wait", "raise"] | Spool
 WHEN_FULL: Final = ("wait", "raise")
-Waits = Literal["answers", "back", "credit", "socket", "window"]
+Waits = Literal["answers", "attach", "back", "credit", "socket", "window"]
 
 
 class Sender(ClientLink):
@@ -116,15 +116,19 @@ class Sender(ClientLink):
 
     @property
     def waits_for(self) -> Waits | None:
-        """What the sender waits for at a connected node; None while no link is attached or nothing is in doubt.
+        """What the sender waits for at a connected node; None without a connection, between two attaches, and while
+        nothing is in doubt.
 
+        "attach": the node has not answered the link's attach; the first one is waited for also with nothing in doubt.
         "socket": the node does not read. "window": its session window is closed. "credit": the link has none. "back":
         the node released messages, which are sent again after a while. "answers": all is sent, outcomes are
         outstanding. None too where a body in parts has nothing to send yet.
         """
         link, outflow, outbox = self._link, self._outflow, self._outbox
-        if link is None or not outbox.has_link or not outbox.doubt:
+        if link is None or not (outbox.doubt or not self._ready.done()):
             return None
+        if not outbox.has_link:
+            return "attach" if self._connection.is_open else None
         if self._connection.is_paused:
             return "socket"
         if outflow is not None:

@@ -89,8 +89,9 @@ class _SendFiles:
         self._started = time.monotonic()
         try:
             async with await connect_as(self._args, place) as connection:
-                sender = await connection.sender(self._args.address, producer=self._args.producer)
+                sender = await connection.sender(self._args.address, producer=self._args.producer, wait=False)
                 async with telling_stalls(self._args, sender, self._progress):
+                    await sender.ready()
                     for index, path in enumerate(self._args.files, 1):
                         await self._send(sender, index, Path(path))
         except HoldfastError as error:

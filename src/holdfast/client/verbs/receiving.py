@@ -5,6 +5,7 @@ back at once.
 """
 
 import argparse
+import asyncio
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -43,14 +44,7 @@ class Receiving(ABC, Generic[R]):
         try:
             connection = await connect_as(args, place)
             try:
-                receiver = await self._open(connection)(
-                    args.address,
-                    credit=self.credit,
-                    count_max=args.count,
-                    browse=args.browse,
-                    start_sequence=args.from_sequence,
-                    subscription=args.subscription,
-                )
+                receiver = await self._attached(connection)
                 await self._take_all(receiver)
             finally:
                 await connection.close()
@@ -68,6 +62,22 @@ class Receiving(ABC, Generic[R]):
         finally:
             self._summary(receiver)
         return code
+
+    async def _attached(self, connection: Connection) -> R:
+        args = self._args
+        try:
+            async with asyncio.timeout(args.idle_timeout):
+                return await self._open(connection)(
+                    args.address,
+                    credit=self.credit,
+                    count_max=args.count,
+                    browse=args.browse,
+                    start_sequence=args.from_sequence,
+                    subscription=args.subscription,
+                )
+        except TimeoutError:
+            silence = f"the node has not answered the attach of the link for {args.idle_timeout:g} s (--idle-timeout)"
+            raise HoldfastError(f"{args.address}: {silence}") from None
 
     @abstractmethod
     def _open(self, connection: Connection) -> Callable[..., Coroutine[Any, Any, R]]:

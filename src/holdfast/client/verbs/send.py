@@ -93,9 +93,10 @@ class _Send:
             connection = await connect_as(self._args, place)
             async with connection:
                 sender = await connection.sender(
-                    self._args.address, producer=self._args.producer, in_doubt_max=IN_DOUBT_MAX
+                    self._args.address, producer=self._args.producer, in_doubt_max=IN_DOUBT_MAX, wait=False
                 )
                 async with telling_stalls(self._args, sender, self._progress, lambda: bool(self._again)):
+                    await sender.ready()
                     try:
                         await self._send_all(sender)
                     except asyncio.CancelledError:
