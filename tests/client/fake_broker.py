@@ -242,7 +242,8 @@ class Peer(asyncio.Protocol):
             return
         for event in self.engine.receive(data, self.loop.time()):
             if isinstance(event, LinkAttached):
-                self.attached(event.link)
+                if event.remote_initiated:
+                    self.attached(event.link)
             elif isinstance(event, Delivery):
                 self.delivered(event)
             elif isinstance(event, Outcomes):

@@ -464,7 +464,7 @@ class Connection(Bounds):
             self._remote[channel] = session
             session.on_begin(begin, channel)
         if not session.end_sent:
-            events.append(SessionBegun(session))
+            events.append(SessionBegun(session, begin.remote_channel is None))
 
     def _session_on(self, channel: int, what: str) -> Session | None:
         """The session that a frame is for; None if its frames are dropped now."""

@@ -25,9 +25,10 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class SessionBegun:
-    """Both begins are done."""
+    """Both begins are done. `remote_initiated`: the peer's was the first."""
 
     session: "Session"
+    remote_initiated: bool
 
 
 @dataclass(frozen=True, slots=True)

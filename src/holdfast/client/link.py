@@ -42,7 +42,8 @@ def shown(address: str) -> str:
 
 
 OVER: Final = object()
-"""The context of a session that one of our links had for itself, and ended."""
+"""The context of a session that we ended, and not for the connection's end: one that a link had for itself, or that the
+node began."""
 
 
 class LinkConnection(Protocol):
@@ -120,7 +121,7 @@ class LinkOwner:
 
 
 NOBODY: Final = LinkOwner()
-"""Of a link that we have ended: what was under way when it went means nothing to anybody."""
+"""Of a link that we have ended, or that the node attached unasked: what comes of it means nothing to anybody."""
 
 
 class ClientLink(LinkOwner):

@@ -30,14 +30,16 @@ from holdfast.amqp.events import (
     Outcomes,
     ProtocolFailed,
     ResumeAborted,
+    SessionBegun,
     SessionEnded,
 )
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.session import Session
 from holdfast.amqp.settings import Settings
+from holdfast.amqp.types import Symbol
 from holdfast.client.backoff import Outage, Telling
 from holdfast.client.errors import AuthenticationFailed, ConnectionEnded, ConnectionFailed
-from holdfast.client.link import OVER, ClientLink
+from holdfast.client.link import NOBODY, OVER, ClientLink
 from holdfast.client.url import Url
 from holdfast.client.wire import Wire, describe
 
@@ -204,13 +206,15 @@ class Reconnecting:
                 event.link.context.resume_aborted(event)
             elif isinstance(event, LinkAttached):
                 self._link_attached(event)
+            elif isinstance(event, SessionBegun):
+                self._session_begun(event)
             elif isinstance(event, LinkDetached):
                 detached.append(event)
             elif isinstance(event, Opened):
                 self._settings = replace(self._settings, peer_frame_size=event.open.max_frame_size)
                 opened = True
             elif isinstance(event, SessionEnded) and event.session.context is OVER:
-                pass  # a receiver's own, at its end
+                pass
             elif isinstance(event, SessionEnded):
                 self._ending(event.error, "the node ended the session")
                 wire.engine.close()
@@ -221,8 +225,7 @@ class Reconnecting:
         # A link that goes with its connection is attached again with the next; only a detach alone is meant.
         if not self._reason:
             for gone in detached:
-                if gone.link.context is not None:
-                    gone.link.context.detached(gone)
+                gone.link.context.detached(gone)
         if opened and not self._reason:  # a node that closes at once, for want of room, does so in one flight
             self._on_opened()
 
@@ -283,9 +286,17 @@ class Reconnecting:
                 link.fail(ConnectionEnded(f"{self.url}: given up before the node answered"))
             raise
 
-    def _link_attached(self, event: LinkAttached) -> None:
+    @staticmethod
+    def _session_begun(event: SessionBegun) -> None:
+        if event.remote_initiated:
+            event.session.context = OVER
+            event.session.end(Error(Symbol(conditions.NOT_ALLOWED), "a client takes no sessions"))
+
+    @staticmethod
+    def _link_attached(event: LinkAttached) -> None:
         link = event.link
         if event.remote_initiated:
+            link.context = NOBODY
             link.refuse(conditions.NOT_ALLOWED, "a client takes no links")
         elif not link.refused:
             link.context.attached(link)
