@@ -1,6 +1,7 @@
 """What a receiver promises: in order, none handed out twice by one receiver, credit and counts kept."""
 
 import asyncio
+from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 
@@ -9,9 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client.fake_broker import FakeBroker
-from holdfast.client import Connection, ConnectionEnded, Delivery, LinkError, Receiver, connect, link, receiver
+from holdfast.client import (
+    Accepted,
+    Connection,
+    ConnectionEnded,
+    Delivery,
+    LinkError,
+    Receiver,
+    connect,
+    link,
+    receiver,
+)
 from holdfast.client.receiver import _ranges
-from holdfast.errors import LocalProtocolError
+from holdfast.errors import ConfigError, LocalProtocolError
 from support.eventually import eventually_async
 
 
@@ -35,6 +46,50 @@ async def test_messages_come_in_order_and_accepting_removes_them(broker: FakeBro
             break
     await receiver.close()
     assert seen == numbers(300) and not broker.queue("q").entries and broker.accepts == 300
+
+
+@pytest.mark.parametrize(
+    "decide",
+    [
+        lambda delivery: delivery.reject("x:é"),
+        lambda delivery: delivery.reject("x:y", "\ud800"),
+        lambda delivery: delivery.modify(annotations={"k": 2**70}),
+        lambda delivery: delivery.modify(annotations={"k": object()}),
+        lambda delivery: delivery.modify(annotations={"é": 1}),
+    ],
+)
+@pytest.mark.parametrize("in_parts", [False, True])
+async def test_an_outcome_that_cannot_be_encoded_is_refused_at_once(
+    decide: Callable[[Delivery], object], in_parts: bool, broker: FakeBroker, connection: Connection
+) -> None:
+    """Nothing is decided by it."""
+    broker.put("q", b"1")
+    receiver = await (connection.parts_receiver if in_parts else connection.receiver)("q")
+    delivery = await anext(receiver)
+    with pytest.raises(ConfigError, match=r"^outcome: "):
+        decide(delivery)
+    assert not delivery.settled
+    delivery.reject("x:y", "ü")
+    await broker.until(lambda: not broker.queue("q").entries)
+    assert not receiver.is_over()
+
+
+async def test_an_outcome_that_became_one_that_cannot_be_encoded_ends_its_link_alone(
+    broker: FakeBroker, connection: Connection
+) -> None:
+    """The others of its turn go out."""
+    broker.put("q", *numbers(3))
+    receiver, other = await connection.receiver("q"), await connection.sender("other")
+    first, second, third = [await anext(receiver) for _ in range(3)]
+    tried = [1]
+    first.modify(annotations={"k": tried})
+    tried.append(2**70)
+    second.accept()
+    third.reject("x:y")
+    with pytest.raises(LinkError, match=r"^receiver from 'q': an outcome cannot be sent: "):
+        await asyncio.wait_for(anext(receiver), 5)
+    assert await asyncio.wait_for(other.send(b"x"), 5) == Accepted()
+    assert connection.reconnects == 0 and [entry.sequence for entry in broker.queue("q").entries] == [1]
 
 
 async def test_each_outcome_does_what_it_says(broker: FakeBroker, connection: Connection) -> None:

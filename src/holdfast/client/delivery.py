@@ -6,11 +6,14 @@ Rules of this file: no loop, no link: an outcome is noted with the receiver, whi
 from collections.abc import Awaitable, Generator
 from typing import Any, Final, Protocol
 
-from holdfast.amqp import events, performatives
+from holdfast.amqp import codec, events, performatives
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
 from holdfast.client.reading import read_message
+from holdfast.errors import ConfigError, LocalProtocolError
+
+Outcome = performatives.Rejected | performatives.Modified
 
 ACCEPTED: Final = performatives.Accepted()
 RELEASED: Final = performatives.Released()
@@ -79,10 +82,13 @@ class Delivery:
         return _NOTED
 
     def reject(self, condition: str | None = None, description: str | None = None) -> Awaitable[None]:
-        """Cannot be dealt with by anyone; `condition` is an AMQP error condition, such as amqp:decode-error."""
+        """Cannot be dealt with by anyone; `condition` is an AMQP error condition, such as amqp:decode-error.
+
+        Raises ConfigError, and nothing is decided, for text that AMQP cannot carry: a condition is ASCII.
+        """
         error = None if condition is None else Error(Symbol(condition), description)
         if not self.settled:
-            self._receiver.settle(self, performatives.Rejected(error))
+            self._receiver.settle(self, _encodable(performatives.Rejected(error)))
         return _NOTED
 
     def release(self) -> Awaitable[None]:
@@ -98,8 +104,19 @@ class Delivery:
         undeliverable_here: bool = False,
         annotations: dict[str, Any] | None = None,
     ) -> Awaitable[None]:
-        """Back to the queue, counted as an attempt if `delivery_failed`, with `annotations` merged in."""
+        """Back to the queue, counted as an attempt if `delivery_failed`, with `annotations` merged in.
+
+        Raises ConfigError, and nothing is decided, for annotations that AMQP cannot carry.
+        """
         if not self.settled:
             told = None if annotations is None else {Symbol(key): value for key, value in annotations.items()}
-            self._receiver.settle(self, performatives.Modified(delivery_failed, undeliverable_here, told))
+            self._receiver.settle(self, _encodable(performatives.Modified(delivery_failed, undeliverable_here, told)))
         return _NOTED
+
+
+def _encodable(outcome: Outcome) -> Outcome:
+    try:
+        codec.encode(outcome)
+    except LocalProtocolError as error:
+        raise ConfigError(f"outcome: {error}, accepted is what AMQP has an encoding for") from None
+    return outcome

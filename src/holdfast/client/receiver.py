@@ -270,9 +270,16 @@ class Receiver(ClientLink):
             return
         if self._settlements:
             settlements, self._settlements = self._settlements, {}
+            unsent: LocalProtocolError | None = None
             for outcome, ids in settlements.values():
-                for first, last in _ranges(ids):
-                    link.settle(first, last, outcome)
+                try:
+                    for first, last in _ranges(ids):
+                        link.settle(first, last, outcome)
+                except LocalProtocolError as error:  # the others go out all the same
+                    unsent = error
+            if unsent is not None:
+                self.fail(LinkError(f"{self._what}: an outcome cannot be sent: {unsent}", None))
+                return
         self._top_up()
         resume = self._resume
         if resume is not None and link.resumes_only and link.attached and not resume.again and not resume.awaited:
