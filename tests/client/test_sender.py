@@ -13,7 +13,7 @@ from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.performatives import Rejected as RejectedState
 from holdfast.amqp.performatives import Released as ReleasedState
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.types import Long, Symbol, Ulong
 from holdfast.client import (
     Accepted,
     ClientFull,
@@ -31,6 +31,7 @@ from holdfast.client import (
     given_back,
     numbering,
 )
+from holdfast.client.sender import WhenFull
 from holdfast.errors import ConfigError, StorageError
 from support.eventually import eventually_async
 
@@ -226,6 +227,35 @@ async def test_a_node_that_says_nonsense_of_numbers_costs_its_link_alone(
         await asyncio.wait_for(connection.sender("q", producer="p"), 5)
     assert await asyncio.wait_for(other.send(b"x"), 5) == Accepted()
     assert connection.reconnects == 0
+
+
+@pytest.mark.parametrize("last", [True, "x", [1], Long(-5), Long(-1), Ulong(2**63), Ulong(2**64 - 1)])
+@pytest.mark.parametrize("has_spool", [False, True])
+async def test_a_node_that_says_nonsense_of_its_last_number_costs_its_link_alone(
+    last: object, has_spool: bool, broker: FakeBroker, connection: Connection, tmp_path: Path
+) -> None:
+    """And nothing of it is kept in the spool."""
+    other = await connection.sender("q")
+    broker.untruths = {Symbol("holdfast:last-number"): last}
+    when_full: WhenFull = Spool(tmp_path / "spool") if has_spool else "wait"
+    with pytest.raises(LinkError, match=r"^sender to 'q': found no number from 0 .* holdfast:last-number"):
+        sender = await connection.sender("q", producer="p", when_full=when_full)
+        await asyncio.wait_for(sender.ready(), 5)
+    assert await asyncio.wait_for(other.send(b"x"), 5) == Accepted()
+    assert connection.reconnects == 0
+    broker.untruths = {}
+    sender = await connection.sender("q", producer="p", when_full=when_full)
+    assert await asyncio.wait_for(sender.send(b"y"), 5) == Accepted() and broker.producers["q", "p"].last == 1
+
+
+async def test_behind_the_last_number_there_is_no_other(broker: FakeBroker, connection: Connection) -> None:
+    sender = await connection.sender("q", producer="p")
+    assert await sender.send(b"x", number=2**63 - 1) == Accepted()
+    broker.cut()
+    assert await asyncio.wait_for(sender.send(b"y", number=3), 5) == Accepted()
+    with pytest.raises(ConfigError, match="found no number above"):
+        await sender.send(b"z")
+    assert await sender.send(b"z", number=2) == Accepted() and connection.reconnects == 1
 
 
 async def test_a_final_detach_fails_what_is_in_doubt(broker: FakeBroker, connection: Connection) -> None:

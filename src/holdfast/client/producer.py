@@ -14,6 +14,8 @@ from holdfast.client.spool import SpoolFile
 from holdfast.errors import ConfigError
 
 NUMBER_MAX: Final = 2**63 - 1
+SPOOL_LAST_MAX: Final = 2**62
+"""Of the number that a spool's own begin behind: it leaves more of them than a spool ever gives out."""
 
 
 class ProducerNumbers:
@@ -42,11 +44,13 @@ class ProducerNumbers:
     def give_out(self, number: int | None) -> int:
         """The number of a new message: `number`, else the next one. Without a spool.
 
-        Raises ConfigError before the first `learn`: which numbers are free is not known.
+        Raises ConfigError before the first `learn`: which numbers are free is not known; and behind the last there is.
         """
         if not self._has_learned:
             raise ConfigError(f"{self._what}: found a message before the node answered, accepted is one after ready()")
         given = self._given_out + 1 if number is None else number
+        if given > NUMBER_MAX:
+            raise ConfigError(f"{self._what}: found no number above {self._given_out}, accepted are up to 2**63 - 1")
         self._given_out = max(self._given_out, given)
         return given
 
@@ -60,16 +64,24 @@ class ProducerNumbers:
         Raises ConfigError for a peer that keeps no producer names, LinkError for an answer that makes no sense,
         ProducerConflict where the node has a number that neither we nor an earlier run can have sent, StorageError.
         """
-        last = properties.get(LAST_NUMBER)
-        if not isinstance(last, int):
-            raise ConfigError(
-                f"producer {self._producer!r}: found a peer that keeps no producer names, accepted is a Holdfast node"
-            )
+        last = self._last(properties)
         missing = numbers_missing(self._what, properties)
         self._check_last(last)
         if self._spool is not None and not self._spool.is_numbered:
             self._spool.assign_numbers(last)
         self.last_number, self.missing, self._has_learned = last, missing, True
+
+    def _last(self, properties: Mapping[Any, Any]) -> int:
+        """The highest number that the node says it has, 0 where it has none."""
+        last = properties.get(LAST_NUMBER)
+        if last is None:
+            raise ConfigError(
+                f"producer {self._producer!r}: found a peer that keeps no producer names, accepted is a Holdfast node"
+            )
+        last_max = NUMBER_MAX if self._spool is None else SPOOL_LAST_MAX
+        if not isinstance(last, int) or isinstance(last, bool) or not 0 <= last <= last_max:
+            raise LinkError(f"{self._what}: found no number from 0 to {last_max} in the node's {LAST_NUMBER}", None)
+        return int(last)
 
     def _check_last(self, last: int) -> None:
         if self._spool is None:
