@@ -162,6 +162,15 @@ async def test_a_node_that_gives_everything_back_is_given_up(broker: FakeBroker)
     assert broker.bodies("q") == []
 
 
+@pytest.mark.parametrize("size", [1, 20_000_000])
+async def test_a_node_that_gives_a_file_back_is_given_up(broker: FakeBroker, tmp_path: Path, size: int) -> None:
+    """Also where each attempt takes its time."""
+    (tmp_path / "file").write_bytes(bytes(size))
+    broker.decide = lambda payload: Released()
+    await given_up(broker, "--file", str(tmp_path / "file"), reason="the node gives every message back")
+    assert broker.bodies("q") == []
+
+
 class Slow(asyncio.Protocol):
     """Passes on what a client sends, so many bytes a second, and all that comes back."""
 

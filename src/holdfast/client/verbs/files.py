@@ -78,6 +78,8 @@ class _SendFiles:
         self._args = args
         self._sent = 0
         self._rejected = 0
+        self._is_given_back = False
+        """The file that is being sent: the node released it, and has not taken it since."""
         self._progress = Progress()
         self._run_id = uuid.uuid4().hex[:12]
         self._started = time.monotonic()
@@ -90,7 +92,7 @@ class _SendFiles:
         try:
             async with await connect_as(self._args, place) as connection:
                 sender = await connection.sender(self._args.address, producer=self._args.producer, wait=False)
-                async with telling_stalls(self._args, sender, self._progress):
+                async with telling_stalls(self._args, sender, self._progress, lambda: self._is_given_back):
                     await sender.ready()
                     for index, path in enumerate(self._args.files, 1):
                         await self._send(sender, index, Path(path))
@@ -107,6 +109,7 @@ class _SendFiles:
         self._sent += 1
         since = time.monotonic()
         number = index if self._args.resume else None
+        self._is_given_back = False
         while True:
             outcome: Outcome = await sender.send_parts(path, message=message, number=number)
             if isinstance(outcome, Accepted):
@@ -115,6 +118,7 @@ class _SendFiles:
                 break
             if number is None and self._args.producer is not None:
                 number = sender.next_number - 1  # its own, again
+            self._is_given_back = True
             await asyncio.sleep(AGAIN_S)
         self._rejected += 1
         say(f"holdfast send: rejected: {path}: {reason_of(outcome)}", file=sys.stderr)
