@@ -1,6 +1,8 @@
 """A node that is there and takes nothing: `--stall-timeout`, the line that says for what `send` waits, and a pipe."""
 
+import argparse
 import asyncio
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -13,6 +15,7 @@ import pytest
 from client.fake_broker import FakeBroker, Peer
 from holdfast.amqp.performatives import Released
 from holdfast.client import Accepted, Connection
+from holdfast.client.verbs.running import Progress, telling_stalls
 from holdfast.errors import ConfigError
 from support.process import Completed, killed_at_the_end, run_holdfast, summary
 
@@ -220,6 +223,34 @@ async def test_bytes_that_leave_are_no_stall(broker: FakeBroker, size: int) -> N
         )
     assert sent.code == 0 and summary(sent.stderr)["seconds"] > 2, sent.stderr
     assert [len(body) for body in broker.bodies("q")] == [size]
+
+
+async def test_nobody_who_reads_what_it_says(broker: FakeBroker) -> None:
+    """The limit holds though the line that says for what it waits cannot be written."""
+    broker.hold_outcomes = True
+    reader, writer = os.pipe()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "holdfast", "send", "q", "--url", broker.url, "--stall-timeout", "4", "--count", "1",
+        stdin=asyncio.subprocess.DEVNULL, stderr=writer,
+    )  # fmt: skip
+    async with killed_at_the_end(process):
+        os.close(writer)
+        os.close(reader)
+        await broker.until(lambda: broker.bodies("q") != [])
+        async with asyncio.timeout(LIMIT_S):
+            await process.wait()
+    assert process.returncode == 1
+
+
+async def test_what_ends_the_watch_ends_the_sender(connection: Connection) -> None:
+    def broken() -> bool:
+        raise ZeroDivisionError
+
+    sender = await connection.sender("q")
+    args = argparse.Namespace(verb="send", address="q", stall_timeout=1.0)
+    async with telling_stalls(args, sender, Progress(), broken):
+        await asyncio.wait_for(sender.over, LIMIT_S)
+    assert isinstance(sender.failure, ZeroDivisionError)
 
 
 async def test_what_a_sender_that_is_not_attached_yet_waits_for(broker: FakeBroker, connection: Connection) -> None:

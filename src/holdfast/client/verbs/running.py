@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -152,13 +153,21 @@ async def telling_stalls(
     """Says in a line, once for each time, that the node is there and takes nothing: who waits should know for what.
 
     After `--stall-timeout` of that the sender fails, and with it what waits for it. Not while bytes leave, unless they
-    are of what was given back since the node last took anything. `is_pending`: such waits to be offered again.
+    are of what was given back since the node last took anything. `is_pending`: such waits to be offered again. What
+    ends the watching before its time ends the sender.
     """
     task = asyncio.create_task(_tell_stalls(args, sender, progress, is_pending))
+    task.add_done_callback(partial(_stop_unwatched, sender))
     try:
         yield
     finally:
         task.cancel()
+
+
+def _stop_unwatched(sender: Sender, watching: "asyncio.Task[None]") -> None:
+    error = None if watching.cancelled() else watching.exception()
+    if isinstance(error, Exception):
+        sender.fail(error)
 
 
 async def _tell_stalls(
@@ -180,8 +189,9 @@ async def _tell_stalls(
             return
         elif not told and now - since >= STALLED_S:
             told = True
-            progress.clear()
-            say(f"holdfast {args.verb}: {args.address}: {STALLS[reason]}; waiting", file=sys.stderr)
+            with suppress(OSError):  # whom nobody hears goes on all the same
+                progress.clear()
+                say(f"holdfast {args.verb}: {args.address}: {STALLS[reason]}; waiting", file=sys.stderr)
         await asyncio.sleep(min(STALLED_S, limit_s or STALLED_S) / 10)
 
 
