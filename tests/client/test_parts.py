@@ -22,6 +22,7 @@ from holdfast.client.outcomes import Released
 from holdfast.client.verbs import files
 from holdfast.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 from holdfast.units import MIB
+from support.eventually import eventually_true
 from support.process import NodeProcess, run_holdfast
 from support.screen import Screen
 
@@ -172,6 +173,73 @@ async def test_an_iterator_that_was_begun_cannot_begin_anew(broker: FakeBroker, 
             await sender.send_parts(body())
         assert await sender.send(b"next") == Accepted()
     assert broker.bodies("q") == [b"next"]
+
+
+async def stuck() -> AsyncIterator[bytes]:
+    yield noise(2 * MIB)
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("producer", [None, "p"])
+async def test_who_is_cancelled_within_a_body_gives_it_up(
+    producer: str | None, broker: FakeBroker, connection: Connection
+) -> None:
+    """What comes behind it goes on, and `close` does not wait for the body."""
+    sender = await connection.sender("q", producer=producer)
+    async with asyncio.timeout(LIMIT_S):
+        for _ in range(2):
+            sending = asyncio.create_task(sender.send_parts(stuck()))
+            behind = asyncio.create_task(sender.send(b"behind"))
+            await eventually_true(lambda: sender.in_doubt == 2 and sender._outflow is not None, what="it is sent")
+            sending.cancel()
+            assert await behind == Accepted()
+        last = asyncio.create_task(sender.send_parts(stuck()))
+        await eventually_true(lambda: sender._outflow is not None, what="it is sent")
+        last.cancel()
+        await connection.close()
+    assert broker.bodies("q") == [b"behind", b"behind"] and sender.accepted == 2
+
+
+async def test_who_is_cancelled_before_its_turn_gives_it_up(broker: FakeBroker, connection: Connection) -> None:
+    sender = await connection.sender("q")
+    async with asyncio.timeout(LIMIT_S):
+        first, second = (asyncio.create_task(sender.send_parts(stuck())) for _ in range(2))
+        await eventually_true(lambda: sender.in_doubt == 2, what="both wait")
+        for task in (second, first):
+            task.cancel()
+            await asyncio.wait([task])
+        assert sender.in_doubt == 0 and await sender.send(b"x") == Accepted()
+
+
+async def test_who_is_cancelled_within_a_break_gives_it_up(broker: FakeBroker, connection: Connection) -> None:
+    sender = await connection.sender("q")
+    async with asyncio.timeout(LIMIT_S):
+        sending = asyncio.create_task(sender.send_parts(stuck))
+        await eventually_true(lambda: sender._outflow is not None, what="it is sent")
+        await broker.stop()
+        await eventually_true(lambda: sender._outflow is None, what="the link is gone")
+        sending.cancel()
+        await asyncio.wait([sending])
+        await broker.listen()
+        assert await sender.send(b"x") == Accepted()
+        await connection.close()
+    assert broker.bodies("q") == [b"x"]
+
+
+async def test_who_is_cancelled_behind_a_whole_body_leaves_it_in_doubt(
+    broker: FakeBroker, connection: Connection
+) -> None:
+    broker.hold_outcomes = True
+    sender = await connection.sender("q")
+    async with asyncio.timeout(LIMIT_S):
+        sending = asyncio.create_task(sender.send_parts([b"whole"]))
+        await broker.until(lambda: broker.bodies("q") == [b"whole"])
+        sending.cancel()
+        await asyncio.wait([sending])
+        assert sender.in_doubt == 1
+        broker.release_outcomes()
+        await sender.drain()
+    assert sender.accepted == 1
 
 
 # ------------------------------------------------------------------------------------------- receiving in parts

@@ -72,8 +72,10 @@ class Outbox:
         future: Promise,
         on_outcome: OnOutcome | None,
         body: Body | None = None,
-    ) -> None:
-        """A new message; of a named producer `number` is its own number for it, else the next one is given."""
+    ) -> Doubt | None:
+        """A new message; of a named producer `number` is its own number for it, else the next one is given. None where
+        the node has it already.
+        """
         numbers = self._numbers
         if numbers is not None:
             wants_own, number = number is not None, numbers.give_out(number)
@@ -81,7 +83,7 @@ class Outbox:
                 self.accepted += 1
                 if future is not None:
                     future.set_result(ACCEPTED)
-                return
+                return None
         key = self._next_key
         self._next_key = key + 1
         entry = self.doubt[key] = Doubt(key, cut, number, future, on_outcome, body)
@@ -89,6 +91,7 @@ class Outbox:
             if not self.unsent:
                 self._touch()
             self.unsent.append(entry)
+        return entry
 
     def enter_spooled(self, spool: SpoolFile, cut: payload.Cut, future: Promise, on_outcome: OnOutcome | None) -> None:
         """A new message, written to `spool`. Beyond what may be in memory it is loaded in its turn, and is `Spooled`
@@ -214,6 +217,13 @@ class Outbox:
         if self.doubt.pop(entry.key, None) is not None:
             if entry.future is not None and not entry.future.done():
                 entry.future.set_exception(error)
+            self.wake()
+
+    def give_up(self, entry: Doubt) -> None:
+        """Nobody waits for the message any more, and not all of it was sent."""
+        if self.doubt.pop(entry.key, None) is not None:
+            if entry in self.unsent:
+                self.unsent.remove(entry)
             self.wake()
 
     def fail(self, error: Exception) -> bool:

@@ -61,6 +61,10 @@ class Outflow:
             self._sender.touch()
         return False
 
+    def is_sending(self, entry: Doubt) -> bool:
+        """Some of that message has yet to go out."""
+        return self._entry is entry and not self._outgoing.over
+
     @property
     def waits_for(self) -> Literal["window"] | None:
         """The node's window; None: for the body, or for nothing."""

@@ -192,7 +192,8 @@ class Sender(ClientLink):
         `body`: a file's path, bytes from an iterable or asynchronous iterable, or a function that returns one of
         these. What a path or a function gives is read anew after a break; an iterator's end is BodyGone then.
         `message`: all but body and footer. `size`: the body's bytes, if they are known beforehand (a file's are): then
-        it is one data section. What reading `body` raises is raised here, and nothing is sent.
+        it is one data section. What reading `body` raises is raised here, and nothing is sent. Cancelled, it gives the
+        message up, unless all of it was sent: then it stays in doubt until its outcome.
         """
         if self._spool is not None:
             raise ConfigError(f"{self._what}: found a body in parts and a Spool, accepted is one of them")
@@ -204,8 +205,16 @@ class Sender(ClientLink):
         if self.failure is not None or len(self._outbox.doubt) >= self._in_doubt_max:
             await self._room()
         future: asyncio.Future[Outcome] = self._loop.create_future()
-        self._take(message or Message(header=Header(durable=True)), number, future, None, source)
-        return await future
+        if number is not None:
+            self._check_number(number)
+        cut = payload.cut(message or Message(header=Header(durable=True)))
+        entry = self._outbox.enter(cut, number, future, None, source)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if entry is not None:
+                self._give_up(entry)
+            raise
 
     async def drain(self) -> None:
         """Returns once nothing is in doubt (nor in the spool); raises what ended the link before."""
@@ -355,17 +364,24 @@ class Sender(ClientLink):
         number: int | None,
         future: "asyncio.Future[Outcome] | None",
         on_outcome: OnOutcome | None,
-        body: Body | None = None,
     ) -> None:
         if number is not None:
             self._check_number(number)
         cut = payload.cut(message)
         if self._spool is None:
-            self._outbox.enter(cut, number, future, on_outcome, body)
+            self._outbox.enter(cut, number, future, on_outcome)
             return
         assert self._syncing is not None
         self._outbox.enter_spooled(self._spool, cut, future, on_outcome)
         self._syncing.later()
+
+    def _give_up(self, entry: Doubt) -> None:
+        """A body in parts that nobody waits for any more. One that a break cut short is given up when its turn comes
+        again: only the next link tells whether the node has all of it."""
+        outflow, outbox = self._outflow, self._outbox
+        if entry in outbox.unsent or (outflow is not None and outflow.is_sending(entry)):
+            outbox.give_up(entry)
+            self.touch()
 
     def _check_number(self, number: int) -> None:
         if self.producer is None or self._spool is not None:
@@ -385,6 +401,9 @@ class Sender(ClientLink):
         while unsent and link.sendable and not given_back.entries:
             entry = unsent.popleft()
             if entry.body is not None:
+                if entry.future is not None and entry.future.cancelled():
+                    outbox.give_up(entry)
+                    continue
                 self._begin(link, entry, entry.body)
                 continue
             parts = entry.cut.parts(entry.number)
