@@ -8,11 +8,27 @@ from struct import Struct
 
 import lmdb
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.broker.port import Batch
 from holdfast.storage.lmdb import LmdbStore
-from holdfast.storage.pages import META_PAGES, SUB, Damage, Root, Walk, read_root, reusable_pages, tree_of
+from holdfast.storage.pages import (
+    META_PAGES,
+    NO_PAGE,
+    SUB,
+    Damage,
+    Root,
+    Tree,
+    Walk,
+    _EachPage,
+    _FewPages,
+    read_root,
+    reusable_pages,
+    tree_of,
+)
 
+NO_TREE = Tree(0, 0, 0, 0, 0, 0, NO_PAGE)
 SIZES = (0, 10, 900, 3_000, 5_000, 70_000, 300_000)
 
 
@@ -73,6 +89,19 @@ def test_free_pages_that_a_reader_leaves_to_be_used(store: LmdbStore) -> None:
     for before in (0, *sorted(by_age), 1 << 40):
         told = sum(count for transaction, count in by_age.items() if transaction < before)
         assert reusable_pages(store._data_fd, root, before) == told
+
+
+def test_what_the_free_pages_cost_does_not_grow_with_the_file(store: LmdbStore) -> None:
+    root = root_of(store)
+    told = reusable_pages(store._data_fd, root, 1 << 40)
+    assert reusable_pages(store._data_fd, root._replace(last_page=1 << 50), 1 << 40) == told > 0
+
+
+@given(st.lists(st.tuples(st.integers(META_PAGES, 40), st.integers(1, 8)), max_size=20))
+def test_few_pages_know_what_was_met_as_each_page_does(taken: list[tuple[int, int]]) -> None:
+    each, few = _EachPage(Root(4096, 0, NO_TREE, NO_TREE, 64, 0)), _FewPages()
+    for page, count in taken:
+        assert few.add(page, count) == each.add(page, count)
 
 
 def test_a_long_list_of_free_pages_is_counted_through_its_branches(tmp_path: Path) -> None:

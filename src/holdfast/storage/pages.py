@@ -10,6 +10,7 @@ machine's own, as LMDB's are.
 
 import os
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple
@@ -125,24 +126,59 @@ def tree_of(node: Node) -> Tree:
     return _tree(node.data)
 
 
-class Walk:
-    """Every page of one file, each met once. `on_page` is told of each page that is read (progress)."""
+class _EachPage:
+    """Which pages of a file were met, with a byte for each of the file's: for a walk of all of them."""
 
-    def __init__(self, fd: int, root: Root, on_page: Callable[[], None] | None = None) -> None:
+    def __init__(self, root: Root) -> None:
+        self._met = bytearray(root.last_page + 1)
+        self._met[:META_PAGES] = b"\1" * min(META_PAGES, len(self._met))
+
+    def add(self, page: int, count: int) -> bool:
+        """Notes [page, page + count); False where one of them was met before."""
+        if self._met.find(1, page, page + count) >= 0:
+            return False
+        self._met[page : page + count] = b"\1" * count
+        return True
+
+    @property
+    def unmet(self) -> int:
+        return self._met.count(0)
+
+
+class _FewPages:
+    """The same as ranges, whose cost follows what was met: for a walk of a part of the file."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, page: int, count: int) -> bool:
+        """As of `_EachPage`."""
+        at = bisect_left(self._firsts, page + count)  # the ranges before it begin before the end of the new one
+        if at and self._ends[at - 1] > page:
+            return False
+        self._firsts.insert(at, page)
+        self._ends.insert(at, page + count)
+        return True
+
+
+class _Pages:
+    """Reads the pages of one file, each once. `on_page` is told of each page that is read (progress)."""
+
+    def __init__(
+        self, fd: int, root: Root, met: _EachPage | _FewPages, on_page: Callable[[], None] | None = None
+    ) -> None:
         self.fd = fd
         self.root = root
-        self.seen = bytearray(root.last_page + 1)
-        """By page: 1 where a tree or the list of free pages has it."""
-        self.seen[:META_PAGES] = b"\1" * min(META_PAGES, len(self.seen))
+        self._met = met
         self._on_page = on_page
 
     def take(self, page: int, count: int, what: str) -> None:
         """Notes that `what` has pages [page, page + count). Raises `Damage` where another has one of them."""
         if not META_PAGES <= page <= page + count - 1 <= self.root.last_page:
             raise Damage(f"{what}: page {page}, which lies beyond the file's last, {self.root.last_page}")
-        if self.seen.find(1, page, page + count) >= 0:
+        if not self._met.add(page, count):
             raise Damage(f"{what}: page {page} is used twice")
-        self.seen[page : page + count] = b"\1" * count
 
     def nodes(self, tree: Tree, what: str, *, whole: bool = False) -> Iterator[Node]:
         """The records of `tree`, in its order; `what` names it in a `Damage`. `whole`: long values in full.
@@ -205,6 +241,14 @@ class Walk:
             return os.pread(self.fd, size, page * self.root.page_bytes + _PAGE.size)
         return data[_PAGE.size : _PAGE.size + size]
 
+
+class Walk(_Pages):
+    """Every page of one file, each met once."""
+
+    def __init__(self, fd: int, root: Root, on_page: Callable[[], None] | None = None) -> None:
+        self._all = _EachPage(root)
+        super().__init__(fd, root, self._all, on_page)
+
     def free_list(self) -> int:
         """Takes every page of the list of free pages; their number."""
         total = 0
@@ -217,17 +261,17 @@ class Walk:
 
     def unaccounted(self) -> int:
         """Pages that neither a tree nor the list of free pages has; asked once all of them were walked."""
-        return self.seen.count(0)
+        return self._all.unmet
 
 
 def reusable_pages(fd: int, root: Root, before: int) -> int:
     """Free pages that a transaction may write anew while a reader of transaction `before` goes on.
 
-    Reads the list only as far as its records are older than `before`: they are in the order of their transactions.
-    Raises `Damage`.
+    Reads the list only as far as its records are older than `before`: they are in the order of their transactions. What
+    it costs follows that, and not the size of the file. Raises `Damage`.
     """
     total = 0
-    for node in Walk(fd, root).nodes(root.free, FREE_LIST):
+    for node in _Pages(fd, root, _FewPages()).nodes(root.free, FREE_LIST):
         count = _pages_of(node)
         if _SIZE.unpack(node.key)[0] >= before:
             break
