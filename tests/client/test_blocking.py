@@ -1,10 +1,17 @@
-"""The client without an event loop: what an interruption leaves behind."""
+"""The client without an event loop: what an interruption leaves behind, an iterator that outlives its connection."""
 
+import asyncio
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
 
-from client.fake_broker import free_port
+import pytest
+
+from client.fake_broker import FakeBroker, free_port
+from holdfast.client import ConnectionEnded
+from holdfast.client.blocking import BlockingConnection, Entry
 
 INTERRUPTED = """
 import sys
@@ -31,3 +38,36 @@ def test_an_interruption_while_the_node_is_not_there_leaves_no_noise() -> None:
         finally:
             process.kill()
     assert process.returncode == 130 and errors == ""
+
+
+def close_it(entries: Iterator[list[Entry]]) -> None:
+    assert hasattr(entries, "close")
+    entries.close()
+
+
+def go_on(entries: Iterator[list[Entry]]) -> None:
+    with pytest.raises(ConnectionEnded, match="closed"):
+        next(entries)
+    assert next(entries, None) is None
+
+
+@pytest.mark.parametrize("reopened", [False, True])
+@pytest.mark.parametrize("end", [close_it, go_on])
+async def test_a_range_that_is_read_beyond_the_connections_end_starts_nothing(
+    end: Callable[[Iterator[list[Entry]]], None], reopened: bool, broker: FakeBroker
+) -> None:
+    broker.put("q", *[b"%d" % number for number in range(5_000)])
+
+    def read() -> list[str]:
+        connection = BlockingConnection(broker.url)
+        entries = connection.read_range("q", 1, 5_001)
+        assert next(entries)
+        connection.close()
+        if reopened:
+            connection.open()
+        end(entries)
+        if reopened:
+            connection.close()
+        return [thread.name for thread in threading.enumerate()]
+
+    assert "holdfast-client" not in await asyncio.wait_for(asyncio.to_thread(read), 30)

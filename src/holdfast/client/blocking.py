@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 from holdfast.amqp.message import Message
 from holdfast.client.connection import MANAGE_LIMIT_S, Connection
 from holdfast.client.delivery import Delivery
+from holdfast.client.errors import ConnectionEnded
 from holdfast.client.opening import RETRY_S, connect
 from holdfast.client.outcomes import Outcome
 from holdfast.client.sender import Sender
@@ -120,7 +121,7 @@ class BlockingConnection:
 
         With a subscription, its queue's UUID and its lease epoch, as OPEN answered them, the node refuses a
         reader that was fenced: LinkError. After a break it goes on behind the last entry that came. An entry that is
-        no message is a RemoteProtocolError that names it.
+        no message is a RemoteProtocolError that names it. Once `close` was called it ends with ConnectionEnded.
         """
         lease = None
         if subscription is not None and queue_uuid is not None and lease_epoch is not None:
@@ -132,8 +133,11 @@ class BlockingConnection:
         try:
             while batch := self._run(receiver.batch(count_max=BATCH_MAX)):
                 yield [_entry(queue, item) for item in batch]
+                if self._connection is not connection:  # closed meanwhile, its links and its loop with it
+                    raise ConnectionEnded(f"{self._url}: closed")
         finally:
-            self._run(receiver.close())
+            if self._connection is connection:
+                self._run(receiver.close())
 
     def close(self) -> None:
         """Ends the connection as `Connection.close` does, then the thread."""
