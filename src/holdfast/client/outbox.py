@@ -47,6 +47,8 @@ class Outbox:
         self.waiting = Waiting(loop)
         self.has_link = False
         """There is one that is attached: what is entered can be sent."""
+        self.raised: Exception | None = None
+        """What an `on_outcome` raised, the first of them."""
         self._touch = touch
         self._in_doubt_max = in_doubt_max
         self._numbers = numbers
@@ -200,7 +202,10 @@ class Outbox:
             if spool is not None:
                 spool.done(entry.local, entry.size)
             if entry.on_outcome is not None and outcome is not ACCEPTED:
-                entry.on_outcome(entry.number, outcome)
+                try:
+                    entry.on_outcome(entry.number, outcome)
+                except Exception as error:  # the program's; the others are told and counted all the same
+                    self.raised = self.raised or error
         if isinstance(outcome, Accepted):
             self.accepted += count
         elif isinstance(outcome, Rejected):

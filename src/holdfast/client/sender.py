@@ -172,7 +172,11 @@ class Sender(ClientLink):
     async def post(
         self, message: Message | bytes | str, *, number: int | None = None, on_outcome: OnOutcome | None = None
     ) -> None:
-        """As `submit`, without a future: the outcome is counted, and told to `on_outcome` unless accepted."""
+        """As `submit`, without a future: the outcome is counted, and told to `on_outcome` unless accepted.
+
+        What `on_outcome` raises ends this sender, and no other link, once all that came with it is told and counted:
+        it is raised by its next call, and by `drain` and `close`.
+        """
         if self.failure is not None or len(self._outbox.doubt) >= self._in_doubt_max:
             await self._room()
         self._take(message, number, None, on_outcome)
@@ -222,6 +226,8 @@ class Sender(ClientLink):
         while outbox.doubt or outbox.spooled:
             self.check()
             await outbox.waiting.for_end()
+        if outbox.raised is not None:
+            raise outbox.raised
         if self._abandoned and self.failure is not None:
             raise self.failure
 
@@ -325,6 +331,9 @@ class Sender(ClientLink):
         self._decided(event.contexts, outcome)
 
     def turn_ended(self, *, paused: bool) -> None:
+        if self._outbox.raised is not None:
+            self.fail(self._outbox.raised)
+            return
         try:
             if self._spool is not None:
                 self._spool.flush_done()
@@ -436,6 +445,10 @@ class Sender(ClientLink):
     def _decided(self, entries: Iterable[Doubt], outcome: Outcome) -> None:
         if self._outbox.decided(entries, outcome):
             self.outage.gained = True
+        if self._outbox.raised is not None:
+            self._abandoned = True
+            self._connection.note_abandoned(self._outbox.raised)
+            self.touch()  # what came with it is told and counted first
 
     async def _room(self) -> None:
         """Waits, or raises, until one more may be in doubt; with a spool there is always room to try."""
