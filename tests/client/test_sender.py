@@ -40,6 +40,23 @@ def bodies(*numbers: int) -> list[bytes]:
     return [b"%d" % number for number in numbers]
 
 
+async def test_who_is_cancelled_waits_no_more(broker: FakeBroker, connection: Connection) -> None:
+    """Nothing is kept of it, however long the others wait."""
+    broker.hold_outcomes = True
+    sender = await connection.sender("q", in_doubt_max=1)
+    await sender.submit(b"1")
+    for wait in (sender.submit(b"2"), sender.drain()):
+        task = asyncio.create_task(wait)
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+    waiting = sender._outbox.waiting
+    assert not waiting._for_room and not waiting._for_end
+    broker.release_outcomes()
+    await sender.drain()
+    assert broker.bodies("q") == [b"1"]
+
+
 async def test_outcomes_are_values(broker: FakeBroker, connection: Connection) -> None:
     def decide(bare: bytes) -> object:
         if bare.endswith(b"bad"):

@@ -4,7 +4,7 @@ Rules of this file: whoever is woken looks itself at what it waited for, and at 
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 
 
 class Waiting:
@@ -12,25 +12,31 @@ class Waiting:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._for_room: deque[asyncio.Future[None]] = deque()
-        self._for_end: list[asyncio.Future[None]] = []
+        self._for_room: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self._for_end: dict[asyncio.Future[None], None] = {}
 
     async def for_room(self) -> None:
         """Returns once there may be room; who is cancelled meanwhile calls for another `wake`."""
         waiter: asyncio.Future[None] = self._loop.create_future()
-        self._for_room.append(waiter)
-        await waiter
+        self._for_room[waiter] = None
+        try:
+            await waiter
+        finally:
+            self._for_room.pop(waiter, None)
 
     async def for_end(self) -> None:
         """Returns once nothing may be in doubt."""
         waiter: asyncio.Future[None] = self._loop.create_future()
-        self._for_end.append(waiter)
-        await waiter
+        self._for_end[waiter] = None
+        try:
+            await waiter
+        finally:
+            self._for_end.pop(waiter, None)
 
     def wake(self, room: int, *, is_empty: bool) -> None:
         """There is room for so many; `is_empty`: nothing is in doubt."""
         while room > 0 and self._for_room:
-            waiter = self._for_room.popleft()
+            waiter, _ = self._for_room.popitem(last=False)
             if not waiter.done():
                 waiter.set_result(None)
                 room -= 1
