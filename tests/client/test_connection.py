@@ -9,6 +9,7 @@ import pytest
 
 from client.fake_broker import FakeBroker, Peer, free_port
 from holdfast.amqp.events import Delivery
+from holdfast.amqp.performatives import Accepted as AcceptedState
 from holdfast.amqp.performatives import Error, Released
 from holdfast.amqp.types import Symbol
 from holdfast.client import (
@@ -21,6 +22,7 @@ from holdfast.client import (
     ManagementError,
     Spool,
     connect,
+    management,
 )
 from holdfast.errors import ConfigError
 
@@ -403,6 +405,47 @@ async def test_a_request_larger_than_the_node_takes_costs_nothing_else(broker: F
         assert await connection.manage("READ", "t") == {}
         assert await sender.send(b"x") == Accepted()
         assert connection.reconnects == 0
+
+
+async def test_requests_without_an_answer_leave_room_for_others(
+    broker: FakeBroker, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asked waits no more; that an answer is still to come is not known."""
+    asked = 0
+
+    def unanswered(peer: Peer, event: Delivery) -> None:
+        nonlocal asked
+        asked += 1
+        event.link.settle(event.delivery_id, event.delivery_id, AcceptedState())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Peer, "answer", unanswered)
+        for round in (1, 2):
+            asking = [asyncio.create_task(connection.manage("READ", "t")) for _ in range(management.CREDIT)]
+            await broker.until(lambda round=round: asked == round * management.CREDIT)
+            for one in asking:
+                one.cancel()
+            await asyncio.wait(asking)
+    broker.answer = lambda told, value: (200, "", {})
+    assert await connection.manage("READ", "t", limit_s=5) == {} and connection.reconnects == 0
+
+
+async def test_a_request_that_waits_goes_out_once_another_timed_out(
+    broker: FakeBroker, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(management, "CREDIT", 1)
+    answer = Peer.answer
+
+    def answered_if_second(peer: Peer, event: Delivery) -> None:
+        if b"second" in event.payload:
+            answer(peer, event)
+
+    monkeypatch.setattr(Peer, "answer", answered_if_second)
+    broker.answer = lambda told, value: (200, "", {})
+    first = asyncio.create_task(connection.manage("READ", "first", limit_s=0.3))
+    assert await asyncio.wait_for(connection.manage("READ", "second", limit_s=5), 5) == {}
+    with pytest.raises(ConnectionFailed, match="no answer"):
+        await first
 
 
 async def test_a_link_that_fails_here_is_detached_at_the_node(broker: FakeBroker, connection: Connection) -> None:

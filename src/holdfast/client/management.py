@@ -80,6 +80,9 @@ class Management(ClientLink):
         finally:
             self._requests.pop(message_id, None)
             self._unsent.pop(message_id, None)
+            self._asked.discard(message_id)  # its answer may never come, or was one that nobody could read
+            if self._unsent:
+                self.touch()
 
     # ------------------------------------------------------------------------- what the connection calls
 
