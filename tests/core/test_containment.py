@@ -105,6 +105,7 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
         ("anonymous", "Cursor.release", "Exclusions.left"),
         ("anonymous", "Temporaries._sweep_one", "Temporaries._end"),
         ("anonymous", "ConsumerLink.gone", "Temporaries.left"),
+        ("departed", "_complete", "Blobs.stored"),
     ],
 )
 def test_a_failure_between_two_steps_that_belong_together(stage: str, caller: str, called: str) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from holdfast.amqp.message import Message
@@ -53,6 +54,8 @@ def snapshot(node: Node) -> MemoryStore:
 
 
 def reroute(rig: Rig, node: Node, **table: str) -> None:
+    """A new table, in the node's file too: it has it after its next start."""
+    node.config = replace(node.config, forwarding=tuple(table.items()))
     node.handle(events.ForwardingChanged(table=table))
     rig.settle()
 
