@@ -1,6 +1,11 @@
 """An exception in what one peer's bytes set off ends that peer, and nothing else (docs/adr/0019-containment.md)."""
 
+import ast
+import inspect
+import textwrap
+from functools import cache
 from random import Random
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -114,6 +119,39 @@ def test_a_failure_between_two_steps_that_belong_together(stage: str, caller: st
     calls = [call for site, numbers in injector.sites.items() if names[site] == (caller, called) for call in numbers]
     assert calls, f"{stage}: {caller} calls no {called}"
     check(stage, calls if len(calls) <= 12 else calls[:: len(calls) // 12])
+
+
+CLAIM = "from here on nothing is called that could fail"
+
+
+@pytest.mark.parametrize("stage", failing.STAGES)
+def test_where_nothing_is_called_that_could_fail_nothing_is(stage: str) -> None:
+    """Functions that say so call none of the node's own from there on, except at their end, where all is done."""
+    injector, _ = failing.run(stage)
+    wrong = [
+        f"{caller.co_qualname}, line {line}: {called.co_qualname}"
+        for caller, line, called in injector.sites
+        if line in claimed(caller)
+    ]
+    assert not wrong
+
+
+@cache
+def claimed(caller: CodeType) -> range:
+    """The lines behind the claim, but for a call that ends the function; empty where it claims nothing."""
+    if not caller.co_filename.endswith(".py"):
+        return range(0)
+    lines, first = inspect.getsourcelines(caller)
+    found = [number for number, line in enumerate(lines, first) if CLAIM in line]
+    if not found:
+        return range(0)
+    (function,) = ast.parse(textwrap.dedent("".join(lines))).body
+    assert isinstance(function, ast.FunctionDef)
+    *_, last = (item for item in function.body if not isinstance(item, ast.Return))
+    while isinstance(last, ast.If) and not last.orelse:
+        last = last.body[-1]
+    ends = isinstance(last, ast.Expr) and isinstance(last.value, ast.Call)
+    return range(found[0] + 1, first + (last.lineno - 1 if ends else len(lines)))
 
 
 # ------------------------------------------------------------------------------------------------- what is seen of it

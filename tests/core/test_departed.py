@@ -9,8 +9,15 @@ import pytest
 
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
-from holdfast.core import departed, warnings
+from holdfast.broker import deletion
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.exclusions import Exclusions
+from holdfast.broker.queue import Queue
+from holdfast.core import departed, identity, warnings
+from holdfast.core.catalog import Catalog
+from holdfast.core.chores import Chores
 from holdfast.core.config import NeighbourConfig
+from holdfast.core.hop_links import HopLinks
 from holdfast.storage.check import check
 from support.hops import STRICT, names, reroute, send, snapshot
 from support.rig import Client, Node, Rig
@@ -248,6 +255,50 @@ def test_what_comes_while_a_queue_is_deleted_stays() -> None:
     rig.settle()
     assert a.bodies("$dead-letters") == names(1, 3) and a.queue("@c").messages == 4
     assert a.queue("@c").tombstones == 3 and not a.queue("@c").stopped
+
+
+@pytest.mark.parametrize(
+    ("owner", "step"),
+    [
+        (Exclusions, "left"),
+        (Cursor, "give_back"),
+        (Queue, "touch"),
+        (HopLinks, "gone"),
+        (identity, "forget"),
+        (Chores, "forget"),
+        (Catalog, "delete"),
+        (Queue, "uncache"),
+        (deletion, "forget_entries"),
+        (deletion, "part"),
+    ],
+)
+def test_the_end_of_a_queue_that_fails_halfway_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, step: str
+) -> None:
+    rig, a, _, c = line()
+    queued(rig, a, c, "1", "2")
+    leave(rig, a)
+    left = [RuntimeError("for once")]
+    forget, original = departed.Departures._forget, getattr(owner, step)
+
+    def fails(*given: Any, **options: Any) -> Any:
+        if left:
+            raise left.pop()
+        return original(*given, **options)
+
+    def under_watch(self: departed.Departures, queue: Queue) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, step, fails)
+            forget(self, queue)
+
+    monkeypatch.setattr(departed.Departures, "_forget", under_watch)
+    begun(rig, a, tombstones=True)
+    a.hold_commits = False
+    rig.run(5)
+    assert not left and a.core is not None and a.core.containment.parts_failed + a.core.containment.peers_ended == 1
+    assert "@c" not in a.core.catalog.queues and "c" not in a.core.catalog.transit
+    assert a.bodies("$dead-letters")[:2] == ["1", "2"]
+    a.core.validate()
 
 
 def test_a_node_in_between_ends_what_others_sent() -> None:

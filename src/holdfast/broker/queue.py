@@ -168,8 +168,9 @@ class Queue:
             batch.bytes_appended += len(value)
         else:
             self.ephemeral[sequence] = value
-            self.count_memory()
         self.work.counted[self] = None
+        if not durable:
+            self.count_memory()
         return sequence
 
     def append_all(self, values: list[bytes], size: int) -> None:
@@ -192,8 +193,9 @@ class Queue:
             batch.bytes_appended += stored_bytes
         else:
             self.ephemeral.update(zip(sequences, values, strict=True))
-            self.count_memory()
         self.work.counted[self] = None
+        if not durable:
+            self.count_memory()
 
     def undo(self, sequence: int, value: bytes) -> None:
         """The batch that held this append found no space: it never was; its number stays unused."""

@@ -297,13 +297,14 @@ class Catalog:
         keys += [("node", records.timed_key(queue_id)), ("node", records.tombstones_key(queue_id))]
         cursors = ("", *queue.named, *queue.deleted_cursors)
         keys += [("subscriptions", records.cursor_key(queue_id, name)) for name in cursors]
-        producers = [producer for producer in self.producers.values() if producer.address == queue.name]
-        keys += [("producers", producer.key) for producer in producers]
+        producers = {producer.key: producer for producer in self.producers.values() if producer.address == queue.name}
+        keys += [("producers", key) for key in producers]
+        destination = queue.name[1:] if queue.in_transit else None
         kept = [item for item in batch.appends if item[0] != queue_id]
         taken_bytes = sum([len(value) for number, _, value in batch.appends if number == queue_id])
         # What a commit in flight appends lies on disk when this batch is applied.
         retires = [(queue_id, sequence) for sequence in range(queue.visible, queue.next_sequence)]
-        for producer in producers:
+        for producer in producers.values():
             self.memory.ranges.refund(producer.counted_bytes)
             producer.counted_bytes = 0
         for sequence in list(queue.cache):
@@ -318,11 +319,11 @@ class Catalog:
         batch.appends[:] = kept
         batch.bytes_appended -= taken_bytes
         batch.retires += retires
-        for producer in producers:
-            del self.producers[producer.key]
+        for producer_key in producers:
+            del self.producers[producer_key]
         del self.queues[queue.name], self.by_id[queue_id]
-        if queue.in_transit:
-            del self.transit[queue.name[1:]]
+        if destination is not None:
+            del self.transit[destination]
 
     def has(self, queue: Queue) -> bool:
         """Whether the queue is there: it was not deleted, nor made anew under its name."""

@@ -478,6 +478,8 @@ class Neighbour:
         if dial_over:
             self._dial_ended()
         for sender in self.senders.values():
+            if sender not in sender.cursor.takers and not self.core.stopping:
+                sender.cursor.attach(sender)  # its end was cut short (departed.py), and is tried again
             sender.recover()
         peer = self.peer
         if peer is not None:
