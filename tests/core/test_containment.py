@@ -1,8 +1,10 @@
 """An exception in what one peer's bytes set off ends that peer, and nothing else (docs/adr/0019-containment.md)."""
 
 import ast
+import gc
 import inspect
 import textwrap
+from collections.abc import Iterator
 from functools import cache
 from random import Random
 from types import CodeType
@@ -54,6 +56,16 @@ def core_of(node: Node) -> Any:
 # ------------------------------------------------------------------------------------------------- at every call site
 
 
+@pytest.fixture
+def collector() -> Iterator[None]:
+    """The garbage collector looks at what the test makes alone. A world waits for it, in a circle; and the more a
+    process has from before, the longer it lets them wait (`gc.set_threshold`, the oldest generation)."""
+    gc.freeze()
+    gc.collect()
+    yield
+    gc.unfreeze()
+
+
 def check(stage: str, calls: list[int]) -> None:
     for call in calls:
         injector, world = failing.run(stage, call)
@@ -73,6 +85,7 @@ def test_a_failure_at_some_call_sites_costs_one_connection(stage: str, day: int)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("collector")
 @pytest.mark.parametrize("stage", failing.STAGES)
 def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
     """The first call from each site, and as many calls again at random: by then other state is there."""
