@@ -83,6 +83,18 @@ def test_another_disk_owes_nothing_and_forgets_what_it_showed() -> None:
         history.receive(elsewhere, "q at jfk", marked=False, sequence=7)
 
 
+def test_what_a_gone_disk_gave_is_not_known_to_the_one_there_now() -> None:
+    """A consumer was sent it before the disk was replaced, and hands it out after."""
+    history = History()
+    key = make_key(0, 1)
+    history.disk_changed("hub")
+    history.receive(key, "q at hub", marked=False, sequence=7, disk=0)
+    history.receive(key, "q at hub", marked=False, sequence=2, disk=1)
+    for disk in (0, 1):
+        with pytest.raises(Violation, match="shown twice at q at hub"):
+            history.receive(key, "q at hub", marked=False, sequence=2, disk=disk)
+
+
 def test_two_sequences_of_one_key_are_noted() -> None:
     history = History()
     key = make_key(0, 1)

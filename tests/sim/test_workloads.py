@@ -4,11 +4,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 
+from holdfast.amqp.message import Message
+from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
+from holdfast.client import Delivery
 from holdfast.core.config import QueueConfig
 from holdfast.core.node import NodeCore
 from holdfast.harness.faults import Fault
@@ -129,6 +132,30 @@ def test_what_expires_in_a_dark_link_is_excused_and_nothing_else() -> None:
     assert result.metrics["received"] + result.metrics["excused"] >= result.metrics["accepted"]
 
 
+BUFFERED = {"node": "lhr", "queue": "flights", "credit": 10, "think_s": 0.05}
+AT_HOME = {**PUBLISH, "node": "lhr", "address": "flights", "in_doubt": 1}
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        {**BUFFERED, "kind": "copy"},
+        {**BUFFERED, "kind": "consume", "resume_s": 5.0, "release": 0.3},
+        {"kind": "browse", "node": "lhr", "queue": "flights", "credit": 10, "look_s": 0.3, "stall": 1.0},
+    ],
+    ids=lambda reader: str(reader["kind"]),
+)
+@pytest.mark.parametrize("seconds", [0.0, 0.4])
+def test_what_a_replaced_disk_had_sent_is_judged_as_that_disk_s(reader: dict[str, Any], seconds: float) -> None:
+    """A reader that thinks for long is handed the rest of what it has while its node comes back with a new disk."""
+    faults = tuple(Fault(kind="replace-disk", at=at, node="lhr", seconds=seconds) for at in (0.6, 2.0))
+    rest = () if reader["kind"] != "browse" else (CONSUME,)
+    for seed in range(1, 4):
+        plan = Plan(name="buffered", topology=NODES, workloads=(AT_HOME, reader, *rest), faults=faults)
+        result = execute(plan, seed)
+        assert result.ok, f"seed {seed}: {result.failure}"
+
+
 # ------------------------------------------------------------------------------ each check can fail
 
 
@@ -160,6 +187,67 @@ def test_a_copy_that_never_came_is_told() -> None:
     bed.history.offer(b"000-00000001", "flights@lhr")
     bed.history.accept(b"000-00000001")
     told(bed, lambda: copy.check(bed), "never shown 1 messages, 000-00000001 the first")
+
+
+@pytest.mark.parametrize(
+    ("shown", "match"),
+    [
+        ([(0, 5, 1), (0, 6, 2), (1, 1, 3), (1, 2, 4)], ""),
+        ([(0, 5, 1), (1, 1, 1), (2, 1, 1)], ""),
+        ([(0, 5, 1), (0, 4, 2)], "sequence 4, after sequence 5"),
+        ([(0, 5, 1), (1, 2, 2), (1, 1, 3)], "sequence 1, after sequence 2"),
+        ([(0, 5, 1), (1, 2, 2), (0, 6, 3)], "from disk 0 of lhr, after one from disk 1"),
+        ([(0, 5, 1), (0, 6, 1)], "as sequence 6, and as 5 before"),
+        ([(0, 5, 1), (0, 5, 1)], "twice, the second time not as a redelivery"),
+        ([(0, 5, 1), (1, 1, 2), (1, 1, 2)], "twice, the second time not as a redelivery"),
+    ],
+)
+def test_what_a_copy_is_shown_goes_forward_on_each_disk(shown: list[tuple[int, int, int]], match: str) -> None:
+    """(disk, sequence, number): all that is shown comes after the second disk was replaced."""
+    bed = SimBed(NODES, 1)
+    copy = Copy(node="lhr", queue="flights", subscriptions=1)
+    bed.history.add_reader(copy.names[0], "flights@lhr")
+    bed.history.disk_changed("lhr")
+    bed.history.disk_changed("lhr")
+    disks: dict[Delivery, int] = {}
+
+    def run() -> None:
+        for disk, sequence, number in shown:
+            payload = Message(data=[b"000-%08d" % number]).encode()
+            delivery = Delivery(Mock(), Mock(payload=payload, settled=False), sequence, 0)
+            disks[delivery] = disk
+            copy.show(bed, copy.names[0], delivery)
+
+    with patch.object(bed, "disk_of", lambda _, delivery: disks[delivery]):
+        if match:
+            told(bed, run, match)
+        else:
+            with bed:
+                run()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_copy_out_of_order_is_told(replaced: bool) -> None:
+    """The node offers a subscription two entries in the wrong order, now and then."""
+    original, held = Cursor._next, dict[int, Any]()
+
+    def _next(cursor: Cursor, limit: int) -> Any:
+        if id(cursor) in held:
+            return held.pop(id(cursor))
+        first = original(cursor, limit)
+        if first is None or not cursor.name or first[0] % 7:
+            return first
+        second = original(cursor, limit)
+        if second is not None:
+            held[id(cursor)] = first
+        return second or first
+
+    with patch.object(Cursor, "_next", _next):
+        faults = (Fault(kind="replace-disk", at=0.01, node="lhr"),) if replaced else ()
+        workloads = {**AT_HOME, "rate": 1_000.0, "in_doubt": 100}, {**BUFFERED, "kind": "copy"}
+        result = execute(Plan(name="copy", topology=NODES, workloads=workloads, faults=faults), 1)
+    assert bool(result.metrics["faults"]) is replaced
+    assert "after sequence" in result.failure
 
 
 def test_a_producer_that_is_not_fenced_is_told() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any, Protocol
 
-from holdfast.client import Connection
+from holdfast.client import Connection, Delivery
 from holdfast.harness.history import History
 
 
@@ -33,6 +33,12 @@ class Bed(Protocol):
 
     async def dial(self, node: str, client: str, protocol: Callable[[], asyncio.Protocol]) -> asyncio.Transport:
         """A bare connection to that node, for bytes that no library would say. Raises OSError."""
+
+    def disk_of(self, node: str, delivery: Delivery) -> int:
+        """Which of that node's disks gave it, as `history.disks_changed` counts them: the one that the node had when
+        the delivery's connection was made. A receiver hands out what it had before a break while it is away, so this
+        may be a disk that is gone.
+        """
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str, *, background: bool = False) -> None:
         """Runs `work` beside; an exception in it fails the run. The run waits for it unless `background`."""

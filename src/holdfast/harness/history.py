@@ -59,7 +59,8 @@ class History:
         self.on_clock: list[Callable[[], None]] = []
         self.on_accepted: list[Callable[[bytes], None]] = []
         self._paid: set[tuple[str, bytes]] = set()
-        self._forgotten: set[bytes] = set()
+        self._shown_by: dict[bytes, set[tuple[str, int]]] = {}
+        """By key: the nodes that have shown it to consumers, each with the number of the disk that it came from."""
 
     def new_producer(self, name: str) -> int:
         """The number that the keys of that producer begin with."""
@@ -86,18 +87,29 @@ class History:
     def refuse(self, key: bytes, outcome: str) -> None:
         self.refused[key] = outcome
 
-    def receive(self, key: bytes, place: str, *, marked: bool, sequence: int = 0) -> None:
-        """A consumer of `place` was shown it; `marked`: as a redelivery (AMQP 1.0 §3.2.1). `sequence` 0: not told."""
+    def receive(self, key: bytes, place: str, *, marked: bool, sequence: int = 0, disk: int | None = None) -> None:
+        """A consumer of `place` was shown it; `marked`: as a redelivery (AMQP 1.0 §3.2.1). `sequence` 0: not told.
+
+        `disk`: which of its node's, as `disks_changed` counts them; None: the one that is there now. A disk remembers
+        what it has shown itself: what another one has shown may come from it as if for the first time.
+        """
         if sequence:
             self.see(key, place, sequence)
-        before = self.received.get(key, 0)
-        self.received[key] = before + 1
-        if not before:
+        self.received[key] = self.received.get(key, 0) + 1
+        node = place.rpartition(" at ")[2]
+        by = (node, self.disks_changed[node] if disk is None else disk)
+        shown_by = self._shown_by.get(key)
+        if shown_by is None:
+            self._shown_by[key] = {by}
             self.outstanding.pop(key, None)
-        else:
-            self.redeliveries += 1
-            if not marked and key not in self.excused and key not in self._forgotten:
-                raise Violation(f"{key.decode()} was shown twice at {place}, the second time not as a redelivery")
+            return
+        self.redeliveries += 1
+        known = by in shown_by or any(
+            there != node and self.disks_changed[there] == number for there, number in shown_by
+        )
+        shown_by.add(by)
+        if known and not marked and key not in self.excused:
+            raise Violation(f"{key.decode()} was shown twice at {place}, the second time not as a redelivery")
 
     def see(self, key: bytes, place: str, sequence: int) -> None:
         """It lies at that place under that sequence."""
@@ -132,8 +144,6 @@ class History:
     def disk_changed(self, node: str) -> None:
         """What readers there were owed is no longer known: a place in a queue went with the disk."""
         self.disks_changed[node] += 1
-        # Nor does it know any more what it has shown: that comes again as if for the first time.
-        self._forgotten.update(key for key in self.received if self.places.get(key, ("", 0))[0].endswith(f" at {node}"))
         for reader, address in list(self.readers.items()):
             if address.endswith(f"@{node}"):
                 del self.readers[reader]

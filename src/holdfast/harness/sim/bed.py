@@ -8,9 +8,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
+from holdfast.amqp.connection import Connection as Engine
 from holdfast.broker.port import Batch
-from holdfast.client import Connection, Url, connect
+from holdfast.client import Connection, Delivery, Url, connect
+from holdfast.client.wire import Wire
 from holdfast.core import events
 from holdfast.harness.checkers import Disk, Ledger, Watch
 from holdfast.harness.history import History
@@ -38,7 +41,7 @@ class SimBed:
         self.world = World(seed, keep_notes=keep_notes)
         self.loop = WorldLoop(self.world)  # type: ignore[abstract]  # what it lacks it refuses
         self.network = SimNetwork(self.world, decoded=depth == "frames")
-        self.loop.connector = Connector(self.loop, self.network)
+        self.loop.connector = Connector(self.loop, self.network, self._joined)
         self.history = History()
         remark = self.world.remark if keep_notes else None
         self.ledger = Ledger(self.history, count=self.world.count, remark=remark)
@@ -51,6 +54,8 @@ class SimBed:
         self.clients: list[Connection] = []
         self.strangers: set[str] = set()
         """Places of clients that may say anything: what nodes tell them is not judged."""
+        self._disks: WeakKeyDictionary[Engine, int] = WeakKeyDictionary()
+        """Of each connection of the client library: which of its node's disks was there when it was made."""
         self.tasks: dict[asyncio.Task[None], None] = {}
         self.background: dict[asyncio.Task[None], None] = {}
         whole = topology.map()
@@ -124,6 +129,13 @@ class SimBed:
         transport, _ = await self.loop.create_connection(protocol, f"{client}.{node}", 5672)
         assert isinstance(transport, asyncio.Transport)
         return transport
+
+    def disk_of(self, node: str, delivery: Delivery) -> int:
+        return self._disks[delivery.link.session.connection]
+
+    def _joined(self, protocol: asyncio.Protocol, node: str) -> None:
+        if isinstance(protocol, Wire):
+            self._disks[protocol.engine] = self.history.disks_changed[node]
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str, *, background: bool = False) -> None:
         task = self.loop.create_task(work, name=name)

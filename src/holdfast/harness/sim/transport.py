@@ -80,18 +80,22 @@ class SimTransport(asyncio.Transport):
 
 
 class Connector:
-    """Answers the loop's `create_connection`: the host of a URL is `node` or `client.node`, a place of its own."""
+    """Answers the loop's `create_connection`: the host of a URL is `node` or `client.node`, a place of its own.
 
-    def __init__(self, loop: WorldLoop, network: SimNetwork) -> None:
+    `opened` is told of each protocol and its node in the moment in which they are joined.
+    """
+
+    def __init__(self, loop: WorldLoop, network: SimNetwork, opened: Callable[[asyncio.Protocol, str], None]) -> None:
         self._loop = loop
         self._network = network
+        self._opened = opened
 
     async def __call__(self, protocol_factory: Callable[[], Any], host: str, port: int) -> tuple[Any, Any]:
         protocol = protocol_factory()
         transport = SimTransport(self._loop, protocol)
         place, _, node = host.rpartition(".")
         answered: asyncio.Future[None] = self._loop.create_future()
-        waiting = _Dial(transport, answered)
+        waiting = _Dial(transport, answered, lambda: self._opened(protocol, node))
 
         def failed(reason: str) -> None:
             if not answered.done():
@@ -110,14 +114,16 @@ class Connector:
 class _Dial(Waiting):
     """Holds a dialled end until whoever asked takes it, or hangs up where nobody waits any more."""
 
-    def __init__(self, transport: SimTransport, answered: "asyncio.Future[None]") -> None:
+    def __init__(self, transport: SimTransport, answered: "asyncio.Future[None]", taken: Callable[[], None]) -> None:
         self.transport = transport
         self.answered = answered
+        self.taken = taken
         self.wanted = True
 
     def opened(self, end: End, *, dialled: bool) -> None:
         if self.wanted and not self.answered.done():
             self.answered.set_result(None)
+            self.taken()
             self.transport.opened(end, dialled=dialled)
         else:
             end.close(abort=True)

@@ -13,7 +13,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, ClassVar, Final
 
-from holdfast.client import Connection, connect
+from holdfast.client import Connection, Delivery, connect
 from holdfast.errors import ConfigError
 from holdfast.harness.configs import Neighbour, NodeFile
 from holdfast.harness.history import History, Violation, key_in
@@ -171,6 +171,9 @@ class TestBed:
         host, _, port = self.real_nodes[node].address.rpartition(":")
         transport, _ = await asyncio.get_running_loop().create_connection(protocol, host, int(port))
         return transport
+
+    def disk_of(self, node: str, delivery: Delivery) -> int:
+        return self.history.disks_changed[node]  # no fault here takes a disk away
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str, *, background: bool = False) -> None:
         task = asyncio.create_task(work, name=name)

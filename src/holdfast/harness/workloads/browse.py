@@ -52,12 +52,14 @@ class Browse:
                 )
             )
             stalled = random.random() < self.stall
-            disks, before = bed.history.disks_changed[self.node], 0
+            disk, before = -1, 0
             try:
                 async with asyncio.timeout(random.expovariate(1.0 / self.look_s)):
                     async for delivery in receiver:
-                        if disks != bed.history.disks_changed[self.node]:
+                        came_from = bed.disk_of(self.node, delivery)
+                        if disk not in (-1, came_from):
                             break
+                        disk = came_from
                         if delivery.sequence <= before:
                             raise Violation(
                                 f"{name} at {self.node} was shown sequence {delivery.sequence} after {before}"

@@ -36,7 +36,8 @@ class Consume:
     taken_by: dict[str, int] = field(default_factory=dict, init=False)
     given_back: dict[int, int] = field(default_factory=dict, init=False)
     """By sequence, where one consumer is alone: what it gave back, and how many later ones came since."""
-    disks_changed: int = field(default=0, init=False)
+    disk: int = field(default=0, init=False)
+    """The one whose sequences these are."""
     breaks: int = field(default=0, init=False)
 
     async def setup(self, bed: Bed) -> None:
@@ -59,11 +60,12 @@ class Consume:
             try:
                 async for delivery in receiver:
                     key = key_in(delivery.payload)
+                    disk = bed.disk_of(self.node, delivery)
                     if key is not None:
-                        bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence)
+                        bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence, disk=disk)
                     self.taken_by[name] += 1
-                    if self.disks_changed != bed.history.disks_changed[self.node]:
-                        self.disks_changed = bed.history.disks_changed[self.node]
+                    if self.disk != disk:
+                        self.disk = disk
                         self.given_back.clear()
                     self._in_place(delivery.sequence)
                     if self.think_s:

@@ -69,7 +69,6 @@ class Copy:
     def start(self, bed: Bed) -> None:
         self.consume.start(bed)
         for name in self.names:
-            self.seen[name] = _Seen(bed.history.disks_changed[self.node])
             bed.spawn(self._read(bed, name), name, background=True)
 
     async def _read(self, bed: Bed, name: str) -> None:
@@ -79,7 +78,7 @@ class Copy:
             receiver = await attached(lambda: connection.receiver(self.queue, credit=self.credit, subscription=name))
             try:
                 async for delivery in receiver:
-                    self._shown(bed, name, delivery)
+                    self.show(bed, name, delivery)
                     if self.think_s:
                         await asyncio.sleep(random.expovariate(1.0 / self.think_s))
                     delivery.accept()
@@ -88,13 +87,18 @@ class Copy:
             await ended(receiver)
             await asyncio.sleep(RETRY_S)
 
-    def _shown(self, bed: Bed, name: str, delivery: Delivery) -> None:
+    def show(self, bed: Bed, name: str, delivery: Delivery) -> None:
+        """That subscription was shown it. Raises Violation where it should not have been, now or in this way."""
         key = key_in(delivery.payload)
         if key is None:
             return
-        history, seen, sequence = bed.history, self.seen[name], delivery.sequence
-        if seen.disk != history.disks_changed[self.node]:  # another disk: another queue, or an older state of it
-            seen = self.seen[name] = _Seen(history.disks_changed[self.node])
+        seen, sequence, disk = self.seen.get(name), delivery.sequence, bed.disk_of(self.node, delivery)
+        if seen is None or disk > seen.disk:  # another queue, or an older state of it
+            seen = self.seen[name] = _Seen(disk)
+        elif disk < seen.disk:
+            raise Violation(
+                f"{name} was shown {key.decode()} from disk {disk} of {self.node}, after one from disk {seen.disk}"
+            )
         self.shown += 1
         before = seen.places.get(key)
         if before is None:
@@ -107,7 +111,7 @@ class Copy:
             self.again += 1
             if not marked(delivery):
                 raise Violation(f"{name} was shown {key.decode()} twice, the second time not as a redelivery")
-        history.paid(name, key)
+        bed.history.paid(name, key)
 
     def check(self, bed: Bed) -> None:
         for name in self.names:

@@ -74,7 +74,13 @@ class Relay:
         if key is None:
             delivery.accept()
             return
-        bed.history.receive(key, f"{self.queue} at {self.node}", marked=marked(delivery), sequence=delivery.sequence)
+        bed.history.receive(
+            key,
+            f"{self.queue} at {self.node}",
+            marked=marked(delivery),
+            sequence=delivery.sequence,
+            disk=bed.disk_of(self.node, delivery),
+        )
         number = log.take()
         sent = self.sent_for.setdefault(key, [])
         sent.append(log.key(number))
