@@ -146,7 +146,8 @@ class Consumer:
                 if key is not None:
                     again = marked(delivery)
                     self.seen.append(Seen(key, LATE in notes, again, notes))
-                    self.bed.history.receive(key, place, marked=again)
+                    disk = self.bed.disk_of(self.node, delivery)
+                    self.bed.history.receive(key, place, marked=again, disk=disk)
                 if key in self.reject:
                     delivery.reject("amqp:decode-error", "not for this program")
                 else:
