@@ -14,7 +14,7 @@ from holdfast.amqp.connection import Receiver
 from holdfast.amqp.performatives import Accepted, Header, Modified, Received, Rejected, Released
 from holdfast.amqp.types import Symbol
 from holdfast.broker import cursor, exclusions, halting
-from holdfast.core import chores, events, offering, rejections
+from holdfast.core import chores, events, offering, settlements
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.management import OPERATIONS, Later
 from support.one_node import fill, world
@@ -230,7 +230,7 @@ def its_user_holds_all_that_it_may(patch: Patch) -> tuple[Rig, Node, Receiver, i
 
 def _rejecting(patch: Patch) -> tuple[Rig, Node, Receiver, Client]:
     """It rejected ten of thirty, and they are on their way to the dead letters, which a slow disk keeps them from."""
-    patch.setattr(rejections, "REJECTED_BYTES_MAX", 1)
+    patch.setattr(settlements, "SETTLED_BYTES_MAX", 1)
     rig, node, client = world(limits=Limits(unsettled_max=10))
     fill(rig, client, 30)
     link = client.receiver("work", credit=10)
@@ -241,7 +241,7 @@ def _rejecting(patch: Patch) -> tuple[Rig, Node, Receiver, Client]:
     link.settle(first, last, Rejected())
     client.deliveries.clear()
     rig.settle()
-    assert node.core is not None and node.core.chores.rejections.waiting
+    assert node.core is not None and node.core.chores.settlements.waiting
     return rig, node, link, client
 
 
@@ -253,7 +253,7 @@ def what_it_rejected_counts_still(patch: Patch) -> tuple[Rig, Node, Receiver, in
 
 @state
 def it_rejected_too_much(patch: Patch) -> tuple[Rig, Node, Receiver, int]:
-    patch.setattr(rejections, "WAITING_MAX", 5)
+    patch.setattr(settlements, "WAITING_MAX", 5)
     rig, node, _, client = _rejecting(patch)
     return rig, node, consumer(rig, client), 10
 

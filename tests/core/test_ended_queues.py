@@ -8,7 +8,7 @@ import pytest
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Modified, Properties, Rejected, Source, Target
 from holdfast.amqp.types import Symbol
-from holdfast.core import rejections, returns
+from holdfast.core import returns, settlements
 from holdfast.core.config import QueueConfig
 from support.garbage import collected
 from support.hops import STRICT, reroute, send
@@ -109,10 +109,10 @@ def test_what_a_link_held_of_a_node_that_ends_before_it_is_given_back(monkeypatc
     assert node.core is not None and not node.core.chores.returns.waiting
 
 
-@pytest.mark.parametrize("way", ["returns", "rejections"])
+@pytest.mark.parametrize("way", ["returns", "settlements"])
 def test_a_node_that_stops_passes_over_what_waits_of_a_deleted_queue(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 1)
-    monkeypatch.setattr(rejections, "REJECTED_BYTES_MAX", 1)
+    monkeypatch.setattr(settlements, "SETTLED_BYTES_MAX", 1)
     rig, node, client = world()
     core = node.core
     assert core is not None
@@ -124,7 +124,7 @@ def test_a_node_that_stops_passes_over_what_waits_of_a_deleted_queue(way: str, m
     queue = node.queue(address)
     assert len(queue.shared.shown) == 50
     node.hold_commits = True  # until dead letters are on disk no more are made
-    if way == "rejections":
+    if way == "settlements":
         third.accept(Rejected(), link=taker)
         rig.settle()
     third.close_transport()
@@ -135,7 +135,7 @@ def test_a_node_that_stops_passes_over_what_waits_of_a_deleted_queue(way: str, m
     core.work.busy.clear()
     waiting.stop()
     assert queue not in core.work.busy and not waiting.waiting
-    assert core.chores.rejections.account.held == 0
+    assert core.chores.settlements.account.held == 0
 
 
 @pytest.mark.parametrize("answer", ["stored", "refused"])

@@ -153,7 +153,7 @@ def test_the_accounts_are_what_the_holders_hold_whatever_peers_do(rig: Rig) -> N
     check_accounts(core)
     assert set(seen) == {account.name for account in core.memory.accounts}
     unused = {name for name, most in seen.items() if not most}
-    assert unused <= {"ranges", "rejecting"}, unused  # of the latter test_rejections.py
+    assert unused <= {"ranges", "settling"}, unused  # of the latter test_settlements.py
     for number in list(node.ends):
         node.ends[number].wire.cut()
     rig.run(1)

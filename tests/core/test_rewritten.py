@@ -1,17 +1,22 @@
 """Entries that modified annotates (AMQP 1.0 §3.4.5): what counts them and what is given follow, stored or not yet."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.accounts import Account
+from holdfast.amqp.codec import encode
 from holdfast.amqp.performatives import Accepted, Modified
-from holdfast.amqp.types import Symbol
-from holdfast.broker import rewriting
-from holdfast.core import undo
+from holdfast.amqp.types import Symbol, Ulong
+from holdfast.broker import entry, rewriting
+from holdfast.core import annotate as annotations
+from holdfast.core import events, settlements, undo
 from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.endings import annotate_entries
-from holdfast.core.pressure import REWRITTEN_BYTES_MAX
+from holdfast.core.endings import annotate_entry
+from holdfast.core.settlements import SETTLED_BYTES_MAX, Settlements
 from holdfast.units import KIB
 from support.rig import Client, Node, Rig
 
@@ -103,7 +108,7 @@ def test_a_turn_that_is_undone_leaves_the_sum_right(leaves: bool) -> None:
     (sequence,) = queue.shared.shown
     (peer,) = core.connections.values()
     for note in ("once", "a second time"):
-        annotate_entries(core, peer, queue, [sequence], {WHY: note})
+        annotate_entry(core, peer, queue, sequence, annotations.to_add({WHY: note}))
     if leaves:
         queue.shared.finish([sequence])
     undo.take_back_gathered(core, ())
@@ -169,8 +174,8 @@ def test_a_message_has_at_most_annotation_bytes_max() -> None:
     assert len(told(node)) == 7 and "at most 1024 bytes" in told(node)[0]
 
 
-def test_what_one_connection_has_annotated_in_one_turn_is_bounded() -> None:
-    """However small the annotation: the whole message is put anew. Another one's is, beside it."""
+def test_what_one_connection_has_annotated_in_one_batch_is_bounded() -> None:
+    """However small the annotation: the whole message is put anew. Another one's is, beside it; then all the rest."""
     size = 256 * KIB
     rig, node, client, receiver = held(60, size)
     core = node.core
@@ -187,17 +192,187 @@ def test_what_one_connection_has_annotated_in_one_turn_is_bounded() -> None:
     rig.settle()
     annotate(other, theirs, "mine")
     rig.settle()
+    assert node.pending is not None and core.in_flight is not None
     appended = core.work.batch.bytes_appended - before
-    if core.in_flight is not None:
-        appended += core.in_flight.batch.bytes_appended
-    assert REWRITTEN_BYTES_MAX - size <= appended <= REWRITTEN_BYTES_MAX + 2 * size
+    for batch in (appended, core.in_flight.batch.bytes_appended):
+        assert batch <= SETTLED_BYTES_MAX + 2 * size
     assert core.memory.unstored.held >= appended
-    assert len(told(node)) >= 1 and "not on disk yet" in told(node)[0]
+    node.finish_commit()
+    rig.settle()
+    node.finish_commit()
+    rig.settle()
+    assert [(message.message_annotations or {})[WHY] for message in other.messages()] == ["mine"]
     node.hold_commits = False
     receiver.grant(60)
     rig.run(1)
-    assert [(message.message_annotations or {})[WHY] for message in other.messages()] == ["mine"]
-    assert len(client.deliveries) == 60 and sum(note is not None for note in notes(client)) <= 17
+    assert len(client.deliveries) == 60 and notes(client) == ["x"] * 60 and not told(node)
+
+
+class Turns:
+    """How many entries each turn annotates: the last is the one that has not ended."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.counts = [0]
+        annotate_one, begin = settlements.annotate_entry, Settlements.begin_turn
+
+        def counted(*given: Any) -> Any:
+            self.counts[-1] += 1
+            return annotate_one(*given)
+
+        def begun(self_: Settlements) -> None:
+            self.counts.append(0)
+            begin(self_)
+
+        patch.setattr(settlements, "annotate_entry", counted)
+        patch.setattr(Settlements, "begin_turn", begun)
+
+
+@pytest.mark.parametrize("frames", ["one", "each"])
+@pytest.mark.parametrize("durable", [True, False])
+def test_what_one_turn_annotates_is_bounded_by_count(
+    monkeypatch: pytest.MonkeyPatch, durable: bool, frames: str
+) -> None:
+    """One disposition of many, or many of one each in one read: the rest goes on in the next turns, in order."""
+    monkeypatch.setattr(settlements, "EFFORT_A_TURN", 10 * settlements.MESSAGE_EFFORT)
+    rig, _, client, receiver = held(100, 50, queues=[QueueConfig(name="work", durable=durable)])
+    turns = Turns(monkeypatch)
+    ids = [item.delivery_id for item in client.deliveries]
+    bodies = [body.strip() for body in client.bodies()]
+    client.deliveries.clear()
+    for first, last in [(ids[0], ids[-1])] if frames == "one" else [(number, number) for number in ids]:
+        receiver.settle(first, last, Modified(message_annotations={WHY: "x"}))
+    client.flush()
+    rig.run(1)
+    assert sum(turns.counts) == 100 and max(turns.counts) <= 10
+    receiver.grant(100)
+    rig.run(1)
+    assert [body.strip() for body in client.bodies()] == bodies and notes(client) == ["x"] * 100
+
+
+def test_annotations_that_may_be_decoded_count_for_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer messages fit into a turn the more they are annotated with already."""
+    monkeypatch.setattr(settlements, "EFFORT_A_TURN", 20 * settlements.MESSAGE_EFFORT)
+    rig, _, client, receiver = held(40, 50)
+    turns = Turns(monkeypatch)
+    most = []
+    for note in ("x" * 100 * settlements.EFFORT_NOTE_BYTES, "y", "z"):
+        client.accept(Modified(message_annotations={WHY if len(note) == 1 else Symbol("x-opt-much"): note}))
+        rig.run(1)
+        most.append(max(turns.counts))
+        turns.counts = [0]
+        receiver.grant(40)
+        rig.run(1)
+        assert len(client.deliveries) == 40
+    assert most[0] <= 20 and max(most[1:]) <= 20 * 40 // 140 + 1
+    assert notes(client) == ["z"] * 40
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+@pytest.mark.parametrize("end", ["nothing", "detach", "lost", "deleted", "refused", "failure", "stop"])
+def test_what_ends_while_annotations_wait(monkeypatch: pytest.MonkeyPatch, end: str, mode: int) -> None:
+    """Each message goes on once, annotated or as it was; who settles second is answered when all of it is on disk."""
+    monkeypatch.setattr(settlements, "EFFORT_A_TURN", 10 * settlements.MESSAGE_EFFORT)
+    rig, node, client, _ = held(10, 50)
+    client.close_transport()
+    client = rig.client(node)
+    sender = client.sender("work")
+    rig.settle()
+    for number in range(10, 50):
+        client.send(sender, f"{number:04}")
+    receiver = client.receiver("work", credit=50, rcv_settle_mode=mode)
+    rig.settle()
+    core = node.core
+    assert core is not None and len(client.deliveries) == 50
+    ids = [item.delivery_id for item in client.deliveries]
+    client.deliveries.clear()
+    node.hold_commits = True
+    if end == "failure":
+        limit = iter(range(13))
+        annotate_one = settlements.annotate_entry
+
+        def failing(*given: Any) -> Any:
+            if next(limit, None) is None:
+                raise Defect
+            return annotate_one(*given)
+
+        monkeypatch.setattr(settlements, "annotate_entry", failing)
+    client_settles = Modified(True, message_annotations={WHY: "x"})
+    receiver.settle(ids[0], ids[-1], client_settles)
+    client.flush()
+    rig.move()
+    waiting = core.chores.settlements
+    if end != "failure":
+        assert 30 <= sum(len(item.sequences) for item in waiting.waiting) < 50
+        assert core.memory.settling.held == waiting.held_bytes > 0
+    if end == "detach":
+        receiver.detach(closed=True)
+    elif end == "lost":
+        client.close_transport()
+    elif end == "refused":
+        node.refuse = 1
+    rig.move()
+    if end == "deleted":
+        node.hold_commits = False
+        client.close_transport()
+        assert rig.client(node).manage("DELETE", "queue", "work")[0] in (200, 204, 409)
+    if end == "stop":
+        node.handle(events.Stopping())
+    node.hold_commits = False
+    rig.run(2)
+    assert not waiting.waiting and not waiting.counts and core.memory.settling.held == 0
+    if end in ("deleted", "stop"):
+        return
+    core.validate()
+    other = rig.client(node)
+    other.receiver("work", credit=100)
+    rig.run(1)
+    assert sorted(body.strip() for body in other.bodies()) == [f"{number:04}" for number in range(50)]
+    if end != "failure":
+        assert node.core.containment.peers_ended == 0  # type: ignore[union-attr]
+    if end not in ("refused", "failure"):
+        assert notes(other) == ["x"] * 50
+
+
+ANNOTATED: Any = st.dictionaries(
+    st.sampled_from(
+        [Symbol("x-opt-a"), Symbol("x-opt-b"), Symbol("a"), Symbol("x-opt-ab"), "x-opt-a", Ulong(1), Ulong(7)]
+    ),
+    st.one_of(st.text(max_size=5), st.booleans(), st.binary(max_size=300), st.lists(st.text(max_size=9), max_size=3)),
+    max_size=5,
+)
+
+
+@given(
+    before=ANNOTATED,
+    added=ANNOTATED,
+    identity=st.booleans(),
+    to=st.sampled_from(["", "queue"]),
+    ttl=st.sampled_from([0, 99]),
+)
+def test_what_is_not_touched_is_not_decoded(
+    before: dict[Any, Any], added: dict[Any, Any], identity: bool, to: str, ttl: int
+) -> None:
+    """The annotated entry is the one that taking it apart, merging the maps and packing it again makes."""
+    items = b"".join(encode(key) + encode(part) for key, part in before.items())
+    value = entry.pack(
+        flags=entry.DURABLE, enqueued_ms=5, bare=b"bare", expires_ms=ttl, annotation_count=2 * len(before),
+        annotations=items, identity=entry.Identity(UUID(int=7), 3) if identity else None,
+        trace=bytes(range(32)) if identity else b"", to=to,
+    )  # fmt: skip
+    merged = annotations.merge(value, annotations.to_add(added), 10_000)
+    item, was = entry.unpack(merged), entry.unpack(value)
+    assert annotations.notes_of(item) == annotations.notes_of(was) | added
+    assert item._replace(annotations=was.annotations, annotation_count=was.annotation_count) == was
+
+
+def test_none_of_many_annotations_is_decoded_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {Symbol(f"x-opt-{number}"): True for number in range(100)}
+    items = b"".join(encode(key) + encode(part) for key, part in before.items())
+    value = entry.pack(flags=0, enqueued_ms=5, bare=b"bare", annotation_count=200, annotations=items)
+    with monkeypatch.context() as patch:
+        patch.setattr(annotations, "decode", broken)
+        merged = annotations.merge(value, annotations.to_add({WHY: "x"}), 10_000)
+    assert annotations.notes_of(entry.unpack(merged)) == before | {WHY: "x"}
 
 
 def test_nothing_is_changed_before_the_last_call_that_could_fail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker.queue import ENTRY_BYTES
-from holdfast.core import events, rejections, temporaries
+from holdfast.core import events, settlements, temporaries
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.temporaries import ORPHANS_MAX
 from support.rig import Client, Node, Rig
@@ -214,7 +214,7 @@ def test_what_a_consumer_rejects_becomes_a_dead_letter(name: str, goes: bool) ->
         link.detach(closed=True)
     rig.run(1)
     core = hub.core
-    assert core is not None and not core.chores.rejections.waiting
+    assert core is not None and not core.chores.settlements.waiting
     assert hub.bodies("$dead-letters") == ["0", "1", "2"] and core.memory.dynamic.held == 0
     assert there(hub, address) != goes
     core.validate()
@@ -224,7 +224,7 @@ def test_what_a_consumer_rejects_becomes_a_dead_letter(name: str, goes: bool) ->
 def test_what_still_waits_to_become_one_goes_with_the_node_or_keeps_it(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(rejections, "REJECTED_BYTES_MAX", 1)
+    monkeypatch.setattr(settlements, "SETTLED_BYTES_MAX", 1)
     rig, hub, client = alone()
     link, address = dynamic_source(client, policy(name))
     sender = rig.client(hub).sender(address)
@@ -239,7 +239,7 @@ def test_what_still_waits_to_become_one_goes_with_the_node_or_keeps_it(
     hub.hold_commits = False
     rig.run(1)
     core = hub.core
-    assert core is not None and not core.chores.rejections.waiting and core.memory.dynamic.held == 0
+    assert core is not None and not core.chores.settlements.waiting and core.memory.dynamic.held == 0
     kept = ["0", "1", "2"] if name == "no-messages" else hub.bodies("$dead-letters")
     assert hub.bodies("$dead-letters") == kept and 0 < len(kept) <= 3 and not there(hub, address)
 

@@ -63,7 +63,7 @@ def check_accounts(core: NodeCore) -> None:
         for cursor in cursors
     )
     found["rejected"] = sum(REJECTED_BYTES * len(record.rejected) for record in core.resume.incoming.values())
-    found["rejecting"] = core.chores.rejections.held_bytes
+    found["settling"] = core.chores.settlements.held_bytes
     found["connections"] = sum(peer.held_bytes for peer in core.connections.values())
     accounts = {account.name: account.held for account in memory.accounts}
     answered_later = core.turn.then or core.in_flight is not None or core.chores.purges or core.asks.next_deadline()

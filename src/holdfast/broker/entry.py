@@ -264,6 +264,34 @@ def bare_at(value: bytes) -> int:
     return at + _IDENTITY.size + 16 * value[3] if value[1] & CUSTODY else at
 
 
+def note_bytes(value: bytes) -> int:
+    """How long the annotations of an entry are, as they are stored."""
+    return int.from_bytes(value[24:28], "big")
+
+
+def _annotations_at(value: bytes) -> int:
+    at = FIXED_BYTES + (value[28] << 8) + value[29]
+    return at + _IDENTITY.size + 16 * value[3] if value[1] & CUSTODY else at
+
+
+def annotations_of(value: bytes) -> tuple[int, bytes]:
+    """`annotation_count` and `annotations` of an entry without taking the rest apart."""
+    size = note_bytes(value)
+    if not size:
+        return 0, b""
+    at = _annotations_at(value)
+    return int.from_bytes(value[at : at + 2], "big"), value[at + 2 : at + size]
+
+
+def with_annotations(value: bytes, count: int, annotations: bytes) -> bytes:
+    """The entry with these annotations in place of its own, all else as it is; `count` above 0."""
+    at = _annotations_at(value)
+    size = (len(annotations) + 2).to_bytes(4, "big")
+    view = memoryview(value)
+    rest = view[at + note_bytes(value) :]
+    return b"".join((view[:24], size, view[28:at], count.to_bytes(2, "big"), annotations, rest))
+
+
 def identity_of(value: bytes) -> Identity:
     """The identity of an entry that has one."""
     origin, number = _IDENTITY.unpack_from(value, FIXED_BYTES)

@@ -23,6 +23,8 @@ PATHS_MAX: Final = 1_024
 """Paths whose encoding is remembered."""
 TOLD_ANEW: Final = ("x-opt-sequence-number", "x-opt-enqueued-time")
 ANNOTATIONS_MAX: Final = 1_000
+NAMES_MAX: Final = 8
+"""Names that are looked for among the annotations of a message without decoding these."""
 
 _SEQUENCE: Final = b"\xa3\x15x-opt-sequence-number\x80"
 _ENQUEUED: Final = b"\xa3\x13x-opt-enqueued-time\x83"
@@ -75,27 +77,57 @@ def strip(payload: bytes, sections: Sections, bytes_max: int) -> Annotations:
 
 def notes_of(item: entry.Entry) -> dict[Any, Any]:
     """The message annotations of an entry."""
-    if not item.annotation_count:
-        return {}
-    size = len(item.annotations) + 4
-    head = b"\xd1" + size.to_bytes(4, "big") + item.annotation_count.to_bytes(4, "big")
-    fields, _ = decode(head + item.annotations)
-    return dict(fields)
+    return _decoded(item.annotation_count, bytes(item.annotations))
 
 
-def added_notes(told: dict[Any, Any]) -> dict[Any, Any]:
+class Notes(NamedTuple):
+    """Message annotations that are added to messages, encoded once for all of them. `names`: their keys as bytes where
+    all are words and few; None where a message's own annotations have to be decoded to know whether it has one."""
+
+    added: dict[Any, Any]
+    items: bytes
+    names: tuple[bytes, ...] | None
+
+
+NO_NOTES: Final = Notes({}, b"", ())
+
+
+def to_add(added: dict[Any, Any]) -> Notes:
+    """Those, as they are added."""
+    items = b"".join(encode(key) + encode(part) for key, part in added.items())
+    words = len(added) <= NAMES_MAX and all(isinstance(key, str) for key in added)
+    return Notes(added, items, tuple(str(key).encode() for key in added) if words else None)
+
+
+def notes_added(told: dict[Any, Any] | None) -> Notes:
     """Of message annotations that a consumer adds (modified, §3.4.5), those that are stored."""
-    return {key: part for key, part in told.items() if not _ours(key)}
+    return to_add({key: part for key, part in told.items() if not _ours(key)}) if told else NO_NOTES
 
 
-def merge(value: bytes, added: dict[Any, Any], bytes_max: int) -> bytes:
-    """An entry to whose message annotations `added` were added; `value` itself where they are beyond `bytes_max`."""
-    item = entry.unpack(value)
-    merged = notes_of(item) | added
-    items = b"".join(encode(key) + encode(part) for key, part in merged.items())
-    if len(merged) > ANNOTATIONS_MAX or len(items) > bytes_max:
+def merge(value: bytes, notes: Notes, bytes_max: int) -> bytes:
+    """An entry to whose message annotations `notes` were added; `value` itself where they are beyond `bytes_max`.
+
+    What the entry has is decoded only where one of the names may be among it.
+    """
+    count, before = entry.annotations_of(value)
+    if notes.names is not None and not any(name in before for name in notes.names):
+        count += 2 * len(notes.added)
+        items = before + notes.items
+    else:
+        merged = _decoded(count, before) | notes.added
+        count = 2 * len(merged)
+        items = b"".join(encode(key) + encode(part) for key, part in merged.items())
+    if count > 2 * ANNOTATIONS_MAX or len(items) > bytes_max:
         return value  # modified again and again it may not grow without end
-    return entry.repack(item._replace(annotation_count=2 * len(merged), annotations=memoryview(items)))
+    return entry.with_annotations(value, count, items)
+
+
+def _decoded(count: int, items: bytes) -> dict[Any, Any]:
+    """The message annotations of an entry, as `entry.annotations_of` has them."""
+    if not count:
+        return {}
+    fields, _ = decode(b"\xd1" + (len(items) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + items)
+    return dict(fields)
 
 
 def encode_header(durable: bool, priority: int | None, ttl_ms: int | None, first: bool, count: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Background work, a bounded share each turn: purges, rejections, returned entries, departed nodes, renumbering,
+"""Background work, a bounded share each turn: purges, outcomes, returned entries, departed nodes, renumbering,
 deleted queues.
 
 Rules of this file: a turn takes a bounded share, and none while its batch is deep already; what a restart must go on
@@ -14,8 +14,8 @@ from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
 from holdfast.core import identity
 from holdfast.core.endings import end_in_transit
-from holdfast.core.rejections import Rejections
 from holdfast.core.returns import Returns
+from holdfast.core.settlements import Settlements
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -46,7 +46,7 @@ class Chores:
     def __init__(self, core: "NodeCore") -> None:
         self.core = core
         self.purges: dict[Queue, Purge] = {}
-        self.rejections = Rejections(core)
+        self.settlements = Settlements(core)
         self.returns = Returns(core)
 
     @property
@@ -55,7 +55,7 @@ class Chores:
         catalog = self.core.catalog
         return bool(
             self.purges
-            or self.rejections.waiting
+            or self.settlements.waiting
             or self.returns.pending
             or self.core.departures.pending
             or catalog.leaving
@@ -68,7 +68,7 @@ class Chores:
         core = self.core
         own = (
             self.purges
-            or self.rejections.waiting
+            or self.settlements.waiting
             or self.returns.waiting
             or core.catalog.leaving
             or identity.is_busy(core)
@@ -100,7 +100,7 @@ class Chores:
 
     def step(self) -> None:
         """This turn's share of all of it."""
-        self.rejections.step()
+        self.settlements.step()
         self.returns.step()
         for queue, purge in list(self.purges.items()):
             gone, purge.place = purge_some(queue, purge.place, purge.end)

@@ -233,7 +233,7 @@ class Containment:
         for queue in core.catalog.queues.values():
             for cursor in queue.cursors:
                 cursor.exclusions.recount(cursor.takers, cursor.returned)
-                here = {*map(id, cursor.takers), *map(id, core.chores.rejections.waiting)}
+                here = {*map(id, cursor.takers), *map(id, core.chores.settlements.waiting)}
                 lost = [
                     number
                     for number, item in cursor.shown.items()

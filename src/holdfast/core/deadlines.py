@@ -140,7 +140,7 @@ def wanted(core: "NodeCore") -> float:
             return now
         if core.retire_at is not None and core.retire_at < first:
             first = core.retire_at
-    elif core.work.busy and _goes_on(core):
+    elif (core.work.busy and _goes_on(core)) or (core.chores.settlements.goes_on and core.chores not in resting):
         return now
     at = core.deadlines.soonest(now)
     if at is not None and at < first:

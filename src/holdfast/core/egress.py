@@ -20,7 +20,7 @@ from holdfast.broker.taker import UNLIMITED
 from holdfast.core import annotate
 from holdfast.core.carried import passed_by
 from holdfast.core.drains import has_something, offers, only_excluded
-from holdfast.core.endings import annotate_entries, end_too_large
+from holdfast.core.endings import end_too_large
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend, bare_length
 from holdfast.core.store_names import names_of
@@ -140,8 +140,8 @@ class ConsumerLink(Offered):
         self.held = 0
         self.held_bytes = 0
         """Of what it holds unsettled, as the queue counts it."""
-        self.rejecting = 0
-        """What it rejected and is on its way to the dead letters: until then it counts as if it were held."""
+        self.settling = 0
+        """What it rejected or annotated and is on its way (settlements.py): until then it counts as if it were held."""
         self.use = peer.use
         self.batch: list[int] = []
         """Presettled entries handed out in this turn: finished when it ends."""
@@ -169,11 +169,11 @@ class ConsumerLink(Offered):
     def will_want(self) -> int:
         if not self.peer.writable or not self.link.sendable:
             return 0
-        rejections = self.core.chores.rejections
-        if self._waits_for_its_user() or (rejections.waiting and rejections.is_crowded(self)):
+        settlements = self.core.chores.settlements
+        if self._waits_for_its_user() or (settlements.waiting and settlements.is_crowded(self)):
             return 0
         credit = self.link.credit
-        left = self.core.config.limits.unsettled_max - self.held - self.rejecting
+        left = self.core.config.limits.unsettled_max - self.held - self.settling
         return credit if credit < left else left
 
     def delivery_bytes(self, sequence: int, value: bytes) -> int:
@@ -301,9 +301,9 @@ class ConsumerLink(Offered):
             return False
         if cursor.place_kept and not self._waits_for_another():
             return False
-        if self.held + self.rejecting >= core.config.limits.unsettled_max or self._waits_for_its_user():
+        if self.held + self.settling >= core.config.limits.unsettled_max or self._waits_for_its_user():
             return False
-        return not core.chores.rejections.is_crowded(self) and has_something(cursor, marks=not core.disk.stalled)
+        return not core.chores.settlements.is_crowded(self) and has_something(cursor, marks=not core.disk.stalled)
 
     def _waits_for_another(self) -> bool:
         """Counts the turn, once; whether its drain waits in it for the consumer that what is next is kept for."""
@@ -338,20 +338,23 @@ class ConsumerLink(Offered):
                 self.core.turn.answers.append((self.link, first, last, state))
             return
         self._settled(self._size_of(contexts))
+        answer = None if settled else (self.link, first, last, state)
         if isinstance(state, Rejected):
-            answer = None if settled else (self.link, first, last, state)
-            self.core.chores.rejections.add(self, contexts, state, answer)
+            self.core.chores.settlements.reject(self, contexts, state, answer)
         elif isinstance(state, Modified):
             if state.undeliverable_here:
                 cursor.exclusions.exclude(self, [sequence for sequence in contexts if sequence in cursor.shown])
-            if state.message_annotations:
-                annotate_entries(self.core, self.peer, cursor.queue, contexts, dict(state.message_annotations))
-            cursor.give_back(contexts, failed=bool(state.delivery_failed))
+            notes = annotate.notes_added(state.message_annotations)
+            if notes.added:
+                self.core.chores.settlements.annotate(self, contexts, state, notes, answer)
+                answer = None
+            else:
+                cursor.give_back(contexts, failed=bool(state.delivery_failed))
         else:
             cursor.give_back(contexts, failed=False)
         cursor.queue.touch()
-        if not settled and not isinstance(state, Rejected):
-            self.core.turn.answers.append((self.link, first, last, state))
+        if answer is not None and not isinstance(state, Rejected):
+            self.core.turn.answers.append(answer)
         self.check_excluded()
 
     def check_excluded(self) -> None:

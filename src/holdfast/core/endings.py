@@ -4,7 +4,7 @@ Rules of this file: a copy elsewhere and the retirement that it replaces are one
 another node leaves a tombstone in its transmission queue (CUSTODY, end to end 3).
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry, rewriting
@@ -27,19 +27,26 @@ NOTE_BYTES: Final = 256
 they cost time, however short."""
 
 
-def end_rejected(core: "NodeCore", cursor: Cursor, sequence: int, reason: str) -> tuple[int, bool]:
-    """What a consumer rejected goes to the dead letters with its reason, in the batch that retires it.
+class Ended(NamedTuple):
+    """What an outcome took of one message: bytes that were read, those of them that are its annotations, and whether
+    the batch has what became of it."""
 
-    The bytes that were read, and whether they are in the batch; without room, and of the dead letters, they are not.
-    """
+    read_bytes: int
+    note_bytes: int
+    in_batch: bool
+
+
+def end_rejected(core: "NodeCore", cursor: Cursor, sequence: int, reason: str) -> Ended:
+    """What a consumer rejected goes to the dead letters with its reason, in the batch that retires it; without room,
+    and of the dead letters, it goes there not."""
     queue = cursor.queue
     value = None if queue.name == DEAD_LETTERS else queue.value(sequence)
     size = 0 if value is None else len(value)
     if value is None or not core.has_room(size, forwarding=True):
         cursor.finish([sequence])
-        return size, False
+        return Ended(size, 0, False)
     _move_to_dead_letters(core, cursor, sequence, value, reason)
-    return size, True
+    return Ended(size, entry.note_bytes(value), True)
 
 
 def end_too_large(core: "NodeCore", cursor: Cursor, sequence: int, value: bytes, size: int) -> bool:
@@ -67,7 +74,7 @@ def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> int:
     """Takes the entry into the dead letters, with why and where from; its sequence there."""
     reason = reason[:REASON_CHARACTERS_MAX]
     bytes_max = core.config.limits.annotation_bytes_max + DEATH_BYTES_MAX
-    item = entry.unpack(annotate.merge(value, {REASON: reason, DEAD_FROM: place}, bytes_max))
+    item = entry.unpack(annotate.merge(value, annotate.to_add({REASON: reason, DEAD_FROM: place}), bytes_max))
     notes, count = item.annotations, item.annotation_count
     dead = entry.pack(
         flags=item.flags & (entry.DURABLE | entry.BLOB),
@@ -96,46 +103,37 @@ def dead_letter_unroutable(core: "NodeCore", value: bytes, to: str, node: str) -
     return dead_letter(core, value, f"{core.config.name!r} has no route to {node!r}", f"{to}@{node}")
 
 
-def annotate_entries(core: "NodeCore", peer: "Peer", queue: Queue, sequences: list[int], told: dict[Any, Any]) -> None:
+def annotate_entry(
+    core: "NodeCore", peer: "Peer", queue: Queue, sequence: int, notes: annotate.Notes
+) -> tuple[Ended, str]:
     """Message annotations of modified are merged into what is stored (CLIENTS 21), as far as they fit: a message's own
     bound, its queue's, the store's, and what may be in memory for that connection until the turn is on disk. Past one
-    an entry goes back as it was, which the log is told."""
-    added = annotate.added_notes(told)
-    if not added:
-        return
+    the entry stays as it was; then the second says why."""
     durable = queue.config.durable
     bytes_max = core.config.limits.annotation_bytes_max
-    too_much = f"the annotations of a message are at most {bytes_max} bytes and {annotate.ANNOTATIONS_MAX}"
-    left_out = 0
-    why = ""
-    for index, sequence in enumerate(sequences):
-        if not core.pressure.rewrites(peer, bytes_max):
-            left_out += len(sequences) - index
-            why = "as much as may be is not on disk yet"
-            break
-        value = queue.value(sequence)
-        if value is None:
-            continue
-        merged = annotate.merge(value, added, bytes_max)
-        core.pressure.rewrote(peer, len(merged) + NOTE_BYTES * (len(added) + len(queue.named)))
-        grown = entry.size_of(merged) - entry.size_of(value)
-        if merged is value:
-            why = too_much
-        elif not _may_grow(core, queue, grown):
-            why = f"queue {queue.name!r} has no room"
-        elif durable and not core.has_room(len(merged)):
-            why = "the store has no room"
-        else:
-            rewriting.replace(queue, sequence, value, merged, core.turn.rewritten if durable else None)
-            if not durable:
-                queue.ephemeral[sequence] = merged
-                queue.count_memory()
-            elif not merged[1] & entry.BLOB and core.memory.cached.charge(len(merged)):
-                queue.cache[sequence] = merged
-            continue
-        left_out += 1
-    if left_out:
-        core.guard.log(peer, "WARNING", f"its annotations of {left_out} messages are left out: {why}")
+    if not core.memory.admits(core, peer, bytes_max):
+        return Ended(0, 0, False), "memory is short"
+    value = queue.value(sequence)
+    if value is None:
+        return Ended(0, 0, False), ""
+    merged = annotate.merge(value, notes, bytes_max)
+    size = len(merged) + NOTE_BYTES * (len(notes.added) + len(queue.named))
+    ended = Ended(size, entry.note_bytes(value), False)
+    core.pressure.rewrote(peer, size)
+    grown = entry.size_of(merged) - entry.size_of(value)
+    if merged is value:
+        return ended, f"the annotations of a message are at most {bytes_max} bytes and {annotate.ANNOTATIONS_MAX}"
+    if not _may_grow(core, queue, grown):
+        return ended, f"queue {queue.name!r} has no room"
+    if durable and not core.has_room(len(merged)):
+        return ended, "the store has no room"
+    rewriting.replace(queue, sequence, value, merged, core.turn.rewritten if durable else None)
+    if not durable:
+        queue.ephemeral[sequence] = merged
+        queue.count_memory()
+    elif not merged[1] & entry.BLOB and core.memory.cached.charge(len(merged)):
+        queue.cache[sequence] = merged
+    return ended._replace(in_batch=durable), ""
 
 
 def _may_grow(core: "NodeCore", queue: Queue, grown: int) -> bool:

@@ -160,7 +160,7 @@ def _cursor(facts: Facts, cursor: Cursor) -> None:
     takers = {id(taker) for taker in cursor.takers}
     _must(len(takers) == len(cursor.takers), f"{where} has a taker twice")
     kept = [record for record in core.resume.by_cursor.get(cursor, ()) if record.until is not None]
-    suspended = {id(record.taker) for record in kept} | {*map(id, core.chores.rejections.waiting)}
+    suspended = {id(record.taker) for record in kept} | {*map(id, core.chores.settlements.waiting)}
     suspended |= {id(item.taker) for item in core.chores.returns.waiting}
     known = queue.ephemeral if not queue.config.durable else facts.entries.get(queue.queue_id)
     for sequence, shown in cursor.shown.items():
@@ -358,7 +358,7 @@ def held_by_account(core: "NodeCore", links: list[Any]) -> dict[Account, int]:
             record.counted_bytes for record in (*core.resume.incoming.values(), *core.resume.outgoing.values())
         ),
         memory.rejected: sum(REJECTED_BYTES * len(record.rejected) for record in core.resume.incoming.values()),
-        memory.rejecting: core.chores.rejections.held_bytes,
+        memory.settling: core.chores.settlements.held_bytes,
         memory.ranges: sum(producer.counted_bytes for producer in core.catalog.producers.values())
         + sum(cursor.counted_bytes for cursor in cursors),
         memory.withheld.aside: sum(cursor.exclusions.counted_aside for cursor in cursors),
@@ -512,15 +512,15 @@ def turn(facts: Facts) -> None:
         _must(place not in core.catalog.by_id, "a deleted queue that is still there", place)
     for queue in core.chores.purges:
         _must(core.catalog.queues.get(queue.name) is queue, f"a purge of queue {queue.name!r}, which is gone")
-    rejections = core.chores.rejections
+    settlements = core.chores.settlements
     by_user: Counter[tuple[Cursor, Use | None]] = Counter()
     by_link: Counter[ConsumerLink] = Counter()
-    for rejection in rejections.waiting:
-        by_user[rejection.cursor, rejection.link.use] += len(rejection.sequences)
-        by_link[rejection.link] += len(rejection.sequences)
-    _must(rejections.counts.keys() == by_user.keys() and rejections.counts == by_user, "what was rejected and waits")
+    for settlement in settlements.waiting:
+        by_user[settlement.cursor, settlement.link.use] += len(settlement.sequences)
+        by_link[settlement.link] += len(settlement.sequences)
+    _must(settlements.counts.keys() == by_user.keys() and settlements.counts == by_user, "outcomes that wait")
     for link, count in by_link.items():
-        _must(link.rejecting == count, f"consumer {link.link.name!r}: what it rejected", link.rejecting, count)
+        _must(link.settling == count, f"consumer {link.link.name!r}: outcomes that wait", link.settling, count)
     for sender, *_ in core.turn.answers:
         _must(isinstance(sender, Sender), "an answer to what is no sender")
 

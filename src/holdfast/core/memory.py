@@ -95,8 +95,8 @@ class Memory:
         """What is known of links that may be resumed (resume.py)."""
         self.rejected = Account("rejected", most // 16, total)
         """Rejected deliveries that the producers of such links may ask for."""
-        self.rejecting = Account("rejecting", most // 16, total)
-        """What consumers rejected and is on its way to the dead letters, with their reasons (rejections.py)."""
+        self.settling = Account("settling", most // 16, total)
+        """What consumers rejected or annotated and is on its way, with their words (settlements.py)."""
         self.ranges = Account("ranges", most // 4, total)
         """Numbers that producers have stored and subscriptions have finished, as ranges; they outlive connections."""
         aside, excluded, given_back = (Account(name, most // 16, total) for name in ("aside", "excluded", "given_back"))
@@ -125,7 +125,7 @@ class Memory:
         """All but the total: their sum is the total's."""
         return (
             self.connections, self.unstored, self.parked, self.requests, self.queues, self.dynamic, self.cached,
-            self.read_ahead.account, self.resumable, self.rejected, self.rejecting, self.ranges, *self.withheld,
+            self.read_ahead.account, self.resumable, self.rejected, self.settling, self.ranges, *self.withheld,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ asked

@@ -469,6 +469,7 @@ class NodeCore:
         self.containment.run(self.pressure, self.pressure.relieve, gathers=False)
         turn_end.flush(self)
         turn_end.account(self)
+        self.chores.settlements.begin_turn()
 
     def _work(self, extent: Extent) -> None:
         """What the turn has to do, and its commit; `extent`: of what was gathered before."""

@@ -12,7 +12,7 @@ from holdfast.amqp.connection import Partials
 from holdfast.broker.port import PIECE_BYTES
 from holdfast.core import events
 from holdfast.core.peer import UNSTORED, Peer
-from holdfast.units import KIB, MIB
+from holdfast.units import KIB
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 
 CONTROL_BYTES: Final = 64 * KIB
 """A neighbour of which so little is unstored is read on whatever all others brought: it is control, not messages."""
-
-REWRITTEN_BYTES_MAX: Final = 4 * MIB
-"""Of entries that one connection's consumers have annotated and that are not on disk yet, and one entry more."""
-
-REWRITTEN_SHARE_BYTES: Final = 64 * KIB
-"""The same where all together have half of `unstored_bytes_max`."""
 
 
 def _is_neighbour(peer: Peer) -> bool:
@@ -51,21 +45,8 @@ class Pressure:
         peer.heard_bytes += size
         self._count(peer, size)
 
-    def rewrites(self, peer: Peer, size: int) -> bool:
-        """Whether one more entry, of so many bytes about, may be put anew for `peer` with this turn. However much
-        others have, it may have a little."""
-        turns = [turn for turn in (self.core.turn, self.core.in_flight) if turn is not None]
-        mine = sum(turn.rewrote.get(peer, 0) for turn in turns)
-        if mine >= REWRITTEN_SHARE_BYTES:
-            total = sum(sum(turn.rewrote.values()) for turn in turns)
-            if mine >= REWRITTEN_BYTES_MAX or total >= self.core.config.limits.unstored_bytes_max // 2:
-                return False
-        return self.core.memory.admits(self.core, peer, size)
-
     def rewrote(self, peer: Peer, size: int) -> None:
-        """Entries of so many bytes were put anew for `peer`: that counts as if it had sent them."""
-        rewrote = self.core.turn.rewrote
-        rewrote[peer] = rewrote.get(peer, 0) + size
+        """An entry of so many bytes was put anew for `peer`, which may be gone: that counts as if it had sent it."""
         self._count(peer, size)
 
     def _count(self, peer: Peer, size: int) -> None:
@@ -104,7 +85,7 @@ class Pressure:
             for other in core.connections.values():
                 if not _is_neighbour(other) or (beyond and self._of(other) > CONTROL_BYTES):
                     self._pause(other)
-        if self._of(peer) > limits.connection_unstored_bytes_max:
+        if self._of(peer) > limits.connection_unstored_bytes_max and core.connections.get(peer.number) is peer:
             self._pause(peer)
 
     def _total(self) -> int:

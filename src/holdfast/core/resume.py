@@ -316,7 +316,7 @@ class Resumption:
 
     def stop(self) -> None:
         """The node ends: what consumers left behind goes back, that it counts as shown."""
-        self.core.chores.rejections.stop()
+        self.core.chores.settlements.stop()
         for record in list(self.outgoing.values()):
             if record.until is not None:
                 self._forget(record)

@@ -62,12 +62,10 @@ class Turn:
     """By destination: what was numbered anew, and where that had come to before."""
     rewritten: dict[tuple[Queue, int], bytes] = field(default_factory=dict)
     """Entries whose value was put anew at its old place, and the last that the turn gave them."""
-    rewrote: "dict[Peer, int]" = field(default_factory=dict)
-    """Bytes of such entries, by the connection whose consumers had them annotated."""
     losses: list[LossRecord] = field(default_factory=list)
     """What it gives up: told once it is on disk (losses.py)."""
-    rejected_bytes: int = 0
-    """Of messages that consumers rejected and that are in the batch as dead letters (rejections.py)."""
+    settled_bytes: int = 0
+    """Of messages that consumers rejected or annotated, and that are in the batch anew (settlements.py)."""
     changes: int = 0
     """Counts what may change a row that the turn has already, so that no size tells of it."""
     heard: "dict[Peer, int]" = field(default_factory=dict)
@@ -98,8 +96,7 @@ class Turn:
     def forget_heard(self) -> None:
         """Nothing of what was read needs the disk."""
         self.heard.clear()
-        self.rewrote.clear()
-        self.heard_bytes = 0
+        self.heard_bytes = self.settled_bytes = 0
 
     def arrived(self, link: Arrivals, delivery_id: int) -> None:
         ids = self.arrivals.get(link)

@@ -1,4 +1,4 @@
-"""What consumers reject is a dead letter by and by, and holds up nobody else meanwhile (core/rejections.py)."""
+"""What consumers reject is a dead letter by and by, and holds up nobody else meanwhile (core/settlements.py)."""
 
 from collections import Counter
 from typing import Any
@@ -8,10 +8,10 @@ import pytest
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.performatives import Error, Modified, Rejected
 from holdfast.amqp.types import Symbol
-from holdfast.core import rejections
+from holdfast.core import settlements
 from holdfast.core.catalog import DEAD_LETTERS
 from holdfast.core.config import Limits, UserConfig
-from holdfast.core.rejections import Rejections
+from holdfast.core.settlements import Settlements
 from holdfast.units import KIB
 from support.memory import check_accounts
 from support.rig import Client, Node, Rig
@@ -23,7 +23,7 @@ SHARE = 1_000_000
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rejections, "REJECTED_BYTES_MAX", SHARE)
+    monkeypatch.setattr(settlements, "SETTLED_BYTES_MAX", SHARE)
 
 
 def held(
@@ -71,9 +71,9 @@ def dead(node: Node, queue: str) -> int:
     return sum(body.startswith(f"{queue} ") for body in node.bodies(DEAD_LETTERS)) if found else 0
 
 
-def waiting(node: Node) -> Rejections:
+def waiting(node: Node) -> Settlements:
     assert node.core is not None
-    return node.core.chores.rejections
+    return node.core.chores.settlements
 
 
 @pytest.mark.parametrize("same", ["queue", "connection", "nothing"])
@@ -165,7 +165,7 @@ def test_what_waits_counts_for_its_consumer_as_if_it_held_it() -> None:
 @pytest.mark.parametrize("who", ["ann", "bob"])
 def test_who_comes_again_to_reject_more_waits_for_what_it_rejected(monkeypatch: pytest.MonkeyPatch, who: str) -> None:
     """On another connection, too: what one user's consumers of a queue may have rejected is bounded. Others go on."""
-    monkeypatch.setattr(rejections, "WAITING_MAX", 50)
+    monkeypatch.setattr(settlements, "WAITING_MAX", 50)
     rig = Rig()
     users = tuple(UserConfig(name=name, password=name) for name in ("ann", "bob"))
     node = rig.node("hub", users=users)
@@ -233,7 +233,7 @@ def test_what_waits_is_counted_and_its_words_are_short(mode: int) -> None:
         client.session.write_disposition(True, item.delivery_id, item.delivery_id, not mode, Rejected(error))
     rig.settle()
     rejecting = waiting(node)
-    assert len(rejecting.waiting) >= 20 and core.memory.rejecting.held == rejecting.held_bytes
+    assert len(rejecting.waiting) >= 20 and core.memory.settling.held == rejecting.held_bytes
     for rejection in rejecting.waiting:
         assert len(rejection.reason) <= 500 and rejection.counted_bytes < 3 * KIB
         answer = rejection.answer
@@ -243,7 +243,7 @@ def test_what_waits_is_counted_and_its_words_are_short(mode: int) -> None:
     core.validate()
     node.hold_commits = False
     rig.run(1)
-    assert dead(node, "a") == 40 and core.memory.rejecting.held == 0
+    assert dead(node, "a") == 40 and core.memory.settling.held == 0
 
 
 @pytest.mark.parametrize("who", ["ann", "bob"])
@@ -253,7 +253,7 @@ def test_where_too_much_waits_its_user_gets_no_more_from_any_queue_until_less_do
     node = rig.node("hub", users=users)
     core = node.core
     assert core is not None
-    core.memory.rejecting.held_max = 60 * rejections.ROW_BYTES
+    core.memory.settling.held_max = 60 * settlements.ROW_BYTES
     greedy, client, producer = (
         rig.client(node, mechanism="PLAIN", user=name, password=name) for name in ("ann", who, "bob")
     )
@@ -272,11 +272,11 @@ def test_where_too_much_waits_its_user_gets_no_more_from_any_queue_until_less_do
     assert commits >= 3 if who == "ann" else commits <= 2
     node.hold_commits = False
     rig.run(1)
-    assert dead(node, "a") == 100 and not waiting(node).crowded and core.memory.rejecting.held == 0
+    assert dead(node, "a") == 100 and not waiting(node).crowded and core.memory.settling.held == 0
 
 
 def test_what_waits_of_a_queue_that_is_deleted_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rejections, "REJECTED_BYTES_MAX", 1)
+    monkeypatch.setattr(settlements, "SETTLED_BYTES_MAX", 1)
     rig = Rig()
     node = rig.node("hub")
     client = rig.client(node)
