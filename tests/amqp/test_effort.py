@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from amqp.joined import NOW, hear, of, said, server, tick, wire
-from holdfast.amqp.connection import Connection, LinkAttached, ReceiverSettled, Sender
-from holdfast.amqp.effort import ATTACH, FLOW, MISS, PART, TURN, Effort
-from holdfast.amqp.frames import AMQP_HEADER
+from holdfast.amqp.connection import Connection, LinkAttached, ReceiverSettled, Sender, SessionBegun
+from holdfast.amqp.effort import ATTACH, EMPTY, EMPTY_BYTES, FLOW, MISS, PART, TURN, Effort
+from holdfast.amqp.frames import AMQP_HEADER, EMPTY_FRAME, frame
 from holdfast.amqp.performatives import (
     Accepted,
     Attach,
@@ -78,6 +78,35 @@ def test_costs(frame: bytes, cost: int) -> None:
     before = count(side)
     hear(side, frame)
     assert count(side) - before == cost
+
+
+def test_empty_frames_cost_little_in_a_row_and_one_each_apart() -> None:
+    side = limited()
+    hear(side, EMPTY_FRAME)
+    assert count(side) == EMPTY
+    hear(side, b"".join(frame(channel, b"") for channel in range(1_000)))
+    assert count(side) == 2 * EMPTY + 999 * 8 // EMPTY_BYTES
+    before = count(side)
+    hear(side, b"\x00\x00\x00\x0c\x03\x00\x00\x00\xff\xff\xff\xff" * 100)
+    assert count(side) - before == 100 * EMPTY, "a longer header makes no run"
+
+
+@pytest.mark.parametrize("size", [8, 12])
+def test_who_sends_empty_frames_alone_has_a_turns_share_of_them(size: int) -> None:
+    """What lies behind them is heard when they are through, turn by turn, and lies counted meanwhile."""
+    side = limited()
+    each = EMPTY_FRAME if size == 8 else b"\x00\x00\x00\x0c\x03\x00\x00\x00\x00\x00\x00\x00"
+    one_turn = TURN * EMPTY_BYTES // 8 if size == 8 else TURN
+    before = side.held_bytes
+    assert hear(side, each * 2 * one_turn + wire(Begin(None, 0, 1, 1), channel=7)) == []
+    turns = 0
+    events: list[Any] = []
+    while side.resumes_at is not None:
+        assert side.held_bytes > before
+        turns += 1
+        events += side.resume(max(NOW, side.resumes_at))
+    assert turns == (1 if size == 8 else 2), "a run is one step, and counts as long as it is"
+    assert [type(event) for event in events] == [SessionBegun] and side.held_bytes - before < 4_096
 
 
 def test_messages_are_free_and_parts_are_not() -> None:

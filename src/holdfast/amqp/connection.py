@@ -11,7 +11,7 @@ from typing import Any, Final
 from holdfast.amqp import codec, conditions, fast, runs
 from holdfast.amqp.bounds import Bounds
 from holdfast.amqp.direct import BYTES, DIRECT, Chunk, take
-from holdfast.amqp.effort import ATTACH, BEGIN, BYTES_FREE, FLOW, Enough
+from holdfast.amqp.effort import ATTACH, BEGIN, BYTES_FREE, EMPTY, EMPTY_BYTES, FLOW, Enough
 from holdfast.amqp.events import (
     ConnectionClosed,
     ConnEvent,
@@ -34,6 +34,7 @@ from holdfast.amqp.faults import Fault
 from holdfast.amqp.frames import (
     AMQP_FRAME,
     AMQP_HEADER,
+    EMPTY_RUN,
     FRAME_HEAD,
     FRAME_SIZE_MIN,
     HEADER_BYTES,
@@ -379,6 +380,10 @@ class Connection(Bounds):
                 self._on_frame(channel, buf, body, end, events)
                 if self.closed:
                     return at
+            else:
+                run = EMPTY_RUN.match(buf, at)
+                at = self._at = at if run is None else run.end()
+                self.spend(EMPTY + (at - end) // EMPTY_BYTES)
         self._wanted_bytes = 8
         return -1 - at
 

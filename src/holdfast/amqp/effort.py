@@ -14,6 +14,9 @@ FLOW: Final = 10
 """A flow, and as much again where it wants an answer; so is each sender that an opened window wakes."""
 PART: Final = 3
 """A transfer that is not the last of its delivery, or that comes for a link we detached."""
+EMPTY: Final = 1
+"""An empty frame; of many in a row so many bytes, which are one step of the parser."""
+EMPTY_BYTES: Final = 128
 MISS: Final = 5
 """A disposition for nothing that is open."""
 BYTES_FREE: Final = 512

@@ -4,6 +4,7 @@ Rules of this file: bytes only, no state. A frame is size (4 bytes, itself inclu
 4 bytes), type, channel, then the body.
 """
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,6 +28,9 @@ SASL_FRAME_SIZE_MAX: Final = 8192
 """The specification says 512; tokens used as passwords are longer."""
 
 EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
+
+EMPTY_RUN: Final = re.compile(rb"(?:\x00\x00\x00\x08\x02\x00..)+", re.DOTALL)
+"""Such frames one after the other, on whatever channels."""
 
 FRAME_HEAD: Final = struct.Struct(">IBBH")
 
