@@ -7,9 +7,10 @@ import pytest
 
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.types import Symbol
-from holdfast.broker.cursor import Cursor
-from holdfast.core import events
+from holdfast.broker.cursor import RUN_PER_ENTRY, Cursor
+from holdfast.core import events, offering
 from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.egress import ConsumerLink
 from holdfast.core.hops import CustodyReceiver
 from holdfast.core.ingress import ProducerLink
 from holdfast.units import KIB, MIB
@@ -204,3 +205,41 @@ def test_what_a_reader_is_handed_before_what_it_cannot_have_at_once_counts_for_t
     rig.settle()
     assert len(reader.deliveries) == (2 if last == "too large" else 3)
     assert sum(size for size, _, _ in sizes) > 2 * size and sum(count for _, count, _ in sizes) == 2
+
+
+@pytest.mark.parametrize("consumers", [1, 2])
+def test_entries_that_are_handed_out_one_by_one_count_more_than_those_of_a_run(
+    consumers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn hands out more where one consumer alone takes what was never shown, however many queues there are."""
+    limit, most, queues, count = 4, 20, 10, 100
+    monkeypatch.setattr(offering, "PUMP_LIMIT", limit)
+    rig, node, client = world(*(QueueConfig(name=f"q{number}") for number in range(queues)))
+    assert node.core is not None
+    node.core.memory.offered_count_max = most
+    for number in range(queues):
+        fill(rig, client, count, f"q{number}")
+    takers = [rig.client(node) for _ in range(consumers)]
+    for taker in takers:
+        for number in range(queues):
+            taker.receiver(f"q{number}", credit=count)
+    handed: Counter[int] = Counter()
+    take, take_all = ConsumerLink.take, ConsumerLink.take_all
+
+    def one(self: ConsumerLink, *given: Any) -> None:
+        handed[node.turns] += 1
+        take(self, *given)
+
+    def run(self: ConsumerLink, *given: Any) -> int:
+        taken = take_all(self, *given)
+        handed[node.turns] += taken
+        return taken
+
+    monkeypatch.setattr(ConsumerLink, "take", one)
+    monkeypatch.setattr(ConsumerLink, "take_all", run)
+    rig.run(1)
+    assert handed.total() == queues * count == sum(len(taker.deliveries) for taker in takers)
+    if consumers == 1:
+        assert 4 * (most + limit) < max(handed.values()) <= RUN_PER_ENTRY * (most + limit)
+    else:
+        assert max(handed.values()) <= most + limit

@@ -8,7 +8,6 @@ import pytest
 
 from core.test_offering import attach
 from holdfast.amqp.performatives import Header
-from holdfast.broker import exclusions
 from holdfast.broker.exclusions import Exclusions
 from holdfast.broker.queue import Queue
 from holdfast.core import memory, offering
@@ -157,7 +156,7 @@ def test_what_is_looked_at_and_set_aside_counts_for_the_turn(what: str, monkeypa
     monkeypatch.setattr(memory, "OFFERED_COUNT", bounds[what][0])
     monkeypatch.setattr(memory, "OFFERED_BYTES", bounds[what][1])
     monkeypatch.setattr(offering, "PUMP_LIMIT", 100)
-    monkeypatch.setattr(exclusions, "LOOKS_PER_ENTRY", 4)
+    monkeypatch.setattr("holdfast.broker.cursor.LOOKS_PER_ENTRY", 8)
     rig, node, client = world(*(QueueConfig(name=name) for name in names))
     takers = {name: rig.client(node) for name in names}
     links = []

@@ -32,6 +32,9 @@ PUMP_BYTES: Final = 4 * 1024 * 1024
 RUN_COUNT: Final = 256
 """Entries handed out between two questions whether more are wanted."""
 
+RUN_PER_ENTRY: Final = 8
+"""So many entries of a run take about the time of one that is handed out, or passed, by itself, and count as one."""
+
 MARK_AHEAD: Final = 256
 """A mark is stored at least that far ahead of a cursor that reads a backlog, so that it is not stored for each."""
 
@@ -119,7 +122,8 @@ class Cursor:
 
     def pump(self, limit: int) -> int:
         """Hands out entries to takers in turn; returns how many. `limit`: entries that it looks at in all, handed out
-        or not; of each kind PUMP_BYTES. All of it counts for the turn (Work.offered_count)."""
+        or not, RUN_PER_ENTRY of a run as one; of each kind PUMP_BYTES. All of it counts for the turn
+        (Work.offered_count)."""
         takers = [taker for taker in self.takers if taker.wants() > 0]
         self.aside_full = self.place_kept = False
         self.passed = self.passed_bytes = 0
@@ -131,13 +135,13 @@ class Cursor:
                 queue.touch()
         aside: dict[int, int] = {}
         try:
-            given = self._hand_out(takers, limit, aside)
+            given, ran = self._hand_out(takers, limit, aside)
             if aside:
                 self.exclusions.set_aside(aside)
         except Exception:
             self._keep(*aside)
             raise
-        count = given + len(aside) + self.passed
+        count = given - ran - (-ran // RUN_PER_ENTRY) + len(aside) + self.passed
         if count >= limit:
             queue.touch()
         queue.out_total += given
@@ -150,13 +154,16 @@ class Cursor:
             self.queue.read_ahead.forget(self)
         return given
 
-    def _hand_out(self, takers: list[Taker], limit: int, aside: dict[int, int]) -> int:
-        """What `pump` hands out; `aside` gets what none of the takers can have, as
+    def _hand_out(self, takers: list[Taker], limit: int, aside: dict[int, int]) -> tuple[int, int]:
+        """What `pump` hands out, and how many of it in runs; `aside` gets what none of the takers can have, as
         `Exclusions.aside`, but for what one can have that goes on next turn: it keeps its place, and all behind it."""
-        given = looks = 0
+        given = in_runs = looks = 0
         left_to_another = False
         room_bytes = look_bytes = PUMP_BYTES
-        while takers and (left := limit - given - len(aside) - self.passed) > 0:
+        while takers:
+            left = limit - (given - in_runs - (-in_runs // RUN_PER_ENTRY)) - len(aside) - self.passed
+            if left <= 0:
+                break
             taker = takers[0]
             if given and taker.wants() <= 0:  # links of one session share its window: asked before each entry
                 del takers[0]
@@ -165,8 +172,11 @@ class Cursor:
                 self.queue.touch()
                 break
             if len(takers) == 1 and self._is_plain(taker):
-                ran, ran_bytes = self._run(taker, min(left, RUN_COUNT), min(room_bytes, taker.room_bytes))
+                ran, ran_bytes = self._run(
+                    taker, min(left * RUN_PER_ENTRY, RUN_COUNT), min(room_bytes, taker.room_bytes)
+                )
                 given += ran
+                in_runs += ran
                 room_bytes -= ran_bytes
                 if ran:
                     if taker not in self.takers:
@@ -214,7 +224,7 @@ class Cursor:
             self.place_kept = any(taker.deferred for taker in self.takers)
         self.queue.work.offered_count += looks // LOOKS_PER_ENTRY
         self.queue.work.offered_bytes += 2 * PUMP_BYTES - room_bytes - look_bytes
-        return given
+        return given, in_runs
 
     def another_takes(self, sequence: int, size: int) -> bool:
         """Whether a taker that takes deliveries of `size` bytes, with or without credit, can have the entry."""

@@ -28,7 +28,7 @@ ASIDE_MIN: Final = 64
 LOOKS_MAX: Final = 20_000
 """Questions whether a taker can have an entry that one pump asks, about; the rest is asked in the next."""
 
-LOOKS_PER_ENTRY: Final = 8
+LOOKS_PER_ENTRY: Final = 64
 """So many such questions take about the time of one entry that is handed out, and count as one for the turn."""
 
 SCAN_MAX: Final = 256

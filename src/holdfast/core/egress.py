@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RUN_BYTES_MAX: Final = 2 * MIB
 """The longest entry of a run: any that is held whole, which `stream_bytes` bounds, unless that was set higher."""
 
-BROWSE_LIMIT: Final = 512
+BROWSE_LIMIT: Final = 256
 """Entries that a reader by sequence is given when it is offered its queue; as many that have expired it passes."""
 
 WAIT_TURNS: Final = 32

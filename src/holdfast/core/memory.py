@@ -49,9 +49,9 @@ only then, and they lie in memory meanwhile. The less where memory is little."""
 OFFERED_BYTES: Final = 32 * MIB
 """The same of all connections together: with so much handed out the other queues, and the other subscriptions and
 readers of one, have theirs in the next turn."""
-OFFERED_COUNT: Final = 8_192
+OFFERED_COUNT: Final = 1_024
 """Entries that all of them are handed in one turn, or that are looked at for them in vain, and those of one cursor or
-reader more: what is looked at one by one takes its time, however few bytes it is."""
+reader more: some 10 us each, however few bytes it is. Those of a run count less (Cursor.pump)."""
 UNMEASURED_BYTES_MAX: Final = 64 * 1024
 UNMEASURED_PARTS: Final = 2_048
 """With so many bytes passed, or such a part of the bound, what changed is measured. A byte from a peer has us hold 110

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.core.egress import ReaderLink
     from holdfast.core.node import NodeCore
 
-PUMP_LIMIT: Final = 1_024
+PUMP_LIMIT: Final = 256
 """Entries that one cursor looks at when it is offered: those that it hands out, and those that it does not."""
 
 
