@@ -129,7 +129,7 @@ class Arrival:
     """A message in custody as it came over a hop; `number` is the hop's, `trace` as entries hold it."""
 
     __slots__ = (
-        "bare", "durable", "identity", "large", "notes", "number", "priority", "receipt", "stored", "to",
+        "bare", "durable", "fault", "identity", "large", "notes", "number", "priority", "receipt", "stored", "to",
         "tombstone", "trace", "ttl_ms",
     )  # fmt: skip
 
@@ -153,6 +153,8 @@ class Arrival:
         """Identity and `to` as entries hold them, of a message that an entry says nothing unusual of."""
         self.large = False
         """`bare` is a reference to a blob."""
+        self.fault: str | None = None
+        """Why a large one is no message; of others the destination finds out."""
 
     @property
     def size(self) -> int:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from holdfast.amqp import framing
 from holdfast.broker import entry
 from holdfast.broker.custody import Origin, Verdict, Waiting
 from holdfast.broker.queue import Queue
@@ -155,7 +156,8 @@ class Destination:
             self.release(origin)
             return True
         queue = self.catalog.local_or_none(arrival.to)
-        keeps = queue is not None and queue.config.durable
+        fault = arrival.fault if arrival.large else framing.fault(arrival.bare)
+        keeps = queue is not None and queue.config.durable and fault is None
         order = queue.config.order if queue is not None and keeps else "none"
         wait_s = queue.config.order_wait_s if queue is not None else 0.0
         verdict = origin.decide(number, order, order_wait_s=wait_s, ranges_max=core.config.limits.ranges_max)
@@ -185,7 +187,7 @@ class Destination:
         core.turn.keep_origin(origin)
         self.paths.arrived(arrival.trace)
         goes_on = order == "bounded" and verdict is Verdict.DELIVER and origin.missing_below(number)
-        self._deliver(origin, number, queue, value, size, arrival.to)
+        self._deliver(origin, number, queue, value, size, arrival.to, fault)
         if goes_on:
             origin.went_on(number)
         elif verdict is Verdict.LATE:
@@ -217,9 +219,15 @@ class Destination:
         )
         return value, arrival.size
 
-    def _deliver(self, origin: Origin, number: int, queue: Queue | None, value: bytes, size: int, to: str) -> None:
-        """Appends to the queue, or to the dead letters where the queue will not have it."""
-        if queue is None:
+    def _deliver(
+        self, origin: Origin, number: int, queue: Queue | None, value: bytes, size: int, to: str,
+        fault: str | None = None,
+    ) -> None:  # fmt: skip
+        """Appends to the queue, or to the dead letters where the queue will not have it, or it is no message for that
+        fault."""
+        if fault is not None:
+            dead_letter(self.core, value, f"no message: {fault}", to)
+        elif queue is None:
             dead_letter(self.core, value, f"no queue {to!r} at {self.core.config.name!r}", to)
         elif not queue.config.durable:  # custody ends on a disk
             dead_letter(self.core, value, f"queue {to!r} is in memory and takes nothing from other nodes", to)

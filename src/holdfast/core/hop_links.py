@@ -6,6 +6,7 @@ that has nothing to send gives its place up at once, one that has after TURN_S. 
 """
 
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 SESSIONS_MAX: Final = 16
 """Sessions that a node begins on one connection for its links; two hold what one neighbour usually gets."""
+
+KEY_BYTES_MAX: Final = 390
+"""A hop's key, made of two names: what a key of the store's small tables holds (broker/port.py), with its kind."""
 
 TURN_S: Final = 1.0
 """How long a destination keeps its link while others wait for one."""
@@ -50,6 +54,12 @@ def name_and_source(destination: str, epoch: UUID) -> tuple[str, str | None]:
     if len(destination.encode()) > SPELT_OUT_BYTES:
         return f"custody:{epoch.hex}", None
     return f"custody:{destination}:{epoch.hex}", f"@{destination}"
+
+
+def hop_key(neighbour: str, destination: str) -> bytes:
+    """Under which a receiver's state is kept in the store."""
+    key = f"{neighbour}\0{destination}".encode()
+    return key if len(key) <= KEY_BYTES_MAX else sha256(key).digest()
 
 
 def control_session(peer: "Peer") -> Session | None:

@@ -7,7 +7,6 @@ epoch. traffic-control §3.2: the copy stays until the neighbour has stored its 
 
 import sys
 from collections.abc import Sequence
-from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -26,7 +25,7 @@ from holdfast.core.blocked import Blocked
 from holdfast.core.egress import too_large
 from holdfast.core.endings import dead_letter_on_its_way, tombstone_of
 from holdfast.core.forwarding import HELD_MAX, PASSED_BYTES
-from holdfast.core.hop_links import TakesTurns, name_and_source
+from holdfast.core.hop_links import TakesTurns, hop_key, name_and_source
 from holdfast.core.ingress import Intake
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend
@@ -35,6 +34,7 @@ from holdfast.errors import RemoteProtocolError
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
     from holdfast.core.sessions import Neighbour
+    from holdfast.core.streams import Stream
 
 BESIDE_BYTES: Final = 4_096  # more than custody ever says beside a message: names, a whole trace, the header
 
@@ -49,9 +49,6 @@ RETRY_S: Final = (1.0, 30.0)
 
 ASIDE_MAX: Final = 20_000
 """Messages that one sender puts aside, unsent; more than what may wait at a destination for one missing number."""
-
-KEY_BYTES_MAX: Final = 390
-"""A hop's key, made of two names: what a key of the store's small tables holds (broker/port.py), with its kind."""
 
 
 class CustodySender(TakesTurns):
@@ -446,15 +443,15 @@ class CustodySender(TakesTurns):
 class CustodyReceiver(Intake):
     """The neighbour's end of its hop to us for `destination`: this node, or one that it forwards to."""
 
+    keeps_faulty = True
+
     def __init__(
         self, core: "NodeCore", peer: Peer, link: Receiver, *, neighbour: str, destination: str, epoch: UUID
     ) -> None:
         super().__init__(core, peer, link)
         self.neighbour = neighbour
         self.destination = destination
-        self.key = f"{neighbour}\0{destination}".encode()
-        if len(self.key) > KEY_BYTES_MAX:
-            self.key = sha256(self.key).digest()
+        self.key = hop_key(neighbour, destination)
         self.in_transit = destination != core.config.name
         self.way: tuple[int, UUID] | None = None
         """The origin last noted as coming this way, and when, as `Forwarding.ways` counts."""
@@ -562,11 +559,14 @@ class CustodyReceiver(Intake):
         if self.failed:
             self._fail_growing()
 
-    def take(self, delivery: Delivery, *, large: bool) -> bool:
-        """As of all links: True where the number is decided, or cannot be."""
+    def take_whole(self, stream: "Stream") -> bool:
+        return self.take(stream.delivery(), large=True, fault=stream.fault)
+
+    def take(self, delivery: Delivery, *, large: bool, fault: str | None = None) -> bool:
+        """As of all links: True where the number is decided, or cannot be. `fault`: why a large one is no message."""
         try:
             arrival = carried.read(delivery.payload, self.aliases)
-            arrival.large = large
+            arrival.large, arrival.fault = large, fault
             number = arrival.number
             if number > self.taken + 1:
                 text = f"hop number: found {number}, accepted is at most {self.taken + 1}"

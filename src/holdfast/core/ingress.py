@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Deliveries, Delivery, DeliveryPart, Receiver
 from holdfast.amqp.extensions import NUMBER
+from holdfast.amqp.framing import check, data_starts, fault
 from holdfast.amqp.message import BARE_STARTS, split
 from holdfast.amqp.performatives import Accepted, Error, Rejected, Released, TransactionalState
 from holdfast.amqp.types import Symbol
@@ -123,6 +124,9 @@ class Ingress:
 class Intake(Ingress):
     """What the links share that bring messages for the disk: what waits its turn, whole or in parts."""
 
+    keeps_faulty = False
+    """Whether a large message is taken that is none by the framing of its sections (docs/adr/0048)."""
+
     def __init__(self, core: "NodeCore", peer: Peer, link: Receiver) -> None:
         super().__init__(core, peer, link)
         self.parked: deque[Delivery | Stream] = deque()
@@ -139,6 +143,15 @@ class Intake(Ingress):
             self.link.grant(0)
             self.peer.touch()
 
+    def refuse_malformed(self, delivery: Delivery) -> bool:
+        """Answers a delivery that is no message by the framing of its sections; False for any other."""
+        try:
+            check(delivery.payload)
+        except RemoteProtocolError as error:
+            self.settle_one(delivery.delivery_id, delivery.settled, rejection(error.condition, error.description))
+            return True
+        return False
+
     def take(self, delivery: Delivery, *, large: bool) -> bool:
         """True where the delivery is decided: taken into the turn, or answered. False where it must wait.
 
@@ -152,6 +165,16 @@ class Intake(Ingress):
             self.settle([delivery_id], outcome)
 
     # ------------------------------------------------------------------------------------------------ whole
+
+    def delivered(self, delivery: Delivery) -> None:
+        odd = delivery.state is not None or not delivery.payload
+        if (
+            not (odd and self.refuse_unusable(delivery))
+            and not self.refuse_malformed(delivery)
+            and (self.parked or not self.take(delivery, large=False))
+        ):
+            self.park(delivery)
+        self.core.refills[self] = None
 
     def park(self, delivery: Delivery) -> None:
         """Keeps the delivery until there is room for it; where too many bytes wait already it is
@@ -303,7 +326,7 @@ class ProducerLink(Intake):
         self.producer = producer
         self._plain_starts: tuple[bytes, ...] = ()
         """How a payload begins that has the header of the last plain one, and then its bare message."""
-        self._header_bytes = 0
+        self._plain_header = b""
         self._header_durable = False
         core.producers_of(queue)[self] = None
 
@@ -361,12 +384,6 @@ class ProducerLink(Intake):
 
     # ------------------------------------------------------------------------------------------------ messages
 
-    def delivered(self, delivery: Delivery) -> None:
-        odd = delivery.state is not None or not delivery.payload
-        if not (odd and self.refuse_unusable(delivery)) and (self.parked or not self.take(delivery, large=False)):
-            self.park(delivery)
-        self.core.refills[self] = None
-
     def delivered_all(self, run: Deliveries) -> None:
         """The hot path: what of a run differs in its bare messages alone is taken at once, where it all fits."""
         core, queue = self.core, self.queue
@@ -375,11 +392,15 @@ class ProducerLink(Intake):
         if not (self.parked or self.producer or self.destination or self.unknown or core.config.telemetry_messages):
             if not payloads[0].startswith(self._plain_starts):
                 self._learn(payloads[0])
-            at, starts = self._header_bytes, self._plain_starts
+            at, starts = len(self._plain_header), self._plain_starts
             head = entry.plain_head(self._header_durable, core.clock.wall_ms, run.message_format)
             values = []
+            length, whole = -1, starts
             for payload in payloads:
-                if not payload.startswith(starts):
+                if len(payload) != length:
+                    length = len(payload)
+                    whole = data_starts(self._plain_header, length) if starts else ()
+                if not payload.startswith(whole) and (not payload.startswith(starts) or fault(payload, at)):
                     break
                 # A slice of a large one would be one more copy of it.
                 values.append(head + payload[at:] if len(payload) < VIEWED_BYTES else head + memoryview(payload)[at:])
@@ -410,7 +431,7 @@ class ProducerLink(Intake):
             return
         if header is not None and (header.ttl is not None or header.priority != entry.PRIORITY_DEFAULT):
             return
-        self._header_bytes = sections.bare
+        self._plain_header = payload[: sections.bare]
         self._header_durable = header is not None and header.durable
         self._plain_starts = tuple([payload[: sections.bare] + code for code in BARE_STARTS])
 

@@ -72,12 +72,6 @@ class RelayLink(Intake):
         elif not self.parked:
             self.top_up(self.core.config.limits.credit)
 
-    def delivered(self, delivery: Delivery) -> None:
-        odd = delivery.state is not None or not delivery.payload
-        if not (odd and self.refuse_unusable(delivery)) and (self.parked or not self.take(delivery, large=False)):
-            self.park(delivery)
-        self.core.refills[self] = None
-
     def gone(self) -> None:
         super().gone()
         self.requests.gone()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver
+from holdfast.amqp.framing import Framing
 from holdfast.amqp.message import split
 from holdfast.broker import entry
 from holdfast.broker.port import PIECE_BYTES
@@ -38,6 +39,7 @@ class Bringer(Protocol):
 
     peer: Peer
     link: Receiver
+    keeps_faulty: bool
 
     def refusal(self, condition: str, description: str) -> object:
         """The outcome that says so."""
@@ -53,8 +55,8 @@ class Stream:
     """One delivery. `outcome`: why it is thrown away, None while it is not."""
 
     __slots__ = (
-        "_split_at", "address", "ahead", "blob", "bringer", "core", "counted", "first", "outcome", "sections",
-        "settled", "whole",
+        "_framing", "_split_at", "address", "ahead", "blob", "bringer", "core", "counted", "fault", "first", "outcome",
+        "sections", "settled", "whole",
     )  # fmt: skip
 
     def __init__(self, core: "NodeCore", bringer: Bringer, part: DeliveryPart, blob: Blob) -> None:
@@ -71,6 +73,10 @@ class Stream:
         """Header and annotations as they came; None while it is not known where they end."""
         self._split_at = 1
         """Bytes with which that is tried next: twice as many each time, however small the parts."""
+        self.fault: str | None = None
+        """Why it is no message, where it is stored all the same."""
+        self._framing: Framing | None = Framing()
+        """None once something is wrong with it."""
         self.ahead = bytearray()
         """What came and is in no batch yet."""
         self.counted = 0
@@ -81,11 +87,25 @@ class Stream:
         if part.last:
             self.settled = part.settled
             self.whole = True
+        if self.outcome is None and self._framing is not None:
+            self._follow(self._framing, part.payload)
         if self.outcome is None:
             self.ahead += part.payload
             if self.sections is None and (self.whole or len(self.ahead) >= self._split_at):
                 self._split()
         self.advance()
+
+    def _follow(self, framing: Framing, data: bytes) -> None:
+        try:
+            framing.feed(data)
+            if self.whole:
+                framing.end()
+        except RemoteProtocolError as error:
+            self._framing = None
+            if self.bringer.keeps_faulty:
+                self.fault = error.description
+            else:
+                self.fail(error.condition, error.description)
 
     def _split(self) -> None:
         """Takes the head of the message off, if all of it is here."""

@@ -1,0 +1,145 @@
+"""The framing of a message's sections (§3.2): what is no message, and at which byte."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.amqp.test_message import MESSAGES
+
+from holdfast.amqp.framing import Framing, check, data_starts
+from holdfast.amqp.message import SECTIONS_MAX, Message
+from holdfast.amqp.types import Array, Described, Symbol, Uint, Ulong
+from holdfast.errors import RemoteProtocolError
+
+DATA = "005375a00161"
+VALUES: tuple[Any, ...] = (
+    None, True, 5, 5.0, "x" * 300, b"", [1, [2]], [], {"a": {}}, Symbol("s"), Ulong(1 << 40), Array(0x70, (Uint(1),)),
+    Described(Symbol("s"), Described(Ulong(3), ["v"])),
+)  # fmt: skip
+
+
+def refusal(payload: bytes) -> str:
+    """Why `check` refuses it; "" where it does not."""
+    try:
+        check(payload)
+    except RemoteProtocolError as error:
+        return str(error)
+    return ""
+
+
+def refusal_in_parts(payload: bytes, sizes: list[int]) -> str:
+    """The same of `Framing`, fed in parts of those sizes, round and round."""
+    framing = Framing()
+    at = turn = 0
+    try:
+        while at < len(payload):
+            size = sizes[turn % len(sizes)]
+            framing.feed(payload[at : at + size])
+            at += size
+            turn += 1
+        framing.end()
+    except RemoteProtocolError as error:
+        return str(error)
+    return ""
+
+
+@given(MESSAGES)
+def test_what_can_be_read_is_well_framed(message: Message) -> None:
+    payload = message.encode()
+    check(payload)
+    check(memoryview(payload))
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_any_value_is_a_body_and_cut_short_none(value: Any) -> None:
+    payload = Message(value=value, footer={"a": 1}).encode()
+    check(payload)
+    whole = len(Message(value=value).encode())
+    assert [at for at in range(len(payload)) if not refusal(payload[:at])] == [0, whole]
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        ("005375b07fffffff", "byte 8: the message ends, and its last section has 2147483647 bytes more"),
+        (DATA + "005375a00261", "byte 12: the message ends, and its last section has 1 bytes more"),
+        ("005375b07fff", "byte 0: the message ends in the head of a section"),
+        ("00", "byte 0: the message ends in the head of a section"),
+        (DATA + "005375", "byte 6: the message ends in the head of a section"),
+        (DATA + "74", "byte 6: 0x74 begins no section"),
+        ("005379a00161", "byte 0: 0x79 is no section of a message"),
+        (DATA + "00537045", "byte 6: found a section header behind data"),
+        (DATA + "005377a00161", "byte 6: found a section amqp-value behind data"),
+        ("00537740" * 2, "byte 4: found a section amqp-value behind amqp-value"),
+        ("005372c10100005371c10100" + DATA, "byte 6: found a section delivery-annotations behind message-annotations"),
+        ("00537345" * 2, "byte 4: found a section properties behind properties"),
+        ("005378c10100" + DATA, "byte 6: found a section data behind footer"),
+        ("005373a10178" + DATA, "byte 0: the properties section holds 0xa1, accepted is a list"),
+        ("005370c10100" + DATA, "byte 0: the header section holds 0xc1, accepted is a list"),
+        ("00537445" + DATA, "byte 0: the application-properties section holds 0x45, accepted is a map"),
+        ("005378a00161", "byte 0: the footer section holds 0xa0, accepted is a map"),
+        ("005375a10161", "byte 0: the data section holds 0xa1, accepted is a binary"),
+        ("00537540", "byte 0: the data section holds 0x40, accepted is a binary"),
+        ("005376a00161", "byte 0: the amqp-sequence section holds 0xa0, accepted is a list"),
+        ("005376c000", "byte 0: the amqp-sequence section has no place for its count"),
+        ("005373d00000000300", "byte 0: the properties section has no place for its count"),
+        ("0053773f", "byte 0: the amqp-value section holds 0x3f, which is no constructor"),
+        ("005377d00000000100", "byte 0: the amqp-value section has no place for its count"),
+        ("005377" + "005301" * 40 + "40", "byte 0: the descriptor of the value is too long or too deep"),
+        ("00537700a3f0" + "61" * 240 + "00a3f0" + "61" * 240 + "40",
+         "byte 0: the descriptor of the value is too long or too deep"),
+        ("005200a00161", "byte 0: found no descriptor of a section"),
+        ("00800000000000000079a00161", "byte 0: found no descriptor of a section"),
+        ("00a3036162634540", "byte 0: found no descriptor of a section"),
+        ("00b30000ffff61", "byte 0: found no descriptor of a section"),
+    ],
+)  # fmt: skip
+def test_what_is_no_message(raw: str, why: str) -> None:
+    payload = bytes.fromhex(raw)
+    assert refusal(payload) == f"amqp:decode-error: {why}"
+    for size in (1, 2, 3, 7):
+        assert refusal_in_parts(payload, [size]) == f"amqp:decode-error: {why}"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "", DATA, DATA * 2, "00537045", "00537345" + DATA, "00537645" * 2, "005377a00161005378c10100",
+        "00800000000000000075a00161", "00a310616d71703a646174613a62696e617279a00161",
+        "00b300000010616d71703a646174613a62696e617279a00161",
+    ],
+)  # fmt: skip
+def test_what_is_one(raw: str) -> None:
+    check(bytes.fromhex(raw))
+    assert not refusal_in_parts(bytes.fromhex(raw), [1])
+
+
+@given(MESSAGES, st.lists(st.integers(1, 400), min_size=1, max_size=4), st.data())
+def test_the_cut_changes_nothing(message: Message, sizes: list[int], data: st.DataObject) -> None:
+    payload = bytearray(message.encode())
+    for _ in range(data.draw(st.integers(0, 3))):
+        if payload:
+            payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    raw = bytes(payload[: data.draw(st.integers(0, len(payload)))])
+    assert refusal_in_parts(raw, sizes) == refusal(raw)
+
+
+@given(st.binary(max_size=80), st.integers(1, 9))
+def test_nothing_else_is_raised(raw: bytes, size: int) -> None:
+    assert refusal_in_parts(raw, [size]) == refusal(raw)
+
+
+def test_sections_are_counted() -> None:
+    empty = bytes.fromhex("005375a000")
+    check(empty * SECTIONS_MAX)
+    why = f"amqp:resource-limit-exceeded: byte {5 * SECTIONS_MAX}: accepted are {SECTIONS_MAX} sections"
+    assert refusal(empty * (SECTIONS_MAX + 1)) == refusal_in_parts(empty * (SECTIONS_MAX + 1), [999]) == why
+
+
+@given(st.binary(max_size=20), st.integers(0, 700))
+def test_how_one_data_section_begins(head: bytes, size: int) -> None:
+    payload = head + Message(data=[bytes(size)]).encode()
+    assert payload.startswith(data_starts(head, len(payload)))
+    assert not (payload + b"x").startswith(data_starts(head, len(payload) + 1))
+    assert all(len(start) <= len(payload) for start in data_starts(head, len(payload)))
