@@ -148,8 +148,7 @@ class Intake(Ingress):
         try:
             check(delivery.payload)
         except RemoteProtocolError as error:
-            self.settle_one(delivery.delivery_id, delivery.settled, rejection(error.condition, error.description))
-            return True
+            return self._answer(delivery, rejection(error.condition, error.description))
         return False
 
     def take(self, delivery: Delivery, *, large: bool) -> bool:
@@ -163,6 +162,10 @@ class Intake(Ingress):
         """Answers one delivery, unless its sender settled it."""
         if not settled:
             self.settle([delivery_id], outcome)
+
+    def _answer(self, delivery: Delivery, outcome: object) -> bool:
+        self.settle_one(delivery.delivery_id, delivery.settled, outcome)
+        return True
 
     # ------------------------------------------------------------------------------------------------ whole
 
@@ -434,10 +437,6 @@ class ProducerLink(Intake):
         self._plain_header = payload[: sections.bare]
         self._header_durable = header is not None and header.durable
         self._plain_starts = tuple([payload[: sections.bare] + code for code in BARE_STARTS])
-
-    def _answer(self, delivery: Delivery, outcome: object) -> bool:
-        self.settle_one(delivery.delivery_id, delivery.settled, outcome)
-        return True
 
     def take(self, delivery: Delivery, *, large: bool) -> bool:
         core = self.core
