@@ -39,7 +39,7 @@ class BodyReader:
         self.head: Message | None = None
         """None until the body begins, or the message ends."""
         self.head_bytes = b""
-        """Those sections as they came."""
+        """Those sections as they came; where the message turned out to be none, those that were whole."""
         self._pending = bytearray()
         self._left = 0
         """Bytes of the body's section that are still to come."""
@@ -64,6 +64,10 @@ class BodyReader:
                     pieces.append(piece)
                 else:
                     self._next_section()
+        except RemoteProtocolError:
+            if self.head is None:
+                self.head_bytes = bytes(self._pending[: self._at])
+            raise
         except _Incomplete:
             if len(self._pending) > HEAD_BYTES_MAX:
                 text = f"the sections beside the body: accepted are {HEAD_BYTES_MAX} bytes"

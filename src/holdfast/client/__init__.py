@@ -19,6 +19,7 @@ from holdfast.client.errors import (
     LinkStolen,
     ManagementError,
     ProducerConflict,
+    UndecodableMessage,
 )
 from holdfast.client.opening import connect
 from holdfast.client.outcomes import Accepted, Modified, Outcome, Rejected, Released, Spooled
@@ -58,6 +59,7 @@ __all__ = [
     "Sender",
     "Spool",
     "Spooled",
+    "UndecodableMessage",
     "Url",
     "connect",
     "parse_url",

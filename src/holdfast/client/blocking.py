@@ -14,13 +14,12 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 from holdfast.amqp.message import Message
 from holdfast.client.connection import MANAGE_LIMIT_S, Connection
 from holdfast.client.delivery import Delivery
-from holdfast.client.errors import ConnectionEnded
+from holdfast.client.errors import ConnectionEnded, UndecodableMessage
 from holdfast.client.opening import RETRY_S, connect
 from holdfast.client.outcomes import Outcome
 from holdfast.client.sender import Sender
 from holdfast.client.terms import Lease
 from holdfast.client.url import Url, parse_url
-from holdfast.errors import RemoteProtocolError
 
 T = TypeVar("T")
 
@@ -40,10 +39,11 @@ class Entry(NamedTuple):
 def _entry(queue: str, item: Delivery) -> Entry:
     try:
         return Entry(item.sequence, item.enqueued_ms, item.message)
-    except RemoteProtocolError as error:
-        raise RemoteProtocolError(
-            error.condition, f"queue {queue!r}, sequence {item.sequence}: {error.description}"
-        ) from None
+    except UndecodableMessage as error:
+        raise UndecodableMessage(
+            error.condition, f"queue {queue!r}, sequence {item.sequence}: {error.description}",
+            sequence=item.sequence, enqueued_ms=item.enqueued_ms, payload=item.payload,
+        ) from None  # fmt: skip
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
@@ -120,8 +120,9 @@ class BlockingConnection:
         """The entries of `queue` with start <= sequence < end, in order, as lists; nothing is taken off.
 
         With a subscription, its queue's UUID and its lease epoch, as OPEN answered them, the node refuses a
-        reader that was fenced: LinkError. After a break it goes on behind the last entry that came. An entry that is
-        no message is a RemoteProtocolError that names it. Once `close` was called it ends with ConnectionEnded.
+        reader that was fenced: LinkError. After a break it goes on behind the last entry that came. An entry that
+        cannot be decoded is an UndecodableMessage, raised after all before it: its `sequence` says where to go on.
+        Once `close` was called it ends with ConnectionEnded.
         """
         lease = None
         if subscription is not None and queue_uuid is not None and lease_epoch is not None:
@@ -132,7 +133,15 @@ class BlockingConnection:
         )
         try:
             while batch := self._run(receiver.batch(count_max=BATCH_MAX)):
-                yield [_entry(queue, item) for item in batch]
+                entries = []
+                try:
+                    for item in batch:
+                        entries.append(_entry(queue, item))
+                except UndecodableMessage:
+                    if entries:
+                        yield entries
+                    raise
+                yield entries
                 if self._connection is not connection:  # closed meanwhile, its links and its loop with it
                     raise ConnectionEnded(f"{self._url}: closed")
         finally:

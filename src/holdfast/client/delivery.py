@@ -10,8 +10,9 @@ from holdfast.amqp import codec, events, performatives
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
+from holdfast.client.errors import UndecodableMessage
 from holdfast.client.reading import read_message
-from holdfast.errors import ConfigError, LocalProtocolError
+from holdfast.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 
 Outcome = performatives.Rejected | performatives.Modified
 
@@ -69,10 +70,17 @@ class Delivery:
 
     @property
     def message(self) -> Message:
-        """The message, decoded when first asked for; RemoteProtocolError if it is none."""
+        """The message, decoded when first asked for. UndecodableMessage if it cannot be: `payload` is there all the
+        same, and the delivery can be settled."""
         message = self._message
         if message is None:
-            message = self._message = read_message(self.payload)
+            try:
+                message = self._message = read_message(self.payload)
+            except RemoteProtocolError as error:
+                raise UndecodableMessage(
+                    error.condition, error.description,
+                    sequence=self.sequence, enqueued_ms=self.enqueued_ms, payload=self.payload,
+                ) from None  # fmt: skip
         return message
 
     def accept(self) -> Awaitable[None]:

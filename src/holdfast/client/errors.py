@@ -4,7 +4,7 @@ Rules of this file: all are HoldfastErrors; outcomes of single messages are valu
 No text here may hold a password.
 """
 
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError
 
 
 class ClientError(HoldfastError):
@@ -51,6 +51,21 @@ class BodyGone(ClientError):
 
 class DeliveryBroken(ClientError):
     """The connection or the link ended in the middle of a message: the rest does not come, the node offers it anew."""
+
+
+class UndecodableMessage(ClientError, RemoteProtocolError):
+    """A delivery's payload is no message, or one that cannot be decoded; the delivery can be settled all the same.
+
+    `sequence` and `enqueued_ms` as the delivery has them, `payload` its bytes, where they came whole.
+    """
+
+    def __init__(
+        self, condition: str, description: str, *, sequence: int = 0, enqueued_ms: int = 0, payload: bytes = b""
+    ) -> None:
+        super().__init__(condition, description)
+        self.sequence = sequence
+        self.enqueued_ms = enqueued_ms
+        self.payload = payload
 
 
 class ManagementError(ClientError):

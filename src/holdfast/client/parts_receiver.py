@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO, Any, Final
 
-from holdfast.amqp import events
+from holdfast.amqp import conditions, events
 from holdfast.amqp.body import BodyReader
 from holdfast.amqp.message import Message
 from holdfast.amqp.session import Session
 from holdfast.client.delivery import ACCEPTED, RELEASED, Delivery
-from holdfast.client.errors import DeliveryBroken
+from holdfast.client.errors import DeliveryBroken, UndecodableMessage
 from holdfast.client.link import OVER, LinkConnection
 from holdfast.client.payload import placed
 from holdfast.client.receiver import Receiver
@@ -68,7 +68,8 @@ class DeliveryInParts(Delivery):
 
     @property
     def message(self) -> Message:
-        """Header, annotations, properties. RemoteProtocolError where it is no message, or none to be read in parts."""
+        """Header, annotations, properties. UndecodableMessage where it is none; RemoteProtocolError (not-implemented)
+        where it cannot be read in parts."""
         if self._reader.head is None:
             assert isinstance(self._end, HoldfastError), "it is handed out once its head is here, or never will be"
             raise self._end
@@ -77,8 +78,8 @@ class DeliveryInParts(Delivery):
     async def parts(self) -> AsyncIterator[bytes]:
         """The body as it comes, once: bytes of data sections, or of the one binary or text (UTF-8) that it is.
 
-        Raises DeliveryBroken where the connection broke: then the message comes anew, as another delivery; and where
-        the node closed the link: then it does not, from this receiver.
+        Raises as `message`, and DeliveryBroken where the connection broke: then the message comes anew, as another
+        delivery; or where the node closed the link: then it does not, from this receiver.
         """
         if self._reading or (self._thrown and not isinstance(self._end, HoldfastError)):
             raise LocalProtocolError(f"{self!r}: its body was read or thrown away already")
@@ -146,6 +147,8 @@ class DeliveryInParts(Delivery):
             if last:
                 self._reader.end()
         except RemoteProtocolError as error:
+            if error.condition != conditions.NOT_IMPLEMENTED:
+                error = UndecodableMessage(error.condition, error.description)
             self.broke(error)
             return
         if not self._thrown:

@@ -64,7 +64,7 @@ def send_files(args: argparse.Namespace) -> int:
 
 
 def receive_files(args: argparse.Namespace) -> int:
-    """`holdfast receive --to DIRECTORY`: 1 if `--count` was not reached."""
+    """`holdfast receive --to DIRECTORY`: 1 if `--count` was not reached or a message could not be read."""
     directory = Path(args.to)
     if not directory.is_dir():
         raise ConfigError(f"{directory}: found no directory, accepted is one that is there")
@@ -174,8 +174,9 @@ class _ReceiveFiles(Receiving[PartsReceiver]):
             except DeliveryBroken:
                 continue  # it comes anew
             except RemoteProtocolError as error:
-                delivery.release()  # it stays in the queue, for a reader that can make something of it
-                raise HoldfastError(f"message {delivery.sequence}: {error}") from None
+                self._progress.clear()
+                self._pass_over(delivery, error)
+                continue
             self._received += 1
             self._progress.show(lambda: f"{self._received} received")
 

@@ -10,19 +10,19 @@ from typing import Any, Final
 
 from holdfast.client.connection import Connection
 from holdfast.client.delivery import Delivery
+from holdfast.client.errors import UndecodableMessage
 from holdfast.client.receiver import Receiver
 from holdfast.client.render import as_json, body_bytes
 from holdfast.client.verbs.printing import Output, Printing
 from holdfast.client.verbs.receiving import Receiving
 from holdfast.client.verbs.running import run
-from holdfast.errors import HoldfastError
 
 BATCH_MAX: Final = 500
 """Messages of `receive` in one write."""
 
 
 def receive(args: argparse.Namespace) -> int:
-    """`holdfast receive`: 1 if `--count` was not reached."""
+    """`holdfast receive`: 1 if `--count` was not reached or a message could not be read."""
     return run(_Receive(args).run)
 
 
@@ -54,13 +54,17 @@ class _Receive(Receiving[Receiver]):
             batch = await receiver.batch(count_max=BATCH_MAX, timeout_s=self._args.idle_timeout)
             if not batch:
                 return
-            try:
-                lines = [form(delivery) for delivery in batch]
-            except HoldfastError:  # it stays in the queue, for a reader that can make something of it
-                for delivery in batch:
-                    delivery.release()
-                raise
-            await printing.write(batch, lines)
+            printed, lines = [], []
+            for delivery in batch:
+                try:
+                    line = form(delivery)
+                except UndecodableMessage as error:
+                    self._pass_over(delivery, error)
+                else:
+                    printed.append(delivery)
+                    lines.append(line)
+            if printed:
+                await printing.write(printed, lines)
 
     @staticmethod
     def _as_json(delivery: Delivery) -> bytes:

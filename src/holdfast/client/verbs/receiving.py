@@ -10,9 +10,12 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
+from urllib.parse import unquote
 
 from holdfast.client.connection import Connection
+from holdfast.client.delivery import Delivery
+from holdfast.client.errors import UndecodableMessage
 from holdfast.client.management import ADDRESS as MANAGEMENT
 from holdfast.client.receiver import Receiver
 from holdfast.client.verbs.running import complain, connect_as, place_of
@@ -21,9 +24,15 @@ from holdfast.lines import json_line, say
 
 R = TypeVar("R", bound=Receiver)
 
+UNREADABLE_SHOWN_MAX: Final = 100
+"""Messages that cannot be read, of which each has a line of its own."""
+
+DEAD_LETTERS: Final = "$dead-letters"
+"""What is rejected from there is gone."""
+
 
 class Receiving(ABC, Generic[R]):
-    """One `holdfast receive`; `run` gives its exit code, 1 if `--count` was not reached."""
+    """One `holdfast receive`; `run` gives its exit code, 1 if `--count` was not reached or a message not read."""
 
     credit: ClassVar[int]
     """Messages that may come ahead."""
@@ -31,6 +40,7 @@ class Receiving(ABC, Generic[R]):
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
         self._received = 0
+        self._unreadable = 0
         self._started = time.monotonic()
 
     async def run(self) -> int:
@@ -59,6 +69,8 @@ class Receiving(ABC, Generic[R]):
                 silence = "" if args.idle_timeout is None else f", then none for {args.idle_timeout:g} s"
                 came = f"{self._received} of {args.count} messages came{silence}"
                 say(f"holdfast {args.verb}: {args.address}: {came}", file=sys.stderr)
+            if self._unreadable:
+                code = 1
         finally:
             self._summary(receiver)
         return code
@@ -79,6 +91,26 @@ class Receiving(ABC, Generic[R]):
             silence = f"the node has not answered the attach of the link for {args.idle_timeout:g} s (--idle-timeout)"
             raise HoldfastError(f"{args.address}: {silence}") from None
 
+    def _pass_over(self, delivery: Delivery, error: Exception) -> None:
+        """Ends a message that cannot be read, alone: rejected where it cannot be decoded and this takes messages away,
+        else left where it is, for a reader that can make something of it."""
+        args = self._args
+        self._unreadable += 1
+        is_dead_letter = unquote(args.address).endswith(DEAD_LETTERS)
+        if args.browse or args.from_sequence is not None:
+            delivery.release()
+            ends = "passed over"
+        elif isinstance(error, UndecodableMessage) and not is_dead_letter:
+            delivery.reject(error.condition, error.description)
+            ends = "rejected"
+        else:
+            delivery.modify(delivery_failed=False, undeliverable_here=True)
+            ends = "left in the queue"
+        if self._unreadable <= UNREADABLE_SHOWN_MAX:
+            place = f"sequence {delivery.sequence}" if delivery.sequence else "a message"
+            text = f"{args.address}: {place} cannot be read, {ends}: {error}"
+            say(f"holdfast {args.verb}: {text}", file=sys.stderr)
+
     @abstractmethod
     def _open(self, connection: Connection) -> Callable[..., Coroutine[Any, Any, R]]:
         """The connection's method that makes the kind of receiver it needs."""
@@ -88,8 +120,12 @@ class Receiving(ABC, Generic[R]):
         """Takes messages, and counts them in `_received`, until there are none."""
 
     def _summary(self, receiver: R | None) -> None:
+        more = self._unreadable - UNREADABLE_SHOWN_MAX
+        if more > 0:
+            say(f"holdfast {self._args.verb}: {self._args.address}: {more} more cannot be read", file=sys.stderr)
         told = {
             "received": self._received,
+            "unreadable": self._unreadable,
             "duplicates_suppressed": 0 if receiver is None else receiver.duplicates_suppressed,
             "seconds": round(time.monotonic() - self._started, 3),
         }
