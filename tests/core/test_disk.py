@@ -7,7 +7,7 @@ import pytest
 from holdfast.amqp.performatives import Accepted, Rejected
 from holdfast.core import chores, events, turn_end
 from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.disk import RETRY_S, ROOM_BYTES
+from holdfast.core.disk import RETRY_S, ROOM_BYTES, ROOMY_S
 from holdfast.storage.memory import MemoryStore
 from support import streams
 from support.hops import STRICT, is_empty, names, send
@@ -434,3 +434,57 @@ def test_what_a_turn_would_go_on_with_wakes_nobody_while_the_disk_rests(
         rig.pass_time(at - rig.now)
     rig.run(1)
     assert not node.refuse and streams.is_clean(node)
+
+
+def lines(node: Node) -> list[str]:
+    """What the log says of the disk's room, without what lasts (warnings.py)."""
+    told = [line for line in node.logs if line.startswith("the disk ")]
+    return [line for line in told if "new messages wait or are refused; " not in line]
+
+
+def test_a_disk_that_fills_up_is_logged_as_taking_stops_and_as_it_goes_on() -> None:
+    """GUARANTEES: at once, though no commit was refused; a line each for a spell, however often its last bytes are
+    freed and taken."""
+    rig, node, client = small_disk()
+    link = client.sender("work")
+    rig.settle()
+    for number in range(1, 31):
+        client.send(link, body(number))
+    rig.settle()
+    assert len(client.outcomes) < 30
+    (full,) = lines(node)
+    assert full.startswith("the disk is full: new messages wait or are refused until there is room; ")
+    taker = rig.client(node)
+    reader = taker.receiver("work", credit=1)
+    rig.settle()
+    seen: list[str] = []
+    for _ in range(20):  # each frees what the next one takes
+        seen += taker.accept(link=reader)
+        reader.grant(1)
+        rig.run(0.3)
+    assert len(client.outcomes) >= 20 and lines(node) == [full]
+    while found := taker.accept(link=reader):
+        seen += found
+        reader.grant(1)
+        rig.run(0.3)
+    assert numbers(seen) == names(1, 30)
+    rig.run(ROOMY_S + 1)
+    assert len(lines(node)) == 2 and lines(node)[1].startswith("the disk has room again, after ")
+    for number in range(31, 61):
+        client.send(link, body(number))
+    rig.settle()
+    assert len(lines(node)) == 3
+
+
+def test_a_node_that_starts_on_a_full_disk_says_so() -> None:
+    rig, node, client = small_disk()
+    link = client.sender("work")
+    rig.settle()
+    for number in range(1, 31):
+        client.send(link, body(number))
+    rig.settle()
+    node.crash()
+    node.logs.clear()
+    node.start()
+    rig.run(1)
+    assert len(lines(node)) == 1

@@ -35,6 +35,10 @@ KIND: Final = "disk"
 RETRY_S: Final = 1.0
 """The next try after a commit was refused that adds nothing, or whose retry was: no answer to a sender makes it fit."""
 
+ROOMY_S: Final = 10.0
+"""How long there must be room before a spell without it counts as over: who takes messages as others bring them frees
+and fills the same bytes many times a second."""
+
 LOOK_S: Final = 1.0
 """How often it is asked whether the store's file is still at its place; a commit that appends asks for its name."""
 
@@ -70,6 +74,10 @@ class Disk:
         self._refused = 0
         """Commits in a row."""
         self._retry_at: float | None = None
+        self._full_since: float | None = None
+        """Since when there is no room, as the log has it."""
+        self._roomy_since: float | None = None
+        """Since when there is room again, within such a spell."""
         core.control_kinds[KIND] = self._hear
 
     # ------------------------------------------------------------------------------------------------ commits
@@ -86,15 +94,15 @@ class Disk:
             self.stalled = False
             self.core.log("INFO", f"the disk answers again, after {self.core.now - since:.1f} s")
             self._changed()
+        self._follow_room()
 
-    def refused(self, batch: Batch) -> bool:
-        """It came back for want of space; whether the one before it did so too."""
+    def refused(self, batch: Batch) -> None:
+        """It came back for want of space."""
         before = self._refused
         self.answered()
         self._refused = before + 1
         if self._refused > 1 or not (batch.appends or batch.pieces):
             self._retry_at = self.core.now + RETRY_S
-        return self._refused > 1
 
     @property
     def rests(self) -> bool:
@@ -120,8 +128,28 @@ class Disk:
             core.starved.clear()
             self._changed()
 
+    def _follow_room(self) -> None:
+        """Logs at once that taking stops for want of room, and later that it goes on: a line each for a spell."""
+        core = self.core
+        if self.gone is not None:
+            return
+        if core.room_bytes < ROOM_BYTES:
+            self._roomy_since = None
+            if self._full_since is None:
+                self._full_since = core.now
+                text = "the disk is full: new messages wait or are refused until there is room"
+                core.log("ERROR", f"{text}; {self.bounded_by()}")
+        elif self._full_since is not None:
+            if self._roomy_since is None:
+                self._roomy_since = core.now
+            if core.now >= self._roomy_since + ROOMY_S:
+                lasted_s = self._roomy_since - self._full_since
+                self._full_since = self._roomy_since = None
+                core.log("INFO", f"the disk has room again, after {lasted_s:.0f} s: messages are taken")
+
     def tick(self, now: float) -> None:
         """Logs once for each stall that a commit has not been answered."""
+        self._follow_room()
         if now >= self._look_at:
             self._look_at = now + LOOK_S
             self.look()
@@ -138,7 +166,8 @@ class Disk:
         if stalls_at is not None:
             stalls_at += self.core.config.limits.commit_stall_s
         look_at = self._look_at if self.core.store.on_disk else None
-        return min((at for at in (look_at, stalls_at, self._retry_at) if at is not None), default=None)
+        roomy_at = None if self._roomy_since is None else self._roomy_since + ROOMY_S
+        return min((at for at in (look_at, stalls_at, roomy_at, self._retry_at) if at is not None), default=None)
 
     @property
     def takes_nothing(self) -> bool:

@@ -33,14 +33,11 @@ def refuse(core: "NodeCore", room_bytes: int) -> None:
     core.in_flight = None
     core.work.retires_in_flight = []
     core.hops_in_flight, core.marks_in_flight = {}, {}
+    core.disk.look()
     core.room_bytes = min(room_bytes, 0)
-    again = core.disk.refused(failed.batch)
+    core.disk.refused(failed.batch)
     core.refills.update(core.starved)
     core.starved.clear()
-    core.disk.look()
-    if core.disk.gone is None and not again:
-        text = "the disk is full: new messages wait or are refused until there is room"
-        core.log("ERROR", f"{text}; {core.disk.bounded_by()}")
     _take_back(core, (failed, core.turn), core.disk.refusal, ())
 
 
