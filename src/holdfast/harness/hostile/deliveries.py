@@ -12,6 +12,7 @@ from holdfast.amqp.performatives import (
     Rejected,
     Released,
     Source,
+    Target,
     Transfer,
 )
 from holdfast.amqp.types import Symbol
@@ -39,6 +40,33 @@ def messages(client: HostileClient, link: Link) -> bytes:
 @on_sender("zero bytes")
 def zero_bytes(client: HostileClient, link: Link) -> bytes:
     return client.transfer(link, b"", settled=client.random.choice((None, True)))
+
+
+def _no_message(client: HostileClient) -> bytes:
+    """A payload whose sections are cut short, out of order or of the wrong kind."""
+    whole = message(client, client.random.choice((1, 20, *LARGE_BYTES)))
+    return client.random.choice((
+        DATA + b"\x7f\xff\xff\xff", DATA, whole[:-1], whole + b"h", whole + DATA + b"\x00\x00\x01\x00h",
+        whole + b"\x00\x53\x70\x45", b"\x00\x53\x73\xa1\x01h" + whole, whole + b"\x00\x53\x77\x40", b"\x00\x53\x77\x3f",
+    ))  # fmt: skip
+
+
+@on_sender("no message")
+def no_message(client: HostileClient, link: Link) -> bytes:
+    count = min(link.credit, client.random.randint(1, 10))
+    return b"".join(client.transfer(link, _no_message(client)) for _ in range(count))
+
+
+@act("no message, for honest consumers")
+def no_message_for_others(client: HostileClient) -> bytes:
+    """Into their queue: had one of them been stored, they could not read what they are given."""
+    if not client.places.held:
+        return b""
+    link = client.pick(receives=False, channel=HELD, credit=True)
+    if link is None:
+        return client.attach(False, channel=HELD, target=Target(client.places.held))[1]
+    settled = client.random.choice((None, True, False))
+    return client.transfer(link, _no_message(client), channel=HELD, settled=settled)
 
 
 @on_sender("aborted")
