@@ -397,7 +397,7 @@ class Cursor:
         """Numbers that were never stored, or left before, count as finished."""
         if self.tracked and sequence > self.position:
             self.finished.add(self.position, sequence - 1)
-            self._raise_floor()
+            self.raise_floor()
         self.position = max(self.position, sequence)
 
     def want_mark(self) -> None:
@@ -446,7 +446,7 @@ class Cursor:
             for sequence in done:
                 self.links_ended.pop(sequence, None)
         if done and tracked:
-            self._raise_floor()
+            self.raise_floor()
             queue.dirty(self)
             queue.reclaim()
         elif done:
@@ -504,7 +504,7 @@ class Cursor:
         if sequence <= self.floor:
             return
         self.finished.add(self.floor, sequence - 1)
-        self._raise_floor()
+        self.raise_floor()
         self.position = max(self.position, self.floor)
         if self.returned:
             self.returned = [item for item in self.returned if item >= self.floor]
@@ -519,37 +519,15 @@ class Cursor:
         """An entry that no taker is to see any more (expired) is done with."""
         self.forget_counts(sequence)
         self.finished.add(sequence)
-        self._raise_floor()
+        self.raise_floor()
 
-    def _raise_floor(self) -> None:
+    def raise_floor(self) -> None:
+        """What is finished from the floor on lies below it."""
         floor = max(self.floor, self.finished.end_of_run(self.floor) + 1)
         self.finished.drop_below(floor)
         self.floor = floor
 
-    # ------------------------------------------------------------------------------------------------ tracking
-
-    def begin_tracking(self, head: int) -> None:
-        """From now on others read the queue too: what is finished must be remembered until they have."""
-        self.tracked = True
-        self.floor = head
-        left = [(low, high) for low, high in self.finished if high >= head]  # of earlier tracking, over a restart
-        ranges = []
-        first = head
-        for sequence in sorted(self.below_position()):
-            if sequence > first:
-                ranges.append((first, sequence - 1))
-            first = max(first, sequence + 1)
-        if self.position > first:
-            ranges.append((first, self.position - 1))
-        self.finished = RangeSet([*ranges, *left])
-        self.position = max(self.position, head)
-        self._raise_floor()
-        self.queue.dirty(self)
-
-    @property
-    def crowded(self) -> bool:
-        """Whether too much is in takers' hands for tracking to begin."""
-        return not self.tracked and len(self.below_position()) >= halting.OUTSTANDING_MAX
+    # ------------------------------------------------------------------------------------------------ leaving
 
     def forget_read_ahead(self) -> None:
         """What was read ahead is let go; it is read again when it is wanted."""
@@ -572,7 +550,7 @@ class Cursor:
         for sequence in sequences:
             if sequence >= self.floor:
                 self.finished.add(sequence)
-        self._raise_floor()
+        self.raise_floor()
         self.queue.dirty(self)
 
     def drop(self, sequences: list[int]) -> None:
@@ -584,7 +562,7 @@ class Cursor:
         if waiting and self.tracked:  # what lies ahead is passed when this cursor comes there
             for sequence in waiting:
                 self.finished.add(sequence)
-            self._raise_floor()
+            self.raise_floor()
             self.queue.dirty(self)
 
     def forget_all(self, sequences: list[int]) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from holdfast.accounts import Account
-from holdfast.broker import entry, records
+from holdfast.broker import entry, records, tracking
 from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX, Cursor
 from holdfast.broker.exclusions import Withheld
 from holdfast.broker.head import head_of
@@ -409,7 +409,7 @@ class Queue:
     def add_cursor(self, name: str, mode: str, start: int) -> Cursor:
         """A new named cursor at `start`; the shared one begins to remember what it finished."""
         if not self.named and not self.shared.tracked:
-            self.shared.begin_tracking(self.head())
+            tracking.begin(self.shared, self.head())
         cursor = Cursor(self, name, mode=mode, floor=start)
         self.named[name] = cursor
         self.dirty(cursor)

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Final, Protocol
 from uuid import UUID
 
-from holdfast.broker import deletion, records
+from holdfast.broker import deletion, records, tracking
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.custody import Origin
 from holdfast.broker.port import EntryReader, Rows, Space
@@ -345,7 +345,7 @@ class Catalog:
         limits = self.config.limits
         if len(queue.named) >= limits.queue_subscriptions_max:
             return f"queue {queue.name!r} has {len(queue.named)} subscriptions, the most that one may have"
-        if not queue.named and queue.shared.crowded:
+        if not queue.named and tracking.is_crowded(queue.shared):
             held = len(queue.shared.below_position())
             return (
                 f"queue {queue.name!r}: its consumers hold {held} messages unsettled, too many to begin a subscription"

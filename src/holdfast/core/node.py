@@ -17,7 +17,7 @@ from holdfast.amqp.types import Symbol
 from holdfast.broker import deletion, entry
 from holdfast.broker.queue import Queue
 from holdfast.broker.work import Clock, Work
-from holdfast.core import attach, events, identity, invariants, sessions, turn_end
+from holdfast.core import attach, events, identity, invariants, sessions, stopping, turn_end
 from holdfast.core.asks import Asks
 from holdfast.core.blobs import Blobs
 from holdfast.core.catalog import Catalog, Tables
@@ -238,7 +238,7 @@ class NodeCore:
             except Exception as error:
                 raise BrokenInvariant(f"a refused turn could not be undone: {error!r}") from error
         elif isinstance(event, events.Stopping):
-            self._stop()
+            stopping.stop(self)
         else:
             peer = self.connections.get(getattr(event, "connection", 0))
             try:
@@ -553,32 +553,6 @@ class NodeCore:
             self.room_bytes = self.store.room_bytes()
             self.refills.update(self.starved)
             self.starved.clear()
-
-    def _stop(self) -> None:
-        if self.stopping:
-            return
-        self.stopping = True
-        try:
-            self._leave()
-        except Exception as error:
-            self.containment.failed(error)
-            self._leave()
-
-    def _leave(self) -> None:
-        if self.routing is not None:
-            self.routing.leave()
-        for neighbour in self.neighbours.values():
-            neighbour.dial_at = None
-        for peer in list(self.connections.values()):
-            peer.amqp.close(Error(Symbol("amqp:connection:forced"), "the node is stopping"))
-            peer.touch()
-        self.resume.stop()
-        for queue in self.catalog.queues.values():
-            for taker in list(queue.shared.takers):
-                queue.shared.release(taker)
-            queue.shared.give_back(list(queue.shared.shown), failed=True)
-        self.catalog.before_stop()
-        self.record("node", {"event": "stopped", "store": str(self.store_uuid), "resident_bytes": self.resident_bytes})
 
     # ------------------------------------------------------------------------------------------------ reports
 

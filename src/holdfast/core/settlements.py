@@ -85,7 +85,7 @@ class Settlement:
 
     def settle(self, core: "NodeCore", sequence: int) -> Ended:
         """Does with one of them what the disposition says; from then on it is not in the hands of this."""
-        raise NotImplementedError
+        raise AssertionError("a disposition is a rejection or an annotation")
 
     def over(self, core: "NodeCore") -> None:
         """Nothing is left of it."""

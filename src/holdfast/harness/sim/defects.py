@@ -81,4 +81,4 @@ class Defects:
         return caller is not None
 
 
-_SHARED: Final = frozenset({"refuse", "take_back_gathered", "NodeCore._stop"})
+_SHARED: Final = frozenset({"refuse", "take_back_gathered", "stop"})
