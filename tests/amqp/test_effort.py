@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from amqp.joined import NOW, hear, of, said, server, tick, wire
-from holdfast.amqp.connection import Connection, LinkAttached, ReceiverSettled, Sender, SessionBegun
+from holdfast.amqp.connection import Connection, LinkAttached, Outcomes, ReceiverSettled, Sender, SessionBegun
 from holdfast.amqp.effort import ATTACH, EMPTY, EMPTY_BYTES, FLOW, MISS, PART, TURN, Effort
 from holdfast.amqp.frames import AMQP_HEADER, EMPTY_FRAME, frame
 from holdfast.amqp.performatives import (
@@ -16,11 +16,13 @@ from holdfast.amqp.performatives import (
     Disposition,
     End,
     Flow,
+    Modified,
     Open,
     Source,
     Target,
     Transfer,
 )
+from holdfast.amqp.wide import OPEN_MAX
 
 ECHO = Flow(0, 100, 0, 100, echo=True)
 
@@ -205,3 +207,37 @@ def test_settled_events_come_still() -> None:
     hear(side, wire((Transfer(0, 0, b"t"), b"x")))
     events: list[Any] = hear(side, wire(Disposition(False, 0, 0, True)))
     assert [type(item) for item in events] == [ReceiverSettled]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("far", [True, False])
+def test_one_disposition_of_all_that_a_session_has_open_is_taken_in_steps(far: bool, settled: bool) -> None:
+    """Of whatever links: so many in each turn, all of them in order, each once; what comes behind it is heard after."""
+    side = limited()
+    links: list[Sender] = []
+    for handle in range(3):
+        attach = Attach(f"l{handle}", handle, True, source=Source("q"), target=Target("x"))
+        (event,) = of(LinkAttached, hear(side, wire(attach, Flow(0, 9_000, 0, 100, handle, 0, 5_000))))
+        event.link.accept()
+        links.append(event.link)
+    side.take_output(NOW)
+    numbers = range(7_000)
+    for number in numbers:
+        links[number % 3 if number > 3_000 else 0].send(b"x", context=number)
+    side.take_output(NOW)
+    first, last = (0, 2**31 - 2) if far else (0, 6_999)
+    frame = wire(Disposition(True, first, last, settled, Modified(True)), Begin(None, 0, 1, 1))
+    frame = frame[: -len(wire(Begin(None, 0, 1, 1)))] + wire(Begin(None, 0, 1, 1), channel=7)
+    events = hear(side, frame)
+    steps = [sum(len(event.contexts) for event in of(Outcomes, events))]
+    while side.resumes_at is not None:
+        assert not of(SessionBegun, events)
+        side.take_output(NOW)
+        more = side.resume(max(NOW, side.resumes_at))
+        steps.append(sum(len(event.contexts) for event in of(Outcomes, more)))
+        events += more
+    assert max(steps) <= OPEN_MAX and len(steps) >= 3
+    heard = of(Outcomes, events)
+    assert [number for event in heard for number in event.contexts] == list(numbers)
+    assert {(type(event.state), event.settled) for event in heard} == {(Modified, settled)}
+    assert type(events[-1]) is SessionBegun and not any(link.unsettled for link in links)

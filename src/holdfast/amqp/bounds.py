@@ -65,13 +65,21 @@ class Bounds:
         if self._effort is not None:
             self._effort.charge(units)
 
-    def spend(self, units: int) -> None:
-        """As `charge`; the last deed of a frame, for what comes behind it may have to wait: raises Enough."""
+    @property
+    def is_counted(self) -> bool:
+        """Whether work is counted, so that what is beyond a turn's share waits."""
+        return self._effort is not None
+
+    def spend(self, units: int, again: bytes = b"") -> None:
+        """As `charge`; the last deed of a frame, for what comes behind it may have to wait: raises Enough. `again`: a
+        frame with what is left of this one; it used up the turn's share."""
         effort = self._effort
         if effort is not None:
             effort.charge(units)
+            if again:
+                effort.turn_left = min(0, effort.turn_left)
             if effort.exhausted:
-                raise Enough
+                raise Enough(again)
 
     def burden(self, units: int, now: float) -> None:
         """As `charge`, for what came of the peer's words only behind its frames: what it says next may have to wait."""

@@ -326,6 +326,7 @@ class Connection(Bounds):
                 at = self._at
                 self._wanted_bytes = 0
                 self.resumes_at = enough.resumes_at(self._effort, self._heard)
+                self._rest += enough.again
                 break
         if at < size and not self.closed:
             self._rest += memoryview(buf)[at:]

@@ -29,7 +29,12 @@ TURN: Final = 2_000
 
 
 class Enough(Exception):
-    """Raised behind the frame that used up what there was; nothing of it is undone."""
+    """Raised behind the frame that used up what there was; nothing of it is undone. `again`: a frame with what is left
+    of it."""
+
+    def __init__(self, again: bytes = b"") -> None:
+        super().__init__()
+        self.again = again
 
     def resumes_at(self, effort: "Effort | None", now: float) -> float:
         """When what comes behind it goes on."""

@@ -38,7 +38,7 @@ class LoginWaits(Enough):
     """The login is to be looked at later, on the scale of the connection's `now`: the same frame is read again then."""
 
     def __init__(self, at: float) -> None:
-        super().__init__(at)
+        super().__init__()
         self.at = at
 
     def resumes_at(self, effort: Effort | None, now: float) -> float:

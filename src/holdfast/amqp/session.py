@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.amqp import codec, conditions, fast
+from holdfast.amqp import codec, conditions, fast, wide
 from holdfast.amqp.effort import FLOW, MISS, STEPS_FOR_ONE
 from holdfast.amqp.events import ConnEvent, CreditChanged, LinkAttached, Outcomes, ReceiverSettled, SessionEnded
 from holdfast.amqp.faults import LinkFault, SessionFault
@@ -417,6 +417,9 @@ class Session:
             raise SessionFault(self, conditions.INVALID_FIELD, f"a disposition of {first} to {last}")
         known = self.unsettled_out if role else self.unsettled_in
         before = len(known)
+        again = b""
+        if before > wide.OPEN_MAX and self.connection.is_counted and (settled or isinstance(state, _TERMINAL)):
+            first, last, again = wide.cut(self, parsed, last, known)
         if role:
             self._on_outcomes(first, last, settled, state, events)
         elif settled:
@@ -424,7 +427,7 @@ class Session:
         taken = before - len(known)
         if first != last or not taken:
             looked_at = min(((last - first) & _SERIAL) + 1, 2 * before + 1)
-            self.connection.spend((0 if taken else MISS) + (looked_at - taken) // STEPS_FOR_ONE)
+            self.connection.spend((0 if taken else MISS) + (looked_at - taken) // STEPS_FOR_ONE, again)
 
     def _on_outcomes(self, first: int, last: int, settled: bool, state: Any, events: list[ConnEvent]) -> None:
         """What the peer made of deliveries of ours: an event for each run of one link's."""
