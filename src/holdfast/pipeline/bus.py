@@ -42,11 +42,13 @@ class Lease(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry of a queue: its place, when it was stored (ms since 1970), and the message."""
+    """An entry of a queue: its place, when it was stored (ms since 1970), and the message; of one that cannot be
+    decoded an empty message, its bytes and the reason."""
 
     sequence: int
     enqueued_ms: int | None
     message: Any
+    undecodable: tuple[bytes, str] | None = None
 
 
 class Bus(Protocol):

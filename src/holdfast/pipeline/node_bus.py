@@ -7,9 +7,10 @@ line. Connections are made anew inside the client for `retry_s`; then the call f
 from collections.abc import Generator
 from typing import Any, Final
 
+from holdfast.client import Message
 from holdfast.client.blocking import BlockingConnection
-from holdfast.client.errors import ConnectionFailed, LinkError, LinkStolen, ManagementError
-from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError
+from holdfast.client.errors import ConnectionFailed, LinkError, LinkStolen, ManagementError, UndecodableMessage
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.pipeline.bus import Entry, Lease, NodeUnreachable, Position, QueueMadeAnew, ReaderFenced
 from holdfast.pipeline.options import SourceOptions
 
@@ -76,18 +77,29 @@ class NodeBus:
     # ------------------------------------------------------------------------------------------------ reading
 
     def entries(self, start: int, end: int, lease: Lease | None) -> Generator[Entry, None, None]:
+        while start < end:
+            try:
+                for entries in self._read(start, end, lease):
+                    yield from entries
+                    start = entries[-1].sequence + 1
+                return
+            except UndecodableMessage as error:
+                if error.sequence < start:  # nothing says where to go on
+                    raise HoldfastError(f"at {self._options.url}: {error.description}: it cannot be told") from error
+                yield Entry(error.sequence, error.enqueued_ms, Message(), (error.payload, error.description))
+                start = error.sequence + 1
+            except (LinkError, ConnectionFailed) as error:
+                raise self._told(error) from error
+
+    def _read(self, start: int, end: int, lease: Lease | None) -> Generator[list[Entry], None, None]:
         held = (None, None, None) if lease is None else lease
         before = 0
-        try:
-            for entries in self._connected().read_range(self._options.address, start, end, *held):
-                for sequence, enqueued_ms, message in entries:
-                    assert sequence > before, "a range came out of order"
-                    before = sequence
-                    yield Entry(sequence, enqueued_ms, message)
-        except (LinkError, ConnectionFailed) as error:
-            raise self._told(error) from error
-        except RemoteProtocolError as error:
-            raise HoldfastError(f"at {self._options.url}: {error.description}: it cannot be told") from error
+        for entries in self._connected().read_range(self._options.address, start, end, *held):
+            found = [Entry(*entry) for entry in entries]
+            for entry in found:
+                assert entry.sequence > before, "a range came out of order"
+                before = entry.sequence
+            yield found
 
     # --------------------------------------------------------------------------------------------- connection
 

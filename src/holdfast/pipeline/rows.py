@@ -212,6 +212,9 @@ class _Gathered:
 
 
 def _body_of(address: str, entry: Entry) -> TypedBody:
+    if entry.undecodable is not None:
+        payload, reason = entry.undecodable
+        return TypedBody("undecodable", payload, json_text(reason))
     try:
         return typed_body(entry.message)
     except (TypeError, ValueError) as error:

@@ -1,0 +1,46 @@
+"""A message that cannot be decoded is a row of its own, and those behind it are rows as well (ADR 0033)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from holdfast.amqp.message import Message
+from holdfast.client import connect
+from holdfast.client import payload as cutting
+from holdfast.client.payload import Cut
+from holdfast.pipeline.bus import Entry
+from holdfast.pipeline.node_bus import NodeBus
+from holdfast.pipeline.options import parse_options
+from holdfast.pipeline.rows import record_batch
+from support.process import NodeProcess
+
+StartNode = Callable[..., Awaitable[NodeProcess]]
+
+ODD = bytes.fromhex("005377d000000005000000013f")
+GOOD = [Message(data=[b"%d" % number]).encode() for number in range(3)]
+
+
+async def test_it_is_a_row_and_so_are_the_others(start_node: StartNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = await start_node("hub")
+    monkeypatch.setattr(cutting, "cut", lambda payload: Cut(b"", None, payload))
+    async with await connect(node.url) as connection:
+        sender = await connection.sender("q")
+        for payload in (ODD, GOOD[0], ODD, ODD, GOOD[1], GOOD[2], ODD):
+            await sender.post(payload)  # type: ignore[arg-type]  # the test's own `cut` takes bytes as a message
+        await sender.drain()
+
+    def read() -> list[Entry]:
+        bus = NodeBus(parse_options({"url": node.url, "address": "q"}))
+        try:
+            return [*bus.entries(1, 8, None)]
+        finally:
+            bus.close()
+
+    entries = await asyncio.to_thread(read)
+    assert [entry.sequence for entry in entries] == list(range(1, 8))
+    rows = record_batch("q", entries).to_pylist()
+    assert [row["body_kind"] == "undecodable" for row in rows] == [True, False, True, True, False, False, True]
+    assert [row["body"] for row in rows if row["body_kind"] == "data"] == [b"0", b"1", b"2"]
+    assert all(row["body"].endswith(ODD) for row in rows if row["body_kind"] == "undecodable")
+    assert rows[0]["enqueued"] is not None and "no format code" in rows[0]["body_value"]
