@@ -328,16 +328,22 @@ def test_deliveries_of_many_links_frame_by_frame() -> None:
     assert other.delivery_id == 6 and not of(LinkDetached, [other])
 
 
-@pytest.mark.parametrize("behind", [1, 2**31 - 1])
-@pytest.mark.parametrize("pipelined", [False, True])
-def test_credit_from_a_delivery_count_ahead_of_ours_stays_a_uint(behind: int, pipelined: bool) -> None:
-    """The most credit, reckoned from deliveries that we have not sent; the echo says it (§2.6.7)."""
+@pytest.mark.parametrize("credit", [0, 1, 2**31, MOST])
+@pytest.mark.parametrize("ahead", [1, 2**31 - 1, 2**31])
+def test_a_delivery_count_ahead_of_ours_ends_the_link(ahead: int, credit: int) -> None:
+    """Nobody has counted what was not sent (§2.6.7); of a next-incoming-id the same holds."""
     side = begun(Open("c"), Begin(None, 0, 5_000, 5_000))
-    flow = Flow(0, 5_000, 0, 5_000, 0, behind, MOST, echo=True)
+    (event,) = hear(side, wire(Attach("l", 0, True, source=Source("q"), target=Target())))
+    event.link.accept(initial_delivery_count=MOST)
+    (detached,) = hear(side, wire(Flow(0, 5_000, 0, 5_000, 0, (MOST + ahead) & MOST, credit)))
+    assert isinstance(detached, LinkDetached) and detached.error is not None
+    assert detached.error.condition == "amqp:invalid-field" and event.link.credit == 0
+
+
+def test_what_is_counted_before_our_answer_counts_for_nothing() -> None:
+    """Whoever pipelines a flow cannot know what we count from."""
+    side = begun(Open("c"), Begin(None, 0, 5_000, 5_000))
     attach = Attach("l", 0, True, source=Source("q"), target=Target())
-    events = hear(side, wire(attach, flow) if pipelined else wire(attach))
-    events[0].link.accept()
-    if not pipelined:
-        hear(side, wire(flow))
-    answers = [value for _, value, _ in performatives(b"".join(side.take_output(NOW))) if isinstance(value, Flow)]
-    assert [answer.link_credit for answer in answers] == [MOST]
+    events = hear(side, wire(attach, Flow(0, 5_000, 0, 5_000, 0, 7, 5)))
+    events[0].link.accept(initial_delivery_count=99)
+    assert events[0].link.credit == 5

@@ -97,6 +97,18 @@ def test_a_frame_out_of_place_ends_the_transport(frames: object) -> None:
     side = server()
     events = hear(side, SASL_HEADER + sasl(frames), NOW)
     assert of(ProtocolFailed, events) and side.closed
+    assert answers(side)[-1] == SaslOutcome(1)
+
+
+@pytest.mark.parametrize(
+    "raw", ["00002001020100 00", "7fffffff02010000", "0000000702010000", "0000000cff010000", "0000000c0201000000533f40"]
+)
+def test_a_malformed_frame_gets_an_outcome(raw: str) -> None:
+    """CLIENTS 4: without one a client sits out its own time limit."""
+    side = server()
+    events = hear(side, SASL_HEADER + bytes.fromhex(raw) + bytes(9_000), NOW)
+    assert of(ProtocolFailed, events) and side.closed
+    assert answers(side)[-1] == SaslOutcome(1)
 
 
 def test_the_bound_on_sasl_frames() -> None:

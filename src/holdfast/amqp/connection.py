@@ -566,8 +566,11 @@ class Connection(Bounds):
         self._fail(Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), text), events)
 
     def _fail(self, error: Error, events: list[ConnEvent]) -> None:
-        """Close because of what the peer did. Before our open there is nothing to close: the transport ends."""
-        if self._sasl is None:
+        """Close because of what the peer did. Before our open there is nothing to close: the transport ends, a login
+        with its outcome (CLIENTS 4)."""
+        if isinstance(self._sasl, ServerSasl):
+            self.output.append(self._sasl.refuse())
+        elif self._sasl is None:
             if self.state is State.HDR_EXCH or self.state is State.OPEN_RCVD:
                 self._send_open()
             if self.state in MAY_SPEAK:

@@ -86,8 +86,7 @@ def on_sasl_frame(connection: "Connection", buf: bytes, at: int, end: int, event
     try:
         answer = sasl.receive(body)
     except RemoteProtocolError as error:
-        # There is no close before open; the transport just ends.
-        connection._lose(Error(Symbol(error.condition), error.description), events)
+        connection._fail(Error(Symbol(error.condition), error.description), events)
         return
     if answer:
         connection.output.append(answer)

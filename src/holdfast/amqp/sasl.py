@@ -95,6 +95,10 @@ class ServerSasl:
             return self._plain(value.response)
         raise RemoteProtocolError(conditions.NOT_ALLOWED, f"{type(value).__name__} has no place in this login")
 
+    def refuse(self) -> bytes:
+        """The outcome for who broke the protocol of the login; nothing behind an outcome."""
+        return b"" if self.done else self._outcome(False)
+
     def _plain(self, response: bytes) -> bytes:
         parts = response.split(b"\x00")
         if len(parts) != 3 or self._authenticate is None:

@@ -8,8 +8,10 @@ serial numbers (RFC 1982).
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.amqp import conditions
 from holdfast.amqp.events import ConnEvent, CreditChanged
 from holdfast.amqp.fast import RELEASED, TransferForm
+from holdfast.amqp.faults import LinkFault
 from holdfast.amqp.link import Link, message_size_limit
 from holdfast.amqp.outgoing import UNKNOWN_BYTES, Outgoing
 from holdfast.amqp.performatives import Attach, Source
@@ -400,9 +402,8 @@ class Sender(Link):
                 _SERIAL
             )
             if used >= _HALF:
-                used -= _SERIAL + 1
-            # A peer whose delivery-count is ahead of ours would get more than a uint can say.
-            self.credit = min(max(0, link_credit - used), _SERIAL)
+                raise LinkFault(self, conditions.INVALID_FIELD, f"delivery-count {delivery_count} was not sent yet")
+            self.credit = max(0, link_credit - used)
             if self.resumes_only:
                 self.resume_credit, self.credit = self.credit, 0
             if self._payload_max < 0:
@@ -435,8 +436,8 @@ class Sender(Link):
     def _attached(self, attach: Attach) -> None:
         self._delivery_count = self._initial_count = attach.initial_delivery_count or 0
         if self._early is not None:
-            early, self._early = self._early, None
-            self.on_flow(*early, [])
+            (_, credit, drain, echo), self._early = self._early, None
+            self.on_flow(None, credit, drain, echo, [])  # before our attach nobody knows what we count from
 
     def on_attach(self, attach: Attach) -> None:
         """The peer's attach, new or in answer to ours."""
