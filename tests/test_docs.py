@@ -51,7 +51,7 @@ def test_names() -> set[str]:
 
 
 def test_every_habit_of_clients_is_there() -> None:
-    assert sorted(ITEMS) == list(range(1, 41))
+    assert sorted(ITEMS) == list(range(1, 42))
 
 
 @pytest.mark.parametrize("number", sorted(ITEMS))

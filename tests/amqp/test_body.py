@@ -116,3 +116,14 @@ def test_the_head_is_bounded(beyond: int) -> None:
             reader.feed(section)
     else:
         assert reader.feed(section) == [] and reader.head is None
+
+
+def test_a_footer_before_the_body() -> None:
+    """CLIENTS 41: rhea writes it there."""
+    footer = Message(footer={"a": "b"}).encode()
+    for body, found in ((Message(data=[b"x", b"y"]), b"xy"), (Message(value="z"), b"z")):
+        reader = BodyReader()
+        assert b"".join(reader.feed(footer + body.encode())) == found
+        reader.end()
+        with pytest.raises(RemoteProtocolError):
+            BodyReader().feed(footer + body.encode() + footer)

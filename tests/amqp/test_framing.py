@@ -74,7 +74,10 @@ def test_any_value_is_a_body_and_cut_short_none(value: Any) -> None:
         ("00537740" * 2, "byte 4: found a section amqp-value behind amqp-value"),
         ("005372c10100005371c10100" + DATA, "byte 6: found a section delivery-annotations behind message-annotations"),
         ("00537345" * 2, "byte 4: found a section properties behind properties"),
-        ("005378c10100" + DATA, "byte 6: found a section data behind footer"),
+        (DATA + "005378c10100" + DATA, "byte 12: found a section data behind footer"),
+        ("005378c10100" * 2, "byte 6: found a section footer behind footer"),
+        ("005378c10100" + DATA + "005378c10100", "byte 12: found a section footer behind data"),
+        ("005378c10100" + DATA + "00537740", "byte 12: found a section amqp-value behind data"),
         ("005373a10178" + DATA, "byte 0: the properties section holds 0xa1, accepted is a list"),
         ("005370c10100" + DATA, "byte 0: the header section holds 0xc1, accepted is a list"),
         ("00537445" + DATA, "byte 0: the application-properties section holds 0x45, accepted is a map"),
@@ -105,7 +108,8 @@ def test_what_is_no_message(raw: str, why: str) -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        "", DATA, DATA * 2, "00537045", "00537345" + DATA, "00537645" * 2, "005377a00161005378c10100",
+        "", DATA, DATA * 2, "005378c10100" + DATA * 2, "00537345005378c1010000537740",
+        "00537045", "00537345" + DATA, "00537645" * 2, "005377a00161005378c10100",
         "00800000000000000075a00161", "00a310616d71703a646174613a62696e617279a00161",
         "00b300000010616d71703a646174613a62696e617279a00161",
     ],

@@ -155,3 +155,15 @@ def test_the_bound_on_sections() -> None:
     assert decoded is not None and len(decoded) == SECTIONS_MAX
     with pytest.raises(RemoteProtocolError, match="sections"):
         Message.decode(section * (SECTIONS_MAX + 1))
+
+
+def test_a_footer_before_the_body() -> None:
+    """CLIENTS 41: rhea writes it there; once, and the body is none the less one."""
+    footer = Message(footer={Symbol("a"): "b"}).encode()
+    for body in (Message(data=[b"x", b"y"]), Message(value="z"), Message(sequences=[[1], [2]])):
+        found = Message.decode(Message(properties=Properties(subject="s")).encode() + footer + body.encode())
+        assert (found.data, found.value, found.sequences) == (body.data, body.value, body.sequences)
+        assert found.footer == {Symbol("a"): "b"}
+        for behind in (footer, Message(value=1).encode(), Message(properties=Properties()).encode()):
+            with pytest.raises(RemoteProtocolError):
+                Message.decode(footer + body.encode() + behind)

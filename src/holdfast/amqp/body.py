@@ -12,6 +12,7 @@ from holdfast.amqp.message import (
     DATA,
     FOOTER,
     HEADER,
+    PROPERTIES,
     SECTION_SYMBOLS,
     SECTIONS_MAX,
     VALUE,
@@ -45,6 +46,7 @@ class BodyReader:
         """Bytes of the body's section that are still to come."""
         self._before = HEADER - 1
         self._sections = 0
+        self._has_body = self._has_footer = False
         self._at = 0
         """In `_pending`: behind the last section of the head that is whole."""
 
@@ -87,10 +89,14 @@ class BodyReader:
         constructor = self._byte(at)
         if self._sections >= SECTIONS_MAX:
             raise malformed(f"more than {SECTIONS_MAX} sections")
+        if self._before == FOOTER and code in (DATA, VALUE) and not self._has_body:
+            self._before = PROPERTIES  # rhea writes the footer first (CLIENTS 41)
         repeated = code == self._before == DATA
         if not (repeated or code > self._before) or (self._before == DATA < code < FOOTER):
             raise malformed("the sections of the message are out of order")
         if code < DATA or code == FOOTER:
+            if code == FOOTER and self._has_footer:
+                raise malformed("the message has two footers")
             if constructor not in COMPOUNDS:
                 raise malformed("a section beside the body is neither list nor map")
             width, _ = COMPOUNDS[constructor]
@@ -98,6 +104,7 @@ class BodyReader:
             if end > len(self._pending):
                 raise _Incomplete
             if code == FOOTER:
+                self._has_footer = True
                 end -= self._at
                 self._begin_body()
                 del self._pending[:end]
@@ -117,6 +124,7 @@ class BodyReader:
             self._begin_body()
             del self._pending[:start]
             self._left = size
+            self._has_body = True
         self._sections += 1
         self._before = code
 

@@ -52,7 +52,12 @@ def _after(code: int) -> frozenset[int]:
     return frozenset(found)
 
 
-_NEXT: Final = {code: _after(code) for code in (_START, *NAMES)}
+_EARLY: Final = 0x100
+"""Set in what stands for the section before, where the footer came before the body (CLIENTS 41)."""
+_NEXT: Final = {code: _after(code) for code in (_START, *NAMES)} | {
+    FOOTER | _EARLY: _BODIES, DATA | _EARLY: frozenset((DATA,)), SEQUENCE | _EARLY: frozenset((SEQUENCE,)),
+    VALUE | _EARLY: frozenset(),
+}  # fmt: skip
 _LIST: Final = {0x45: (0, 0), 0xC0: (1, 1), 0xD0: (4, 4)}
 _MAP: Final = {0xC1: (1, 1), 0xD1: (4, 4)}
 _BINARY: Final = {0xA0: (1, 0), 0xB0: (4, 0)}
@@ -176,8 +181,8 @@ def _walk(data: bytes | memoryview, at: int, base: int, before: int, sections: i
                 text = f"byte {base + at}: accepted are {SECTIONS_MAX} sections"
                 raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text)
             at = end
-            before = code
-            accepted = _NEXT[code]
+            before = code | _EARLY if before & _EARLY or (code == FOOTER and before not in _BODIES) else code
+            accepted = _NEXT[before]
     except IndexError:
         pass  # too little of that section is here
     return at, before, sections
@@ -186,7 +191,7 @@ def _walk(data: bytes | memoryview, at: int, base: int, before: int, sections: i
 def _out_of_order(place: int, code: int, before: int) -> str:
     if code not in NAMES:
         return f"byte {place}: 0x{code:02x} is no section of a message"
-    return f"byte {place}: found a section {NAMES[code]} behind {NAMES[before]}"
+    return f"byte {place}: found a section {NAMES[code]} behind {NAMES[before & ~_EARLY]}"
 
 
 def _descriptor(data: bytes | memoryview, at: int, base: int) -> tuple[int, int]:

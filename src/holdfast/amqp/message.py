@@ -278,10 +278,14 @@ class Message:
         at, size, before, sections = 0, len(payload), HEADER - 1, 0
         while at < size:
             code, value_at = _section(payload, at)
+            if before == FOOTER and code in _BODIES and not message._has_body:
+                before = PROPERTIES  # rhea writes the footer first (CLIENTS 41)
             if not (code > before or (code == before and code in (DATA, SEQUENCE))) or (
                 code in _BODIES and before in _BODIES and code != before
             ):
                 raise malformed("the sections of the message are out of order")
+            if code == FOOTER and message.footer is not None:
+                raise malformed("the message has two footers")
             sections += 1
             if sections > SECTIONS_MAX:
                 raise malformed(f"more than {SECTIONS_MAX} sections")
@@ -289,6 +293,10 @@ class Message:
             before = code
             message._take(code, value)
         return message
+
+    @property
+    def _has_body(self) -> bool:
+        return self.data is not None or self.sequences is not None or self.value is not MISSING
 
     def _take(self, code: int, value: Any) -> None:
         if code == HEADER:
