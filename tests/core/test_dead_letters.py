@@ -6,11 +6,12 @@ import pytest
 
 from holdfast.amqp.performatives import Accepted, Rejected
 from holdfast.amqp.types import Symbol
-from holdfast.broker.queue import Queue
+from holdfast.broker.queue import RECLAIM_COUNT, Queue
 from holdfast.core import events, undo
 from holdfast.core.catalog import DEAD_LETTERS
 from holdfast.core.config import DeadLettersConfig
 from holdfast.core.dead_letters import LOOK_S
+from holdfast.core.rejections import BESIDE_BYTES, REJECTED_BYTES_MAX
 from holdfast.units import MIB
 from support.hops import names
 from support.rig import Client, Node, Rig
@@ -385,3 +386,29 @@ def test_a_subscription_that_ends_meanwhile_takes_with_it_what_waited(policy: st
     rig.run(5)
     assert not core.chores.settlements.waiting and not core.chores.settlements.counts
     assert ("mine" in hub.queue("work").named) == (policy == "never") and 4 <= hub.queue(DEAD_LETTERS).messages <= 12
+
+
+def test_a_flood_of_rejections_is_above_the_bound_by_a_batch_at_most() -> None:
+    """However much is rejected at once, and by however many: what a batch adds leaves in the next turn."""
+    assert REJECTED_BYTES_MAX // BESIDE_BYTES < RECLAIM_COUNT
+    rig, hub, client = world(messages_max=100)
+    link = client.sender("work")
+    rig.settle()
+    for _ in range(10):
+        for _ in range(900):
+            client.send(link, "x")
+        rig.settle()
+    consumers = [rig.client(hub) for _ in range(2)]
+    readers = [consumer.receiver("work", credit=5_000) for consumer in consumers]
+    rig.run(1)
+    for consumer, reader in zip(consumers, readers, strict=True):
+        first, last = consumer.deliveries[0], consumer.deliveries[-1]
+        reader.settle(first.delivery_id, last.delivery_id, Rejected())
+    most = 0
+    for _ in range(2_000):
+        queue = hub.core.catalog.queues.get(DEAD_LETTERS)
+        most = max(most, 0 if queue is None else queue.messages)
+        if not rig.move():
+            rig.pass_time(0.01)
+    assert hub.queue("work").messages == 0 and hub.queue(DEAD_LETTERS).messages == 100
+    assert 100 < most <= 100 + RECLAIM_COUNT

@@ -32,8 +32,9 @@ SETTLED_BYTES_MAX: Final = 4 * MIB
 """Of what was rejected or put anew, in one batch, and one message more; as much is read in one step. A quarter of
 `unstored_bytes_max`, where that is less: what is put anew counts there."""
 
-BESIDE_BYTES: Final = 1_024
-"""What each counts beside its own bytes, so that their number is bounded too."""
+BESIDE_BYTES: Final = 2_112
+"""What each counts beside its own bytes, so that their number is bounded too: to less than the dead letters at their
+bound drop in a turn (RECLAIM_COUNT), else a flood would have them grow as long as it lasts."""
 
 EFFORT_A_TURN: Final = 10_000
 """Of all connections together, and one message more: in the unit of amqp/effort.py, about a microsecond."""
