@@ -11,7 +11,7 @@ from holdfast.core import events, undo
 from holdfast.core.catalog import DEAD_LETTERS
 from holdfast.core.config import DeadLettersConfig
 from holdfast.core.dead_letters import LOOK_S
-from holdfast.core.rejections import BESIDE_BYTES, REJECTED_BYTES_MAX
+from holdfast.core.settlements import BESIDE_BYTES, SETTLED_BYTES_MAX
 from holdfast.units import MIB
 from support.hops import names
 from support.rig import Client, Node, Rig
@@ -390,7 +390,7 @@ def test_a_subscription_that_ends_meanwhile_takes_with_it_what_waited(policy: st
 
 def test_a_flood_of_rejections_is_above_the_bound_by_a_batch_at_most() -> None:
     """However much is rejected at once, and by however many: what a batch adds leaves in the next turn."""
-    assert REJECTED_BYTES_MAX // BESIDE_BYTES < RECLAIM_COUNT
+    assert SETTLED_BYTES_MAX // BESIDE_BYTES < RECLAIM_COUNT
     rig, hub, client = world(messages_max=100)
     link = client.sender("work")
     rig.settle()

@@ -50,6 +50,11 @@ class Bounds:
         return held
 
     @property
+    def sessions(self) -> "list[Session]":
+        """Those that are not over, by channel."""
+        return [self._sessions[channel] for channel in sorted(self._sessions)]
+
+    @property
     def session_count(self) -> int:
         """How many sessions there are, those that end included."""
         return len(self._sessions)

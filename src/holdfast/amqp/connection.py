@@ -274,11 +274,6 @@ class Connection(Bounds):
         return events
 
     @property
-    def sessions(self) -> list[Session]:
-        """Those that are not over, by channel."""
-        return [self._sessions[channel] for channel in sorted(self._sessions)]
-
-    @property
     def body_bytes_max(self) -> int:
         """Bytes of a frame's body that the peer takes; before its open, which we do not wait for, what it may take."""
         return (self.frame_size_out if self.remote_open is not None else self.settings.early_frame_size) - 8
