@@ -95,10 +95,10 @@ def _given_back_unmarked(original: Function) -> Function:
 
 
 def _given_back_to_the_tail(original: Function) -> Function:
-    """What was read ahead from the disk goes before what was given back."""
+    """Far on in a queue, what was read ahead from the disk goes before what was given back."""
 
     def _next(self: Any, limit: int) -> Any:
-        if not self.returned or len(self.prefetched) < 2:
+        if not self.returned or self.returned[0] < 4 * MANY or len(self.prefetched) < 2:
             return original(self, limit)
         returned, self.returned = self.returned, []
         item = original(self, limit)
@@ -182,7 +182,7 @@ QUEUE_CANARIES = (
     ),
     Canary(
         name="given-back-to-the-tail",
-        sentence="A message given back goes behind what was read ahead from the disk.",
+        sentence="Far on in a queue, a message given back goes behind what was read ahead from the disk.",
         target="broker.cursor:Cursor._next",
         signature="(self, limit: int) -> tuple[int, bytes, int, int | None] | None",
         broken=_given_back_to_the_tail,
@@ -198,7 +198,7 @@ QUEUE_CANARIES = (
     ),
     Canary(
         name="resumed-in-part",
-        sentence="A resumed consumer that had decided on some messages is not sent again the last of the others it held.",
+        sentence="A resumed consumer that had decided on some messages is not sent the last of the others again.",
         target="core.resumable:ResumableConsumer.resume",
         signature="(self) -> None",
         broken=_resumed_in_part,

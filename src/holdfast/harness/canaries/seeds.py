@@ -18,7 +18,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "bound-counts-leaving-twice": (8, 50),
     "redelivery-not-marked": (151, 300),
     "given-back-unmarked": (4, 50),
-    "given-back-to-the-tail": (12, 50),
+    "given-back-to-the-tail": (23, 50),
     "advanced-beyond": (10, 50),
     "resumed-in-part": (25, 50),
     "renewal-not-taken-back": (166, 300),
