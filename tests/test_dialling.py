@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from client.fake_broker import FakeBroker, free_port
+from client.fake_broker import FakeBroker, closed_port
 from holdfast import dialling
 from holdfast.client import Accepted, connect
 from holdfast.core.config import NeighbourConfig
@@ -67,17 +67,19 @@ async def test_the_next_address_is_tried_beside_one_that_does_not_answer(
 async def test_the_next_address_is_tried_at_once_after_a_refusal(
     open_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resolve_to(monkeypatch, free_port(), open_port)
-    async with asyncio.timeout(LIMIT_S):
-        with await dial("hub.test", 1, hedge_s=60) as own:
-            assert own.getpeername()[1] == open_port
+    with closed_port() as closed:
+        resolve_to(monkeypatch, closed, open_port)
+        async with asyncio.timeout(LIMIT_S):
+            with await dial("hub.test", 1, hedge_s=60) as own:
+                assert own.getpeername()[1] == open_port
 
 
 async def test_refused_by_all_is_final(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolve_to(monkeypatch, free_port(), free_port())
-    async with asyncio.timeout(LIMIT_S):
-        with pytest.raises(ConnectionRefusedError):
-            await dial("hub.test", 1, hedge_s=60)
+    with closed_port() as one, closed_port() as other:
+        resolve_to(monkeypatch, one, other)
+        async with asyncio.timeout(LIMIT_S):
+            with pytest.raises(ConnectionRefusedError):
+                await dial("hub.test", 1, hedge_s=60)
 
 
 async def test_no_answer_ends_in_time_and_leaves_no_attempt(full: int, monkeypatch: pytest.MonkeyPatch) -> None:

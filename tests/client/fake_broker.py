@@ -6,7 +6,8 @@ cut every connection, fall silent, or refuse links. Nothing of it is durable; no
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
@@ -37,12 +38,13 @@ ENQUEUED_MS = 1_356_998_400_000
 CREDIT = 500
 
 
-def free_port() -> int:
-    """A TCP port on which nobody listens."""
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """A TCP port on which nobody listens, nor can by chance: it is held meanwhile, for whoever asks for this one."""
     with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-        return port
+        yield held.getsockname()[1]
 
 
 @dataclass

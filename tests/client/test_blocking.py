@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from client.fake_broker import FakeBroker, free_port
+from client.fake_broker import FakeBroker, closed_port
 from holdfast.client import ConnectionEnded
 from holdfast.client.blocking import BlockingConnection, Entry
 
@@ -28,8 +28,12 @@ finally:
 
 
 def test_an_interruption_while_the_node_is_not_there_leaves_no_noise() -> None:
-    url = f"amqp://127.0.0.1:{free_port()}"
-    with subprocess.Popen([sys.executable, "-c", INTERRUPTED, url], stderr=subprocess.PIPE, text=True) as process:
+    with (
+        closed_port() as port,
+        subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTED, f"amqp://127.0.0.1:{port}"], stderr=subprocess.PIPE, text=True
+        ) as process,
+    ):
         assert process.stderr is not None
         assert "trying again" in process.stderr.readline()
         process.send_signal(signal.SIGINT)

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from datetime import datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,7 +24,7 @@ from holdfast.storage.check import check
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.pages import read_root
 from holdfast.storage.schema import SCHEMA
-from holdfast.units import MIB, iso8601
+from holdfast.units import MIB
 from storage.test_upgrades import golden
 from support.stores import Idle, LoneNode
 
@@ -286,18 +286,24 @@ def test_a_backup_gives_way_before_the_node_is_out_of_space(tmp_path: Path, monk
     store.close()
 
 
-def test_a_backup_is_as_of_when_it_began(tmp_path: Path) -> None:
+def test_a_backup_is_as_of_when_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is committed while it copies is not in it."""
     node_of(tmp_path / "store").stop()
-    copied: list[str] = []
+    at, copied = datetime(2026, 11, 24, tzinfo=timezone.utc), 0
 
-    def slow(done: int, total: int) -> None:
-        copied.append(iso8601(time.time_ns() // 1_000_000))
-        time.sleep(0.01)
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return at
 
-    began = iso8601(time.time_ns() // 1_000_000)
-    made = backup(tmp_path / "store", tmp_path / "monday", slow).made
-    assert began <= made <= copied[0]
+    def later(done: int, total: int) -> None:
+        nonlocal at, copied
+        at += timedelta(seconds=1)
+        copied += 1
+
+    monkeypatch.setattr(backing, "datetime", Clock)
+    made = backup(tmp_path / "store", tmp_path / "monday", later).made
+    assert copied and made == "2026-11-24T00:00:00.000Z"
     assert check(tmp_path / "monday").backup == made
 
 
