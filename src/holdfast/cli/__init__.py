@@ -6,7 +6,6 @@ A verb's function takes the Namespace that its parser fills, and returns the exi
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -14,7 +13,6 @@ from holdfast import __version__
 from holdfast.cli import messages, network, process, serving, trials
 from holdfast.cli.arguments import Parser, not_utf8
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.lines import say
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -43,12 +41,19 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and returns its exit code; argparse itself exits 2 for usage and 0 for help."""
     process.open_standard_files()
+    try:
+        return _run(argv)
+    finally:
+        process.flush_errors()
+
+
+def _run(argv: Sequence[str] | None) -> int:
     top = parser()
     args = top.parse_args(argv)
     check: Callable[[argparse.Namespace], str | None] | None = getattr(args, "check", None)
     complaint = not_utf8(args) or (check(args) if check is not None else None)
     if complaint is not None:
-        say(f"holdfast {args.verb}: {complaint}", file=sys.stderr)
+        process.complain(f"holdfast {args.verb}: {complaint}")
         return EXIT_USAGE
     run: Callable[[argparse.Namespace], int] = args.run
     try:
@@ -57,10 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         process.flush_output()
         return code
     except ConfigError as error:
-        say(f"holdfast {args.verb}: {error}", file=sys.stderr)
+        process.complain(f"holdfast {args.verb}: {error}")
         return EXIT_USAGE
     except HoldfastError as error:
-        say(f"holdfast {args.verb}: {error}", file=sys.stderr)
+        process.complain(f"holdfast {args.verb}: {error}")
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -72,11 +77,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not process.is_starved(error):
             raise
         process.drop_output()
-        say(f"holdfast {args.verb}: no memory is left for this process, or no thread (ulimit -v, -u)", file=sys.stderr)
+        process.complain(f"holdfast {args.verb}: no memory is left for this process, or no thread (ulimit -v, -u)")
         return EXIT_FAILED
     except OSError as error:
         # Of the machine: a disk that is full, no free descriptor, a terminal that is gone.
         process.drop_output()
         place = "" if error.filename is None else f"{error.filename}: "
-        say(f"holdfast {args.verb}: {place}{error.strerror or error}", file=sys.stderr)
+        process.complain(f"holdfast {args.verb}: {place}{error.strerror or error}")
         return EXIT_FAILED

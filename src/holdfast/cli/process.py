@@ -10,6 +10,7 @@ import sys
 from typing import Final
 
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.lines import say
 
 FILES_MIN: Final = 32
 """Open files that the smallest verb may need: a loop, a connection, a store, and what Python loads meanwhile."""
@@ -56,8 +57,28 @@ def flush_output() -> None:
 
 def drop_output() -> None:
     """Standard output takes no more: keeps the interpreter's last flush from a second complaint."""
+    _drop(1)
+
+
+def complain(text: str) -> None:
+    """A line on standard error. Where nobody reads that, the exit code says all there is to say."""
+    try:
+        say(text, file=sys.stderr)
+    except OSError:
+        _drop(2)
+
+
+def flush_errors() -> None:
+    """The interpreter's last flush of standard error succeeds, and does not change the exit code."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _drop(2)
+
+
+def _drop(number: int) -> None:
     null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
+    os.dup2(null, number)
     os.close(null)
 
 
