@@ -141,7 +141,7 @@ def test_a_request_whose_answer_fails_counts_no_more(monkeypatch: pytest.MonkeyP
 
 def test_a_request_that_waits_keeps_nothing_of_what_was_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty list is one byte on the wire, and sixty in memory; few operations look at a key of that name."""
-    count = 30
+    count = 8
     rig, node = world()
     client, link = asking(rig, node, count)
     assert rig.client(node).manage("CREATE", "queue", "work")[0] == 201
