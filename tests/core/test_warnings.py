@@ -1,5 +1,6 @@
 """Conditions that a person can act on: a line in `status`, one WARNING in the log."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from holdfast.core import destination, sessions
 from holdfast.core import warnings as warnings_module
 from holdfast.core.config import NeighbourConfig, NodeConfig, QueueConfig, UserConfig
 from holdfast.core.disk import ROOM_BYTES
+from holdfast.names import HostPort
 from holdfast.storage.memory import MemoryStore
 from support.hops import apart, names, replaced_disk, reroute, send
 from support.rig import Node, Rig
@@ -197,6 +199,38 @@ def test_a_node_that_is_not_listed_is_told_at_both_ends_what_to_add() -> None:
     jfk.crash()
     rig.run(warnings_module.CONTESTED_S + 10)
     assert status(rig, hub)["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("addresses", "links", "cure"),
+    [
+        (
+            (),
+            "a-hub",
+            """[[node]] name = "jfk" and [[link]] from = "jfk" to = "hub" there, """
+            """[[neighbour]] name = "jfk" to the file of 'hub', and restart 'hub'""",
+        ),
+        (("hub",), "a-hub", """[[node]] name = "jfk" and [[link]] from = "jfk" to = "hub" there"""),
+        (("hub",), "a-hub a-jfk", """[[link]] from = "jfk" to = "hub" there"""),
+        ((), "a-hub jfk-hub", """[[neighbour]] name = "jfk" there"""),
+    ],
+)
+def test_where_a_topology_is_it_has_to_join_the_two(addresses: tuple[str, ...], links: str, cure: str) -> None:
+    """A [[neighbour]] that the topology does not join ends the node at its next start."""
+    whole = topology(*links.split())
+    nodes = tuple(
+        replace(node, address=HostPort("h", 1) if node.name in addresses else None) for node in whole.nodes
+    )
+    rig = Rig()
+    hub = rig.node("hub", topology=replace(whole, nodes=nodes))
+    jfk = rig.node("jfk", neighbours=(NeighbourConfig(name="hub", remote="h:1"),))
+    rig.run(30)
+    for node in (hub, jfk):
+        (line,) = status(rig, node)["warnings"]
+        assert cure in line, line
+    joined = "jfk-hub" in links
+    assert ("the topology of 'hub' has no link between the two: add " in line) is not joined
+    assert ("restart 'hub'" in line) is not joined
 
 
 def test_a_node_that_logs_in_as_another_user_than_is_expected() -> None:

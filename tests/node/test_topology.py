@@ -66,6 +66,25 @@ def neighbours(tmp_path: Path, topology: Path, text: str) -> tuple[NeighbourConf
     return load_settings(write(tmp_path, topology, text)).core.neighbours
 
 
+@pytest.mark.parametrize(
+    ("added", "own"),
+    [
+        ('[[node]]\nname = "lax"\n[[link]]\nfrom = "lax"\nto = "hub"\n', ""),
+        ('[[node]]\nname = "lax"\naddress = "h:1"\n[[link]]\nfrom = "hub"\nto = "lax"\n', ""),
+        ('[[node]]\nname = "lax"\n[[link]]\nfrom = "hub"\nto = "lax"\n', '[[neighbour]]\nname = "lax"\n'),
+    ],
+)
+def test_a_new_node_joins_by_the_topology_that_its_neighbours_read(
+    tmp_path: Path, topology: Path, added: str, own: str
+) -> None:
+    """docs/routing.md, "A new node": a [[neighbour]] beside the older file would end its neighbour."""
+    text = '[node]\nname = "hub"'
+    with pytest.raises(ConfigError, match="found no link between it and 'hub'"):
+        neighbours(tmp_path, topology, f'{text}\n[[neighbour]]\nname = "lax"')
+    topology.write_text(TOPOLOGY + added)
+    assert "lax" in [neighbour.name for neighbour in neighbours(tmp_path, topology, f"{text}\n{own}")]
+
+
 def test_neighbours_are_derived_where_an_address_is_given(tmp_path: Path, topology: Path) -> None:
     assert neighbours(tmp_path, topology, '[node]\nname = "ewr"') == (
         NeighbourConfig(name="hub", remote="10.0.0.1:5672"),

@@ -197,15 +197,35 @@ def why_no_neighbour(core: "NodeCore", peer: Peer) -> str:
     if theirs is None or sessions.CAPABILITY not in [str(item) for item in theirs.offered_capabilities or ()]:
         return "this address is for neighbours: found a connection that does not offer custody"
     here, name = core.config.name, str(theirs.container_id)[:NAME_BYTES_MAX]
-    listed = f"[[neighbour]] name = {dumps(name, ensure_ascii=False)}"
+    listed = f"[[neighbour]] name = {_quoted(name)}"
     if name == here:
         cure = f"both nodes are called {here!r}: give one of them another name"
     elif name not in core.neighbours:
-        cure = f"it is not listed at {here!r}: add {listed} there"
+        cure = _how_to_list(core, name, listed)
     else:
         cure = f"it did not log in as {here!r} expects it to: compare user and password with {listed} there"
     core.warnings.came_as_neighbour(name, f"a node {name!r} at {host_of(peer.address)} tried to be a neighbour; {cure}")
     return f"this address is for neighbours, which {name!r} is not: {cure}"
+
+
+def _how_to_list(core: "NodeCore", name: str, listed: str) -> str:
+    """What makes a neighbour of that node. Where there is a topology, a [[neighbour]] that it does not join ends this
+    one at its next start."""
+    here, topology = core.config.name, core.config.topology
+    if topology is None or topology.link_between(here, name) is not None:
+        return f"it is not listed at {here!r}: add {listed} there"
+    added = f"[[link]] from = {_quoted(name)} to = {_quoted(here)} there"
+    if topology.node(name) is None:
+        added = f"[[node]] name = {_quoted(name)} and {added}"
+    own = topology.node(here)
+    if own is None or own.address is None:  # such a link alone makes no neighbour
+        added = f"{added}, {listed} to the file of {here!r}"
+    return f"the topology of {here!r} has no link between the two: add {added}, and restart {here!r}"
+
+
+def _quoted(name: str) -> str:
+    """As TOML has it."""
+    return dumps(name, ensure_ascii=False)
 
 
 def _same(wanted: str, found: str | None) -> bool:
