@@ -41,6 +41,21 @@ def test_what_was_lost_before_a_restart_is_told_in_all() -> None:
     assert "lost: 12 numbers in 3 ranges since 2026-01-02T03:04:05.000Z" in text
 
 
+def test_failed_logins_are_told_with_who_and_where() -> None:
+    row = {"address": "10.0.0.1", "user": "ann", "failed": 5, "since": "2026-01-02T03:04:05.000Z", "last": "2026-01-03"}
+    told = {"logins": {"failed": 7, "delayed": 1, "refused": 2, "latest": [row, row | {"user": None, "failed": 2}]}}
+    lines = status_lines(PLAIN | told)
+    assert "failed logins: 7 since the node's start, 2 more refused unread" in lines
+    at = lines.index("failed logins, the latest first")
+    assert lines[at + 1].split() == ["address", "user", "failed", "since", "last"]
+    assert lines[at + 2].split() == ["10.0.0.1", "ann", "5", "2026-01-02T03:04:05.000Z", "2026-01-03"]
+    assert lines[at + 3].split()[:3] == ["10.0.0.1", "(unknown)", "2"]
+    quiet = {"logins": {"failed": 0, "delayed": 0, "refused": 0, "latest": []}}
+    assert "logins" not in "\n".join(status_lines(PLAIN | quiet))
+    older = {"logins": {"failed": 3, "delayed": 0, "refused": 0}}
+    assert "failed logins: 3 since the node's start" in status_lines(PLAIN | older)
+
+
 def test_failures_and_a_former_store_are_told() -> None:
     told = {"failures": {"peers_ended": 2, "parts": 1}, "store": "u2", "former_store": "u1"}
     lines = status_lines(PLAIN | told)

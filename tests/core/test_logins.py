@@ -8,6 +8,7 @@ from holdfast.amqp.performatives import SaslInit
 from holdfast.amqp.types import Symbol
 from holdfast.core import logins
 from holdfast.core.config import Limits, UserConfig
+from holdfast.units import iso8601
 from support.raw import HELLO, Raw
 from support.rig import Node, Rig
 
@@ -89,6 +90,24 @@ def test_nobody_is_locked_out_by_a_stranger() -> None:
     assert rig_status(node)["logins_failed"] == 3
     rig.run(20)
     assert said(tries(rig, node, "right")) == "entered"
+
+
+def test_status_tells_who_failed_where_how_often_and_since_when(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logins, "LISTED_MAX", 2)
+    rig, node = world(login_retry_s=1.0)
+    assert node.core is not None and node.core.logins.status()["latest"] == []
+    tries(rig, node, "wrong", address="10.0.0.9")
+    tries(rig, node, "wrong", user="nobody")
+    first = iso8601(rig.wall_ms)
+    rig.run(10)
+    tries(rig, node, "wrong", user="another")
+    tries(rig, node, "wrong")
+    last = iso8601(rig.wall_ms)
+    tries(rig, node, "right", user="bob")
+    assert node.core.logins.status()["latest"] == [
+        {"address": "10.0.0.1", "user": "ann", "failed": 1, "since": last, "last": last},
+        {"address": "10.0.0.1", "user": None, "failed": 2, "since": first, "last": last},
+    ]
 
 
 def rig_status(node: Node) -> dict[str, int]:

@@ -218,9 +218,7 @@ def test_a_node_that_is_not_listed_is_told_at_both_ends_what_to_add() -> None:
 def test_where_a_topology_is_it_has_to_join_the_two(addresses: tuple[str, ...], links: str, cure: str) -> None:
     """A [[neighbour]] that the topology does not join ends the node at its next start."""
     whole = topology(*links.split())
-    nodes = tuple(
-        replace(node, address=HostPort("h", 1) if node.name in addresses else None) for node in whole.nodes
-    )
+    nodes = tuple(replace(node, address=HostPort("h", 1) if node.name in addresses else None) for node in whole.nodes)
     rig = Rig()
     hub = rig.node("hub", topology=replace(whole, nodes=nodes))
     jfk = rig.node("jfk", neighbours=(NeighbourConfig(name="hub", remote="h:1"),))

@@ -8,10 +8,12 @@ notice nothing: a stranger locks nobody out. All names that are no user's are on
 Source: docs/adr/0031-failed-logins.md.
 """
 
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.sasl import LoginNotChecked
 from holdfast.amqp.types import Ulong
+from holdfast.units import iso8601
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -22,15 +24,21 @@ WAIT_S: Final = 5.0
 REMEMBERED_MAX: Final = 10_000
 """Pairs of address and name whose failures are remembered; at the bound the one longest without a failure goes."""
 
+LISTED_MAX: Final = 20
+"""Pairs of address and name in one `status`: those that failed last."""
+
 
 class Tries:
     """The tries of one address for one name. `left`: tries that need not wait; below 0 where some wait already."""
 
-    __slots__ = ("at", "left")
+    __slots__ = ("at", "failed", "last_ms", "left", "since_ms")
 
-    def __init__(self, left: float, now: float) -> None:
+    def __init__(self, left: float, now: float, wall_ms: int) -> None:
         self.left = left
         self.at = now
+        self.failed = 0
+        self.since_ms = self.last_ms = wall_ms
+        """When the first failed, and the last, by the wall clock."""
 
 
 class Logins:
@@ -73,17 +81,31 @@ class Logins:
         """The password was wrong, or there is no such user."""
         self.failed += 1
         most = float(self.core.config.limits.login_failures_max)
-        tries = self.tries.pop((host, name), None) or Tries(most - 1, self.core.now)
-        self.tries[host, name] = tries
+        wall_ms = self.core.clock.wall_ms
+        tries = self.tries.pop((host, name), None) or Tries(most - 1, self.core.now, wall_ms)
+        tries.failed += 1
+        tries.last_ms = wall_ms
+        self.tries[host, name] = tries  # the one that failed last is last
         if len(self.tries) > REMEMBERED_MAX:
             del self.tries[next(iter(self.tries))]
         use = self.core.users.by_name.get(name)
         if use is not None:
             use.logins_failed += 1
 
-    def status(self) -> dict[str, Ulong]:
-        """As `status` tells it."""
-        return {"failed": Ulong(self.failed), "delayed": Ulong(self.delayed), "refused": Ulong(self.refused)}
+    def status(self) -> dict[str, Any]:
+        """As `status` tells it; a user that there is not has no name here, lest it be a password."""
+        latest = [
+            {
+                "address": host,
+                "user": name or None,
+                "failed": Ulong(tries.failed),
+                "since": iso8601(tries.since_ms),
+                "last": iso8601(tries.last_ms),
+            }
+            for (host, name), tries in islice(reversed(self.tries.items()), LISTED_MAX)
+        ]
+        counts = {"failed": Ulong(self.failed), "delayed": Ulong(self.delayed), "refused": Ulong(self.refused)}
+        return {**counts, "latest": latest}
 
 
 class Login:

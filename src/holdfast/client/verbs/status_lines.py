@@ -11,6 +11,8 @@ from holdfast.columns import size, table
 ROWS_MAX: Final = 50
 """Origins and losses of one table; how many more there are is said."""
 GAPS_MAX: Final = 3
+UNKNOWN: Final = "(unknown)"
+"""A user that the node does not have."""
 
 
 def status_lines(told: dict[str, Any]) -> list[str]:
@@ -18,11 +20,27 @@ def status_lines(told: dict[str, Any]) -> list[str]:
     resident = size(told.get("resident_bytes"))
     lines = [f"node {told.get('node')}, up {told.get('uptime_s', 0):.0f} s, {resident} resident"]
     lines += [f"warning: {line}" for line in told.get("warnings") or ()]
-    lines += [*storage_lines(told), *_measures(told)]
+    lines += [*storage_lines(told), *_logins(told), *_measures(told)]
     for name in ("queues", "users", "sessions", "routes"):
         lines += _part(name, told.get(name))
+    failed = [row | {"user": row.get("user") or UNKNOWN} for row in _logins_of(told).get("latest") or ()]
+    lines += _part("failed logins, the latest first", failed)
     origins = [_origin(origin) for origin in told.get("origins") or () if _says_something(origin)]
     return [*lines, *_part("origins", origins), *_part("losses", told.get("losses"), last=True)]
+
+
+def _logins_of(told: dict[str, Any]) -> dict[str, Any]:
+    logins = told.get("logins")
+    return logins if isinstance(logins, dict) else {}
+
+
+def _logins(told: dict[str, Any]) -> list[str]:
+    """A line where a login failed; a table of them stands below."""
+    logins = _logins_of(told)
+    if not logins.get("failed"):
+        return []
+    unread = f", {logins['refused']} more refused unread" if logins.get("refused") else ""
+    return [f"failed logins: {logins['failed']} since the node's start{unread}"]
 
 
 def _measures(told: dict[str, Any]) -> list[str]:
