@@ -74,6 +74,63 @@ def test_a_neighbour_that_nobody_answers_for() -> None:
     assert warned(jfk, "no session") == 1
 
 
+def test_a_neighbour_that_dials_and_has_not_come_is_said_where_it_is_awaited() -> None:
+    """The side that listens can do nothing but say so: once for an absence, until it comes."""
+    rig = Rig()
+    jfk, hub = rig.pair(start=False)
+    hub.start()
+    rig.run(warnings_module.AWAY_S - 1)
+    assert status(rig, hub)["warnings"] == []
+    rig.run(30)
+    wanted = "neighbour jfk: it has not connected since this node started; it is to dial this node: see whether it runs"
+    (line,) = status(rig, hub)["warnings"]
+    assert line.startswith(wanted) and warned(hub, wanted) == 1
+    rig.run(600)
+    assert warned(hub, wanted) == 1 and not warned(hub, "its session is up again")
+    jfk.start()
+    rig.run(20)
+    assert status(rig, hub)["warnings"] == [] and warned(hub, "neighbour jfk: its session is up again") == 1
+
+    jfk.crash()
+    rig.run(warnings_module.AWAY_S - 1)
+    assert status(rig, hub)["warnings"] == []
+    rig.run(30)
+    (line,) = status(rig, hub)["warnings"]
+    assert line.startswith("neighbour jfk: away since 20") and "(cut); it is to dial this node" in line
+    assert warned(hub, "neighbour jfk: away since") == 1
+    jfk.start()
+    rig.run(20)
+    assert status(rig, hub)["warnings"] == [] and warned(hub, "neighbour jfk: its session is up again") == 2
+
+
+def test_a_neighbour_that_comes_and_goes_is_not_away() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair()
+    for _ in range(8):
+        rig.run(warnings_module.AWAY_S / 3)
+        jfk.crash()
+        rig.run(warnings_module.AWAY_S / 3)
+        assert status(rig, hub)["warnings"] == []
+        jfk.start()
+    assert not warned(hub, "away since") and not warned(hub, "has not connected")
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_of_many_neighbours_that_are_away_some_are_named_and_the_others_counted(more: int) -> None:
+    """They leave room for other warnings."""
+    count = warnings_module.AWAY_MAX + more
+    rig = Rig()
+    hub = rig.node("hub", neighbours=tuple(NeighbourConfig(name=f"n{number:03}") for number in range(count)))
+    rig.run(warnings_module.AWAY_S)
+    hub.core.room_bytes = 0
+    found = status(rig, hub)["warnings"]
+    assert sum("has not connected" in line for line in found) == warnings_module.AWAY_MAX
+    assert [line for line in found if "more neighbours" in line] == more * [
+        "1 more neighbours that dial this node are away: see sessions"
+    ]
+    assert any("the disk is full" in line for line in found)
+
+
 def test_two_stores_under_one_name() -> None:
     """A copied configuration: two nodes call themselves jfk, and dial the hub by turns."""
     rig = Rig()

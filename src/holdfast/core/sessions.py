@@ -93,7 +93,7 @@ class Neighbour:
         """The number of the neighbour's dial that brought the connection which we hold."""
         self.hello_dial: int | None = None
         """Its last dial when it took that connection, as its hello said: a later one tells that it has lost it."""
-        self.heard_at = core.now
+        self.heard_at = self.away_since = core.now
         self.say_at = 0.0
         self.sign_at = 0.0
         """When it is next told that we live, while nothing is read of it."""
@@ -156,6 +156,7 @@ class Neighbour:
         level = "INFO" if State.ESTABLISHED in (before, after) else "DEBUG"
         core.log(level, f"neighbour {self.name}: {before.value} -> {after.value} {reason}".rstrip(), about=self.name)
         if before is State.ESTABLISHED:
+            self.away_since = core.now
             self._fell()
         elif after is State.ESTABLISHED:
             self.established_count += 1

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.custody import Origin
 from holdfast.core.disk import ADVICE
+from holdfast.units import iso8601
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
+    from holdfast.core.sessions import Neighbour
 
 LOOK_S: Final = 10.0
 AGAIN_S: Final = 3_600.0
@@ -31,9 +33,15 @@ CONTESTED_S: Final = 600.0
 STRANGERS_MAX: Final = 20
 """Nodes that tried to be neighbours and are none; a further one takes the place of the one that tried longest ago."""
 
+AWAY_S: Final = 60.0
+"""How long a neighbour that dials this node may be away before that is a warning: it may be started anew."""
+AWAY_MAX: Final = 20
+"""Neighbours that are away of which one look says something each; the others are counted."""
+
 FULL_S: Final = 10.0
 """How long a queue has no room for what other nodes sent before that is a warning: slow consumers have time."""
 
+SESSION: Final = "session"
 TURNS: Final = "turns"
 DESCRIPTORS: Final = "descriptors"
 LEFT: Final = "left"
@@ -76,7 +84,11 @@ class Warnings:
         self.core.departures.find()
         found = dict(self.all())
         self._since = {key: self._since.get(key, now) for key in found}
-        self._logged_at = {key: at for key, at in self._logged_at.items() if key in found}
+        for key in [key for key in self._logged_at if key not in found]:
+            del self._logged_at[key]
+            kind, _, name = key.partition(" ")
+            if kind == SESSION and name in self.core.neighbours and self.core.neighbours[name].established:
+                self.core.log("INFO", f"neighbour {name}: its session is up again", about=name)
         for key, text in found.items():
             if key.startswith((TURNS, DESCRIPTORS, LEFT)):
                 continue  # hop_links.py, descriptors.py and departed.py say it at once
@@ -112,10 +124,17 @@ class Warnings:
 
     def _neighbours(self) -> Iterator[Condition]:
         core, routing = self.core, self.core.routing
+        away = 0
         for name, neighbour in core.neighbours.items():
-            if neighbour.config.remote is not None and not neighbour.established:
+            if neighbour.established:
+                pass
+            elif neighbour.config.remote is not None:
                 reason = neighbour.reason or "it has not answered yet"
-                yield f"session {name}", f"neighbour {name} ({neighbour.config.remote}): no session: {reason}"
+                yield f"{SESSION} {name}", f"neighbour {name} ({neighbour.config.remote}): no session: {reason}"
+            elif core.now >= neighbour.away_since + AWAY_S:
+                away += 1
+                if away <= AWAY_MAX:
+                    yield f"{SESSION} {name}", self._away(neighbour)
             at = self.contested.get(name)
             if at is not None and core.now < at + CONTESTED_S:
                 text = "two nodes with different stores use this name: stop one, or give it a name of its own"
@@ -136,6 +155,20 @@ class Warnings:
             elif routing.states.has_no_link(name, core.config.name):
                 text = "its topology file has no link to this node: nothing comes back over it; give both the same file"
                 yield f"link {name}", f"neighbour {name}: {text}"
+        if away > AWAY_MAX:
+            yield "away", f"{away - AWAY_MAX} more neighbours that dial this node are away: see sessions"
+
+    def _away(self, neighbour: "Neighbour") -> str:
+        """Of one that dials this node: only what dials it, or the way from there, can be mended."""
+        core = self.core
+        if neighbour.established_count:
+            since_ms = core.clock.wall_ms - int((core.now - neighbour.away_since) * 1000)
+            what = f"away since {iso8601(since_ms)} ({neighbour.ended})"
+        else:
+            what = "it has not connected since this node started"
+            what += f" ({neighbour.reason})" if neighbour.reason else ""
+        advice = f"see whether it runs, and what its log and status say of {core.config.name!r}"
+        return f"neighbour {neighbour.name}: {what}; it is to dial this node: {advice}"
 
     def _full(self) -> Iterator[Condition]:
         """Queues here that have had no room for a while, which other nodes wait for."""
