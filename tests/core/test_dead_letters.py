@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted, Rejected
+from holdfast.amqp.extensions import PRODUCER
+from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
 from holdfast.amqp.types import Symbol
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
 from holdfast.core import events, undo
@@ -412,3 +413,74 @@ def test_a_flood_of_rejections_is_above_the_bound_by_a_batch_at_most() -> None:
             rig.pass_time(0.01)
     assert hub.queue("work").messages == 0 and hub.queue(DEAD_LETTERS).messages == 100
     assert 100 < most <= 100 + RECLAIM_COUNT
+
+
+ALIASES = ("$dead-letters", "/queues/%24dead-letters", "amqp://h/$dead-letters", "$dead-letters@", "$dead-letters@hub",
+           "$dead-letters@localhost", "$dead-letters@jfk", "$dead-letters@nowhere")  # fmt: skip
+NOBODY_SENDS = "$dead-letters: found as a target, accepted is as a source: the node alone puts messages there"
+
+
+@pytest.mark.parametrize("address", ALIASES)
+def test_nobody_sends_to_the_dead_letters(address: str) -> None:
+    """What is there came from a queue, and says from which and why."""
+    rig = Rig()
+    _, hub = rig.pair()
+    rig.run(1)
+    client = rig.client(hub)
+    link = client.sender(address)
+    named = client.sender(address, properties={PRODUCER: "p"})
+    lasting = client.sender(address, target={"durable": 2, "expiry_policy": Symbol("never"), "timeout": 60})
+    rig.settle()
+    errors = {item.link: item.error for item in client.detached}
+    for each in (link, named, lasting):
+        error = errors[each]
+        assert error is not None
+        assert (str(error.condition), error.description) == ("amqp:not-allowed", NOBODY_SENDS)
+    assert "$dead-letters" not in hub.core.catalog.queues
+
+
+@pytest.mark.parametrize("address", ALIASES)
+def test_nobody_sends_there_by_a_messages_own_address(address: str) -> None:
+    """It costs that message alone."""
+    rig = Rig()
+    _, hub = rig.pair()
+    rig.run(1)
+    client = rig.client(hub)
+    link = client.session.attach_sender("relay", Source(), Target(address=None))
+    rig.settle()
+    client.send(link, "1", properties=Properties(to=address))
+    client.send(link, "2", properties=Properties(to="work"))
+    rig.settle()
+    (first, state), (second, accepted) = client.outcomes
+    assert (first, second) == ("1", "2") and isinstance(state, Rejected) and isinstance(accepted, Accepted)
+    assert state.error is not None
+    assert (str(state.error.condition), state.error.description) == ("amqp:not-allowed", NOBODY_SENDS)
+    assert "$dead-letters" not in hub.core.catalog.queues and hub.bodies("work") == ["2"]
+
+
+def test_what_a_neighbour_of_an_earlier_version_brings_for_them_is_taken() -> None:
+    """It is in custody: nobody could refuse it any more."""
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    producer = rig.client(jfk)
+    link = producer.sender("work@hub")
+    rig.settle()
+    for earlier in jfk.core.producers_of(jfk.queue("@hub")):
+        earlier.to = DEAD_LETTERS
+    producer.send(link, "1")
+    rig.run(2)
+    assert hub.bodies(DEAD_LETTERS) == ["1"] and jfk.queue("@hub").messages == 0
+
+
+def test_they_are_consumed_and_browsed() -> None:
+    rig, hub, client = world()
+    make_dead_letters(rig, client, "1", "2")
+    browser = client.receiver(DEAD_LETTERS, source={"distribution_mode": Symbol("copy")})
+    rig.settle()
+    assert client.bodies(browser) == ["1", "2"] and client.accept(link=browser) == ["1", "2"]
+    consumer = client.receiver(DEAD_LETTERS)
+    rig.settle()
+    assert client.accept(link=consumer) == ["1", "2"]
+    rig.run(1)
+    assert hub.bodies(DEAD_LETTERS) == []

@@ -41,7 +41,7 @@ from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX, ProducerLink
 from holdfast.core.management import MANAGEMENT
 from holdfast.core.memory import LINK_BYTES
 from holdfast.core.peer import Peer
-from holdfast.core.places import QUEUE_EFFORT, Place, Refusal, address_of, place, plain_address, transmission
+from holdfast.core.places import QUEUE_EFFORT, Place, Refusal, address_of, place, plain_address, target_of, transmission
 from holdfast.core.relay import RelayLink
 from holdfast.core.requests import ReplyLink, RequestLink
 from holdfast.core.temporaries import TemporaryQueue
@@ -130,7 +130,8 @@ def _queue_of(core: "NodeCore", peer: Peer, terminus: Source | Target, address: 
     if not terminus.dynamic:
         if not isinstance(address, str):
             raise Refusal(conditions.NOT_IMPLEMENTED, "a terminus without an address: accepted is an address")
-        return terminus, place(core, address_of(core, address))
+        meant = target_of if isinstance(terminus, Target) else address_of
+        return terminus, place(core, meant(core, address))
     queue = core.temporaries.create(peer, terminus.dynamic_node_properties)
     if queue is None:
         text = f"accepted are {core.config.limits.dynamic_nodes_max} dynamic nodes of a connection"

@@ -64,6 +64,15 @@ def address_of(core: "NodeCore", text: str) -> Address:
         raise Refusal(conditions.INVALID_FIELD, str(error)) from error
 
 
+def target_of(core: "NodeCore", text: str) -> Address:
+    """As `address_of`, where a client's messages go: a Refusal for the dead letters, of whichever node. What the node
+    itself puts there, and what a neighbour has in custody, do not come this way."""
+    if DEAD_LETTERS in (text, text.rpartition("@")[0]):
+        words = "found as a target, accepted is as a source: the node alone puts messages there"
+        raise Refusal(conditions.NOT_ALLOWED, f"{DEAD_LETTERS}: {words}")
+    return address_of(core, text)
+
+
 def local(core: "NodeCore", name: str) -> Queue:
     """The queue of that name here, made where the node makes what clients name."""
     if name.startswith(PREFIX):

@@ -15,7 +15,7 @@ from holdfast.amqp.types import Symbol
 from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX, Intake, ProducerLink, rejection
 from holdfast.core.management import MANAGEMENT
 from holdfast.core.peer import Peer
-from holdfast.core.places import QUEUE_EFFORT, Place, Refusal, address_of, place, plain_address
+from holdfast.core.places import QUEUE_EFFORT, Place, Refusal, place, plain_address, target_of
 from holdfast.core.requests import RequestLink
 from holdfast.core.streams import Stream
 from holdfast.errors import RemoteProtocolError
@@ -131,7 +131,7 @@ class RelayLink(Intake):
         if route is not None and route.is_valid:
             return route
         queues = self.core.catalog.next_queue_id
-        route = Route(self, place(self.core, address_of(self.core, address)))
+        route = Route(self, place(self.core, target_of(self.core, address)))
         if self.core.catalog.next_queue_id != queues:
             self.peer.amqp.burden(QUEUE_EFFORT, self.core.now)
         routes.pop(address, None)
