@@ -205,11 +205,7 @@ def test_messages_for_a_queue_that_is_not_there_fill_no_disk() -> None:
 def test_many_at_once_leave_over_turns_and_the_node_comes_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.core.dead_letters.RECLAIM_COUNT", 4)
     rig, hub, client = world()
-    link = client.sender(DEAD_LETTERS)
-    rig.settle()
-    for number in range(60):
-        client.send(link, str(number))
-    rig.settle()
+    make_dead_letters(rig, client, *names(0, 59))
     hub.crash()
     hub.config = type(hub.config)(name="hub", create_queues=True, dead_letters=DeadLettersConfig(messages_max=3))
     hub.start()
