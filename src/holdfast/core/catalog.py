@@ -60,6 +60,13 @@ class Tables(EntryReader, Protocol):
     def room_bytes(self) -> int: ...
 
 
+def _check_empty(name: str, messages: int) -> None:
+    """Of a durable queue that is to be in memory: what is stored was accepted, and would not be seen there."""
+    if messages:
+        text = f"found false, accepted is true while {messages} messages of it are stored"
+        raise ConfigError(f"queue {name!r} durable: {text}")
+
+
 class Catalog:
     """Everything durable that has a name. `new_uuid` draws from the node's own random stream."""
 
@@ -130,6 +137,8 @@ class Catalog:
             uuid = fields["uuid"] if self.former is None else self.new_uuid()
             queue = self._make(settings.get(name, stored), int(fields["id"]), uuid)
             counters = small.get(records.counters_key(queue.queue_id))
+            if counters is not None and stored.durable and not queue.config.durable:
+                _check_empty(name, COUNTERS.unpack(counters)[1])
             if counters is not None and queue.config.durable:
                 queue.next_sequence, queue.messages, queue.bytes_held, mark = COUNTERS.unpack(counters)
                 queue.visible = queue.next_sequence

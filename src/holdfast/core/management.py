@@ -159,6 +159,11 @@ _QUEUE_KEYS: Final[Keys] = {
 }
 
 
+def _spelt(value: object) -> str:
+    """A setting as a person reads it."""
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"
+
+
 def queue_create(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer:
     for key, value in arguments.items():
         if key not in _QUEUE_KEYS:
@@ -174,8 +179,14 @@ def queue_create(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answ
             return Answer(201, "Created", {**queue_map(core, queue), "created": True}, stored=True)
     except ConfigError as error:
         raise Refused(400, str(error)) from error
-    if any(getattr(queue.config, key) != value for key, value in arguments.items()):
-        raise Refused(409, f"queue {name!r} is there with other settings")
+    found = {key: getattr(queue.config, key) for key in arguments}
+    differ = [
+        f"{key} {_spelt(found[key])}, asked for {_spelt(value)}"
+        for key, value in arguments.items()
+        if found[key] != value
+    ]
+    if differ:
+        raise Refused(409, f"queue {name!r} is there with other settings: {'; '.join(differ)}")
     return Answer(200, "OK", {**queue_map(core, queue), "created": False})
 
 

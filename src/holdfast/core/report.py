@@ -65,6 +65,7 @@ def queue_map(core: "NodeCore", queue: Queue) -> dict[str, Any]:
         "messages_max": queue.config.messages_max,
         "when_full": queue.config.when_full,
         "order": queue.config.order,
+        "order_wait_s": queue.config.order_wait_s,
         "durable": queue.config.durable,
     }
 
