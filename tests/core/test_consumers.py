@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.amqp.performatives import Accepted, Header, Modified, Rejected, Released
 from holdfast.amqp.types import Symbol, Ulong
+from holdfast.core.catalog import DEAD_LETTERS
 from holdfast.core.config import Limits, QueueConfig
 from support.hops import names
 from support.one_node import fill, world
@@ -184,6 +185,40 @@ def test_refuse_rejects() -> None:
     refused = [state.error.condition for _, state in client.outcomes if isinstance(state, Rejected)]
     assert refused == ["amqp:resource-limit-exceeded"] * 2
     assert node.bodies("work") == names(1, 2)
+
+
+@pytest.mark.parametrize("when_full", ["block", "refuse"])
+def test_an_empty_queue_takes_one_message_of_any_size(when_full: str) -> None:
+    """`bytes_max` counts whole messages: their sections as they came, annotations included, and the body."""
+    rig, node, client = world(QueueConfig(name="work", bytes_max=1_000, when_full=when_full))
+    link = client.sender("work")
+    rig.settle()
+    parts = {"application_properties": {"key": "v" * 100}, "message_annotations": {Symbol("x-key"): "a" * 50}}
+    client.send(link, "b" * 5_000, **parts)
+    rig.settle()
+    assert [type(state) for _, state in client.outcomes] == [Accepted]
+    assert 5_150 < node.queue("work").bytes_held < 5_150 + 100
+    if link.sendable:  # a queue that refuses gives credit
+        client.send(link, "2")
+        rig.settle()
+        assert isinstance(client.outcomes[-1][1], Rejected)
+    assert link.sendable is (when_full == "refuse") and node.queue("work").messages == 1
+
+
+def test_there_is_no_bound_on_how_often_a_delivery_fails() -> None:
+    """It is counted, and offered again: who gives up rejects it."""
+    rig, node, client = world()
+    fill(rig, client, 1)
+    client.receiver("work")
+    rig.settle()
+    for count in range(200):
+        assert client.messages()[0].header.delivery_count == count
+        client.accept(Modified(delivery_failed=True))
+        rig.settle()
+    assert DEAD_LETTERS not in node.core.catalog.queues
+    client.accept(Rejected())
+    rig.run(1)
+    assert node.bodies(DEAD_LETTERS) == ["1"] and node.queue("work").messages == 0
 
 
 @pytest.mark.parametrize("both", [False, True])
