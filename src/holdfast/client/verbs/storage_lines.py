@@ -4,9 +4,11 @@ Rules of this file: pure; a line only where there is something to know or to do.
 is full, and a store whose file is gone, are among the node's warnings.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from holdfast.columns import size
+
+HOW_TO_READ: Final = "`holdfast receive '$dead-letters' --browse --json`"
 
 
 def storage_lines(told: dict[str, Any]) -> list[str]:
@@ -29,7 +31,7 @@ def storage_lines(told: dict[str, Any]) -> list[str]:
             line += (
                 f", {letters['dropped_total']} since the store was made ({size(letters.get('dropped_bytes_total'))})"
             )
-        lines.append(line)
+        lines.append(f"{line}; {HOW_TO_READ} shows them" if letters.get("messages") else line)
     lost = told.get("losses_total")
     if isinstance(lost, dict) and lost.get("ranges"):
         line = f"lost: {lost.get('numbers')} numbers in {lost['ranges']} ranges since {lost.get('since')}"
