@@ -1,0 +1,63 @@
+"""Every field that a node's status has stands in docs/management.md, and none that it does not have."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast.core import report
+from support.hops import replaced_disk
+from support.rig import Node, Rig
+from support.routing import network
+
+TEXT = (Path(__file__).parents[2] / "docs" / "management.md").read_text(encoding="utf-8")
+SECTION = TEXT.partition("## What `STATUS` tells")[2].partition("\n## ")[0]
+CELLS = re.findall(r"^\| (`[^|]*`) \|", SECTION, re.MULTILINE)
+DOCUMENTED = {name for cell in CELLS for name in re.findall(r"`([\w.]+)`", cell)}
+
+NAMED_BY_RULE = {"turns.histogram"}
+"""Maps whose keys are numbers in words: the document says how they are made."""
+
+
+def fields_of(value: Any, path: str = "") -> Iterator[str]:
+    """Dotted names of all that has a value: leaves, lists of plain values, and lists of maps."""
+    if isinstance(value, dict) and path not in NAMED_BY_RULE:
+        for key, inner in value.items():
+            yield from fields_of(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for inner in value:
+            yield from fields_of(inner, path)
+    else:
+        yield path
+
+
+def told(node: Node) -> set[str]:
+    assert node.core is not None
+    return set(fields_of(report.status(node.core)))
+
+
+def reported() -> set[str]:
+    """What two nodes tell, each of which has something to say in parts where the other has not."""
+    rig = Rig()
+    a, *_ = network(rig, "a-b", "b-c", supers=("a",))
+    rig.run(90)
+    client = rig.client(a)
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "1")
+    rig.settle()
+    assert a.core is not None
+    a.core.logins.has_failed("10.0.0.1", "")
+    found = told(a)
+    _, _, hub = replaced_disk()
+    return found | told(hub)
+
+
+def test_every_field_of_a_status_is_documented_and_no_other() -> None:
+    found = reported()
+    for part in ("queues.name", "sessions.state", "routing.heartbeats.path", "origins.gaps", "losses.at",
+                 "logins.latest.user", "users.kind", "routes.path"):  # fmt: skip
+        assert part in found, f"the worlds of this test tell nothing of {part}"
+    assert sorted(found - DOCUMENTED) == []
+    above = {name.rpartition(".")[0] for name in found}
+    assert sorted(DOCUMENTED - found - above) == []
