@@ -1,0 +1,110 @@
+"""Every example of TOML and Python in the documents is one that Holdfast takes: it is loaded as a user's file would be.
+
+Rules of this file: an example that is no node's file and no topology says so by its first table; what an example names
+outside itself (password files, a topology file) is made for it, in a directory of the test's own.
+"""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from holdfast import cli
+from holdfast.harness import scenario
+from holdfast.node.config import load_settings
+
+ROOT = Path(__file__).parent.parent
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TABLE = re.compile(r"^\[\[?\w+\]\]?\s*(#.*)?$", re.MULTILINE)
+PRINTED = re.compile(r"^printf '([^']+)' > (\S+\.toml)$", re.MULTILINE)
+
+
+class Example(NamedTuple):
+    """A block of a document: where it begins, what it is written in, and its text."""
+
+    place: str
+    language: str
+    text: str
+
+
+def examples() -> list[Example]:
+    found = []
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        document = path.read_text(encoding="utf-8")
+        for block in FENCED.finditer(document):
+            line = document.count("\n", 0, block.start()) + 1
+            found.append(Example(f"{path.relative_to(ROOT)}:{line}", block[1], block[2]))
+            for printed in PRINTED.finditer(block[2]):
+                text = printed[1].encode().decode("unicode_escape")
+                found.append(Example(f"{path.relative_to(ROOT)}:{line}:{printed[2]}", "toml", text))
+    return found
+
+
+ALL = examples()
+TOMLS = [example for example in ALL if example.language == "toml"]
+PYTHONS = [example for example in ALL if example.language == "python"]
+
+
+def load(example: Example, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads the example as what it is; ConfigError, or a failed assertion, where it is none."""
+    document: dict[str, Any] = tomllib.loads(example.text)
+    monkeypatch.chdir(directory)
+    if "workload" in document:
+        scenario.parse(example.text, "example")
+        return
+    text = example.text
+    for given in re.findall(r'^password_file = "(.+)"', text, re.MULTILINE):
+        own = directory / Path(given).name
+        own.write_text("secret\n")
+        text = text.replace(f'"{given}"', f'"{own}"')
+    file = directory / "example.toml"
+    file.write_text(text)
+    if "link" in document or isinstance(document.get("node"), list):
+        assert cli.main(["topology", "check", str(file)]) == 0
+        return
+    load_settings(file)
+
+
+def test_there_are_some() -> None:
+    assert {example.place.partition(":")[0] for example in TOMLS} >= {
+        "README.md", "docs/configuration.md", "docs/topology.md", "docs/simulator.md",
+    }  # fmt: skip
+    assert {example.place.partition(":")[0] for example in PYTHONS} >= {"docs/client.md", "docs/spark.md"}
+
+
+def test_every_toml_is_marked_as_toml() -> None:
+    """Else it would not be looked at below."""
+    assert [example.place for example in ALL if not example.language and TABLE.search(example.text)] == []
+
+
+@pytest.mark.parametrize("example", TOMLS, ids=lambda example: str(example.place))
+def test_an_example_of_toml_is_accepted(
+    example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load(example, tmp_path, monkeypatch)
+    assert capsys.readouterr().err == "", "an example has no mistake, and nothing to be warned of"
+
+
+def test_the_topology_commands_print_what_the_document_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the file that stands above them."""
+    (tmp_path / "topology.toml").write_text(next(one.text for one in TOMLS if one.place.startswith("docs/topology.md")))
+    monkeypatch.chdir(tmp_path)
+    shown = [one.text for one in ALL if one.place.startswith("docs/topology.md") and one.text.startswith("$ ")]
+    assert len(shown) == 1
+    for command in re.split(r"^\$ ", shown[0], flags=re.MULTILINE)[1:]:
+        line, _, printed = command.partition("\n")
+        assert cli.main(line.split()[1:]) == 0
+        assert capsys.readouterr() == (printed, "")
+
+
+@pytest.mark.parametrize("example", PYTHONS, ids=lambda example: str(example.place))
+def test_an_example_of_python_is_python_and_imports_what_there_is(example: Example) -> None:
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
+    tree = compile(example.text, example.place, "exec", flags=flags)
+    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    exec(compile(ast.Module(imports, type_ignores=[]), example.place, "exec"), {})
