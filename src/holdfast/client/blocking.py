@@ -1,13 +1,15 @@
 """The client for programs without an event loop: its own loop in a thread, calls that wait.
 
 Rules of this file: the thread keeps the connection alive between calls; what is read comes over in batches, so
-that a message costs no switch between threads. One thread at a time may call; nothing starts before the first call,
-so an object may be made before a fork and used after it.
+that a message costs no switch between threads. One thread at a time may call, never the loop's own, which would wait
+for itself; nothing starts before the first call, so an object may be made before a fork and used after it.
 """
 
 import asyncio
+import sys
 import threading
 from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -20,6 +22,7 @@ from holdfast.client.outcomes import Outcome
 from holdfast.client.sender import Sender
 from holdfast.client.terms import Lease
 from holdfast.client.url import Url, parse_url
+from holdfast.errors import LocalProtocolError
 
 T = TypeVar("T")
 
@@ -62,7 +65,10 @@ async def _cancelled(tasks: set["asyncio.Task[Any]"]) -> None:
 
 
 class BlockingConnection:
-    """A connection to the node at `url`; arguments and errors as `connect` has them. Close it, or use `with`."""
+    """A connection to the node at `url`; arguments and errors as `connect` has them. Close it, or use `with`.
+
+    A call in the thread that serves it (from a callback there, say) is a LocalProtocolError.
+    """
 
     def __init__(self, url: str | Url, *, retry_s: float = RETRY_S, **options: Any) -> None:
         self._url = parse_url(url) if isinstance(url, str) else url
@@ -71,6 +77,8 @@ class BlockingConnection:
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
         self._senders: dict[tuple[str, str | None], Sender] = {}
+        self._ending: set[Future[None]] = set()
+        """Receivers that close while nobody waits for it."""
 
     def __repr__(self) -> str:
         return f"<BlockingConnection to {self._url}>"
@@ -119,6 +127,7 @@ class BlockingConnection:
     ) -> Iterator[list[Entry]]:
         """The entries of `queue` with start <= sequence < end, in order, as lists; nothing is taken off.
 
+        It ends where `end` is reached: past the queue's last entry it waits for the next one, without a time limit.
         With a subscription, its queue's UUID and its lease epoch, as OPEN answered them, the node refuses a
         reader that was fenced: LinkError. After a break it goes on behind the last entry that came. An entry that
         cannot be decoded is an UndecodableMessage, raised after all before it: its `sequence` says where to go on.
@@ -146,12 +155,16 @@ class BlockingConnection:
                     raise ConnectionEnded(f"{self._url}: closed")
         finally:
             if self._connection is connection:
-                self._run(receiver.close())
+                self._close_link(receiver.close())
 
     def close(self) -> None:
         """Ends the connection as `Connection.close` does, then the thread."""
+        self._refuse_own_thread()
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
+            return
+        if sys.is_finalizing():  # the thread has ended with the program, and the system closes the socket
+            self._loop = self._thread = self._connection = None
             return
         try:
             if self._connection is not None:
@@ -163,11 +176,40 @@ class BlockingConnection:
             thread.join(JOIN_LIMIT_S)
 
     def _connected(self) -> Connection:
+        self._refuse_own_thread()
         if self._connection is None:
             self._connection = self._run(connect(self._url, **self._options))
         return self._connection
 
+    def _is_own_thread(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def _refuse_own_thread(self) -> None:
+        if self._is_own_thread():
+            text = "called in its own thread, which would wait for itself; accepted is any other thread"
+            raise LocalProtocolError(f"{self._url}: {text}")
+
+    def _close_link(self, closing: Coroutine[Any, Any, None]) -> None:
+        """Waits for it, where that can end: the garbage collector may end an iterator in the loop's own thread, or when
+        the program has ended and that thread with it."""
+        if sys.is_finalizing():
+            closing.close()
+            return
+        if not self._is_own_thread():
+            self._run(closing)
+            return
+        assert self._loop is not None
+        doing = asyncio.run_coroutine_threadsafe(closing, self._loop)
+        self._ending.add(doing)
+        doing.add_done_callback(self._ending.discard)
+
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._is_own_thread():
+            work.close()
+            self._refuse_own_thread()
+        if sys.is_finalizing():
+            work.close()
+            raise ConnectionEnded(f"{self._url}: the program has ended, and its connection with it")
         loop = self._loop
         if loop is None:
             loop = self._loop = asyncio.new_event_loop()
