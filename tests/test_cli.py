@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,18 @@ from holdfast import cli
 from holdfast.cli import messages, process
 from holdfast.errors import ConfigError, HoldfastError
 
-VERBS = [
-    ["node"], ["send"], ["receive"], ["status"], ["queue"], ["queue", "list"], ["queue", "create"], ["queue", "delete"],
-    ["queue", "purge"], ["queue", "skip"], ["subscription"], ["subscription", "list"], ["subscription", "delete"],
-    ["store"], ["store", "check"], ["store", "compact"], ["store", "backup"], ["store", "restore"],
-    ["pipeline"], ["pipeline", "ingest"], ["demo"],
-    ["topology"], ["topology", "check"], ["topology", "routes"], ["topology", "forget"],
-    ["fleet"], ["fleet", "up"], ["fleet", "down"], ["fleet", "status"], ["fleet", "cut"], ["fleet", "heal"],
-    ["fleet", "stop"], ["fleet", "start"],
-    ["sim"], ["sim", "run"], ["sim", "swarm"], ["sim", "list"], ["sim", "replay"],
-]  # fmt: skip
+
+def verbs_of(parser: argparse.ArgumentParser, *path: str) -> Iterator[list[str]]:
+    """Every verb that help lists, each before its actions."""
+    for group in parser._actions:
+        if isinstance(group, argparse._SubParsersAction):
+            for choice in group._choices_actions:
+                yield [*path, choice.dest]
+                yield from verbs_of(group.choices[choice.dest], *path, choice.dest)
+
+
+VERBS = list(verbs_of(cli.parser()))
+GROUPS = [list(path) for path in sorted({tuple(verb[:-1]) for verb in VERBS})]
 
 
 def exit_code(*argv: str) -> int:
@@ -43,6 +46,23 @@ def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.Cap
         assert hidden not in text
 
 
+def test_every_argument_of_every_verb_says_what_it_is() -> None:
+    def parser_of(verb: list[str]) -> argparse.ArgumentParser:
+        parser = cli.parser()
+        for name in verb:
+            (group,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+            parser = group.choices[name]
+        return parser
+
+    silent = [
+        f"{' '.join(verb)} {action.dest}"
+        for verb in VERBS
+        for action in parser_of(verb)._actions
+        if not isinstance(action, argparse._SubParsersAction) and not action.help
+    ]
+    assert silent == []
+
+
 def test_the_examples_are_grammatical(capsys: pytest.CaptureFixture[str]) -> None:
     for verb in VERBS:
         assert exit_code(*verb, "--help") == 0
@@ -54,18 +74,19 @@ def test_the_examples_are_grammatical(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     "line",
     [
-        "", "nonsense", "send", "receive", "queue", "queue nonsense", "queue create", "pipeline", "pipeline ingest q",
+        "nonsense", "send", "receive", "queue nonsense", "queue create", "pipeline ingest q",
+        "pipeline swarm --out d --first-seed x", "pipeline swarm --out d --first-seed -1",
         "receive q --selector x", "receive q --count 0", "receive q --count x", "receive q --from-sequence 0",
         "receive q --idle-timeout 0", "receive q --cou 1", "receive q --subscription s --browse",
         "send q f --count 3", "send q --size 3", "send q --count 3 --format csv", "send q f --format xml",
         "send q f --subject a --subject-from b --format csv", "send q f --subject-from b", "send q --property novalue",
         "send q --rate 0", "send q --priority 256", "send q --resume", "send q --retry -1", "send q --ttl 0",
         "queue create q --when-full drop-oldest", "queue create q --order some", "node --listen 5672",
-        "node --listen host:70000", "demo --flights 0", "sim", "sim run", "sim replay", "sim run x --seed -1",
+        "node --listen host:70000", "demo --flights 0", "sim run", "sim replay", "sim run x --seed -1",
         "sim run x --depth packets", "sim swarm --seeds 0", "sim swarm --jobs 0", "sim swarm --depth bytes",
-        "store", "store check", "store compact", "store backup d", "store restore d", "store backup d e f",
-        "fleet", "fleet up", "fleet cut a", "fleet heal a b c", "fleet stop", "fleet start", "fleet down x",
-        "topology", "topology check", "topology routes x", "topology check x", "topology forget", "route list",
+        "store check", "store compact", "store backup d", "store restore d", "store backup d e f",
+        "fleet up", "fleet cut a", "fleet heal a b c", "fleet stop", "fleet start", "fleet down x",
+        "topology check", "topology routes x", "topology check x", "topology forget", "route list",
         "perf", "console",
     ],
 )  # fmt: skip
@@ -74,6 +95,15 @@ def test_a_mistake_is_exit_2_and_said_in_a_line(line: str, capsys: pytest.Captur
     captured = capsys.readouterr()
     assert not captured.out and captured.err.count("\n") == 1
     assert captured.err.startswith("holdfast") and re.search(r"(accepted is |are required: )", captured.err)
+
+
+@pytest.mark.parametrize("verb", GROUPS, ids=" ".join)
+def test_a_verb_that_lacks_its_action_shows_its_help(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard error, and exit 2: a script that lost its arguments is no success."""
+    assert exit_code(*verb) == 2
+    shown = capsys.readouterr()
+    assert exit_code(*verb, "--help") == 0
+    assert shown == ("", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""The client without an event loop: what an interruption leaves behind, an iterator that outlives its connection, calls in the
-thread that serves it.
+"""The client without an event loop: what an interruption leaves behind, an iterator that outlives its connection, calls
+in the thread that serves it.
 """
 
 import asyncio

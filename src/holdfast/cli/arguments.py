@@ -5,6 +5,7 @@ Rules of this file: argparse alone; each kind says what it found and what is acc
 
 import argparse
 import difflib
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NoReturn
 from uuid import UUID
@@ -17,7 +18,10 @@ Verbs = argparse._SubParsersAction  # the type that add_subparsers returns has n
 
 
 class Parser(argparse.ArgumentParser):
-    """One line for a mistake, of the verb in which it is, with what may have been meant; nothing that help hides."""
+    """One line for a mistake, of the verb in which it is, with what may have been meant; nothing that help hides.
+
+    A verb of several actions that is given none shows its help, on standard error, with exit code 2.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -27,6 +31,10 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, one_line(f"{self.prog}: {message.removeprefix('argument ')}") + "\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        given = sys.argv[1:] if args is None else list(args)
+        if self._subparsers is not None and not given:  # a verb without its action is a question, not a slip
+            self.print_help(sys.stderr)
+            self.exit(2)
         if self._is_parsing:  # a step of the intermixed way
             return super().parse_known_args(args, namespace)
         self._is_parsing = True
@@ -192,16 +200,18 @@ def add_client_options(parser: argparse.ArgumentParser, *, retry_s: float) -> No
         default=DEFAULT_URL,
         metavar="URL",
         help="the node, amqp://user:password@host:port or amqps://… (default %(default)s); a user without "
-        "a password is asked for it",
+        "a password is asked for one",
     )
-    parser.add_argument("--password-file", metavar="FILE", help="the password is this file's first line")
-    parser.add_argument("--ca-file", metavar="FILE", help="amqps: who may have signed the node's certificate (PEM)")
+    parser.add_argument("--password-file", metavar="FILE", help="read the password from this file's first line")
+    parser.add_argument(
+        "--ca-file", metavar="FILE", help="for amqps: certificates (PEM) of those who may have signed the node's"
+    )
     parser.add_argument(
         "--retry",
         type=SECONDS,
         default=retry_s,
         metavar="S",
-        help="seconds without a connection, or with none that was of use, until it gives up (default %(default)g)",
+        help="give up after S seconds without a connection that was of use; 0 tries once (default %(default)g)",
     )
 
 

@@ -4,6 +4,7 @@ Rules of this file: as those of the package.
 """
 
 import argparse
+from typing import Final
 
 from holdfast.cli.arguments import (
     BYTES,
@@ -23,6 +24,18 @@ from holdfast.cli.arguments import (
     time_to_live,
     uuid_text,
 )
+
+BYTES_MAX_HELP: Final = (
+    "most bytes of its messages together, their sections included (annotations, properties, body); an empty queue "
+    "takes one message of any size"
+)
+SUBSCRIPTION_COLUMNS: Final = """\
+columns:
+  mode         copy: reads the queue beside others; take: has the queue for itself
+  advanced     sequence number below which it has finished everything
+  head         the lowest that it has still to finish
+  tail         the one that the queue's next message gets: head = tail means that all is read
+  lease_epoch  how often a reader by sequence has opened it; only the latest may read"""
 
 
 def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -61,7 +74,9 @@ def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         help="a message for each line (default), CSV row or JSON line",
     )
     parser.add_argument("--count", type=COUNT, metavar="N", help="send N generated messages instead of a file")
-    parser.add_argument("--size", type=SIZE, metavar="BYTES", help="body of each generated message (default 1024)")
+    parser.add_argument(
+        "--size", type=SIZE, metavar="BYTES", help="bytes in the body of each generated message (default 1024)"
+    )
     parser.add_argument(
         "--rate", type=messages_a_second, metavar="PER_SECOND", help="at most this many messages a second"
     )
@@ -144,10 +159,15 @@ def _add_receive(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "--idle-timeout",
         type=positive_seconds,
         metavar="S",
-        help="end when nothing came for S seconds; with --count that is a failure",
+        help="end when nothing came for S seconds; with --count and fewer messages that is a failure (exit code 1)",
     )
     parser.add_argument("--browse", action="store_true", help="look only: the messages stay")
-    parser.add_argument("--from-sequence", type=SEQUENCE, metavar="N", help="start at this sequence; only looks")
+    parser.add_argument(
+        "--from-sequence",
+        type=SEQUENCE,
+        metavar="N",
+        help="start at this sequence number and look only: the messages stay",
+    )
     parser.add_argument(
         "--subscription",
         type=some_text,
@@ -221,7 +241,7 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         ("list", "lists the queues", "holdfast queue list"),
         (
             "create",
-            "makes a durable queue",
+            "makes a queue, durable unless --memory is given",
             "holdfast queue create flights --bytes-max 1000000 --when-full refuse",
         ),
         (
@@ -232,31 +252,45 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         ("purge", "drops the messages of a queue that no consumer holds", "holdfast queue purge flights"),
         (
             "skip",
-            "gives up waiting for what is missing, and counts it as lost",
+            "stops waiting for messages of other nodes that are missing, and counts them as lost",
             "holdfast queue skip flights",
         ),
     ):
         parser = add_verb(actions, name, does, example)
         if name != "list":
-            parser.add_argument("name", type=some_text, metavar="QUEUE")
+            parser.add_argument("name", type=some_text, metavar="QUEUE", help="its name")
         if name == "delete":
             parser.add_argument(
                 "--tombstones", action="store_true",
                 help="of @NODE: also the tombstones, for which a strict queue there would wait if the node came back",
             )  # fmt: skip
         if name == "create":
-            parser.add_argument("--bytes-max", type=BYTES, metavar="BYTES", help="bound of the bodies' bytes")
-            parser.add_argument("--messages-max", type=COUNT, metavar="N", help="bound of the messages")
-            parser.add_argument("--when-full", choices=("block", "refuse"), help="withhold credit (default) or reject")
+            parser.add_argument("--bytes-max", type=BYTES, metavar="BYTES", help=BYTES_MAX_HELP)
+            parser.add_argument("--messages-max", type=COUNT, metavar="N", help="most messages it may hold")
+            parser.add_argument(
+                "--when-full",
+                choices=("block", "refuse"),
+                help="at either bound: give producers no credit (block, the default) or reject their messages (refuse)",
+            )
             parser.add_argument(
                 "--order",
                 choices=("strict", "bounded", "none"),
-                help="of what comes from other nodes (default bounded)",
+                help="when a message from another node comes before an earlier one: wait for that (strict), wait "
+                "--order-wait seconds (bounded, the default), do not wait (none)",
             )
-            parser.add_argument("--order-wait", type=YEAR_S, metavar="S", help="how long bounded waits (default 30)")
-            parser.add_argument("--memory", action="store_true", help="keep messages in memory alone")
+            parser.add_argument(
+                "--order-wait", type=YEAR_S, metavar="S", help="seconds that --order bounded waits (default 30)"
+            )
+            parser.add_argument(
+                "--memory", action="store_true", help="keep its messages in memory alone: they are gone with the node"
+            )
         if name == "skip":
-            parser.add_argument("--origin", type=uuid_text, metavar="UUID", help="of this origin alone (default: all)")
+            parser.add_argument(
+                "--origin",
+                type=uuid_text,
+                metavar="UUID",
+                help="only messages of this origin, a store's UUID (default: of all)",
+            )
         add_json_option(parser)
         add_client_options(parser, retry_s=0.0)
         parser.set_defaults(run=_run_queue)
@@ -264,21 +298,29 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
 
 def _add_subscription(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     group = add_verb(
-        verbs, "subscription", "lists and deletes subscriptions", "holdfast subscription list --queue flights"
+        verbs, "subscription", "lists and deletes durable subscriptions", "holdfast subscription list --queue flights"
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, does, example in (
         (
             "list",
-            "lists subscriptions and how far each has read",
+            "lists durable subscriptions: the queue of each, and the sequence numbers that show how far it has read",
             "holdfast subscription list --queue flights",
         ),
-        ("delete", "deletes a subscription; what it kept may leave", "holdfast subscription delete audit"),
+        (
+            "delete",
+            "deletes a durable subscription; messages that were kept for it alone leave the queue",
+            "holdfast subscription delete audit",
+        ),
     ):
         parser = add_verb(actions, name, does, example)
         if name == "delete":
-            parser.add_argument("name", type=some_text, metavar="NAME")
-        parser.add_argument("--queue", metavar="QUEUE", help="of this queue (default: wherever it is)")
+            parser.add_argument("name", type=some_text, metavar="NAME", help="its name")
+            which = "the queue that it reads; needed where several queues have a subscription of that name"
+        else:
+            parser.description = f"{parser.description}\n\n{SUBSCRIPTION_COLUMNS}"
+            which = "only subscriptions of this queue (default: of all queues)"
+        parser.add_argument("--queue", metavar="QUEUE", help=which)
         add_json_option(parser)
         add_client_options(parser, retry_s=0.0)
         parser.set_defaults(run=_run_subscription)

@@ -111,14 +111,14 @@ def _add_fleet(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     _dir_option(parser)
     parser.set_defaults(run=_run_fleet_change)
     parser = add_verb(actions, "stop", "stops a node by SIGTERM, or kill -9", "holdfast fleet stop hub --kill")
-    parser.add_argument("node", metavar="NODE")
-    parser.add_argument("--kill", action="store_true", help="kill -9")
+    parser.add_argument("node", metavar="NODE", help="its name")
+    parser.add_argument("--kill", action="store_true", help="by kill -9, not SIGTERM")
     _dir_option(parser)
     parser.set_defaults(run=_run_fleet_change)
     parser = add_verb(
         actions, "start", "starts a stopped node again, on its port and its store", "holdfast fleet start hub"
     )
-    parser.add_argument("node", metavar="NODE")
+    parser.add_argument("node", metavar="NODE", help="its name")
     _dir_option(parser)
     parser.set_defaults(run=_run_fleet_change)
     # What `up` starts; without help it is in no list.
@@ -127,7 +127,9 @@ def _add_fleet(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.set_defaults(run=_run_fleet_supervise)
 
 
-def _dir_option(parser: argparse.ArgumentParser, what: str = "the fleet's (default: the only *.fleet here)") -> None:
+def _dir_option(
+    parser: argparse.ArgumentParser, what: str = "the fleet's directory (default: the only *.fleet here)"
+) -> None:
     parser.add_argument("--dir", metavar="DIR", help=what)
 
 

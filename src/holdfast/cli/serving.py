@@ -19,13 +19,19 @@ def add_node(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "config",
         nargs="?",
         metavar="CONFIG.toml",
-        help="configuration; without one any address that a client names becomes a durable queue",
+        help="configuration, TOML (options win over it); without one any address that a client names becomes a "
+        "durable queue",
     )
     parser.add_argument("--name", metavar="N", help="the node's name (default: the host's)")
     parser.add_argument(
-        "--listen", type=host_and_port, metavar="HOST:PORT", help="default 127.0.0.1:5672; port 0 picks one"
+        "--listen",
+        type=host_and_port,
+        metavar="HOST:PORT",
+        help="where it listens (default 127.0.0.1:5672); port 0: any free port",
     )
-    parser.add_argument("--data", metavar="DIR", help="where messages are stored (default ./NAME.holdfast)")
+    parser.add_argument(
+        "--data", metavar="DIR", help="directory in which messages are stored (default ./NAME.holdfast)"
+    )
     # For the kill tests alone: ends the process at the COUNT-th passing of a named moment; counts passings.
     parser.add_argument("--crash-point", metavar="NAME:COUNT", help=argparse.SUPPRESS)
     parser.add_argument("--points-file", metavar="PATH", help=argparse.SUPPRESS)

@@ -29,7 +29,7 @@ def _add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     group = add_verb(
         verbs,
         "pipeline",
-        "runs the Spark jobs",
+        "runs the Spark jobs: a queue into a table, the simulator on a cluster",
         "holdfast pipeline ingest flights --out ./flights.parquet --available-now",
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -41,12 +41,23 @@ def _add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("address", type=some_text, metavar="ADDRESS", help="the queue")
     parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory")
-    parser.add_argument("--available-now", action="store_true", help="write what is there, then end")
-    parser.add_argument("--subscription", type=some_text, metavar="NAME", help="name of the subscription that reads")
-    parser.add_argument("--checkpoint", metavar="DIR", help="Spark's checkpoint (default: beside the table)")
+    parser.add_argument(
+        "--available-now", action="store_true", help="write what is there, then end (default: go on until Ctrl-C)"
+    )
+    parser.add_argument(
+        "--subscription",
+        type=some_text,
+        metavar="NAME",
+        help="the subscription that keeps the place in the queue (default: pipeline-TABLE, after --out)",
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="DIR", help="Spark's checkpoint (default: DIR.checkpoint beside the table)"
+    )
     parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
-    parser.add_argument("--max-rows", type=COUNT, metavar="N", help="most rows of one trigger")
-    parser.add_argument("--trigger-s", type=SECONDS, metavar="S", help="seconds between triggers")
+    parser.add_argument("--max-rows", type=COUNT, metavar="N", help="most rows of one batch (default 100000)")
+    parser.add_argument(
+        "--trigger-s", type=SECONDS, metavar="S", help="seconds from the start of one batch to the next (default 1)"
+    )
     parser.add_argument(
         "--start",
         choices=("first", "next"),
@@ -58,14 +69,14 @@ def _add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser = add_verb(
         actions,
         "swarm",
-        "spreads seeds of the simulator over a Spark cluster, a row of a table each",
+        "runs the simulator from many seeds on a Spark cluster, and writes a row of a table for each",
         "holdfast pipeline swarm --seeds 1000 --out ./verdicts --master 'local[2]'",
     )
     parser.add_argument(
-        "--scenario", default="swarm", metavar="NAME", help="of `holdfast sim list` (default %(default)s)"
+        "--scenario", default="swarm", metavar="NAME", help="a scenario of `holdfast sim list` (default %(default)s)"
     )
     parser.add_argument("--seeds", type=COUNT, default=100, metavar="N", help="how many (default %(default)s)")
-    parser.add_argument("--first-seed", type=int, default=1, metavar="S", help="the first (default %(default)s)")
+    parser.add_argument("--first-seed", type=SEED, default=1, metavar="S", help="the first (default %(default)s)")
     parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory, new or empty")
     parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
     parser.set_defaults(run=_run_pipeline_swarm)
@@ -86,7 +97,9 @@ def _add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast sim run satellite --seed 3 --json\nholdfast sim run ./mine.toml --seed 1 --out ./mine",
     )
     parser.add_argument("scenario", metavar="SCENARIO", help="a name from `holdfast sim list`, or a file.toml")
-    parser.add_argument("--seed", type=SEED, default=1, metavar="S", help="default %(default)s")
+    parser.add_argument(
+        "--seed", type=SEED, default=1, metavar="S", help="what chance is drawn from (default %(default)s)"
+    )
     _run_options(parser)
     parser = add_verb(
         actions,
@@ -95,10 +108,19 @@ def _add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast sim swarm --seeds 200 --first-seed 1000 --jobs 2 --out ./failures",
     )
     parser.add_argument("--seeds", type=COUNT, default=100, metavar="N", help="how many (default %(default)s)")
-    parser.add_argument("--first-seed", type=SEED, default=1, metavar="S", help="default %(default)s")
-    parser.add_argument("--jobs", type=number_of(1, 1_024, "a number of processes"), metavar="J", help="at once")
-    parser.add_argument("--routing", action="store_true", help="networks whose nodes compute their own routes, alone")
-    parser.add_argument("--out", metavar="DIR", help="report; plan, events and picture of each seed that failed")
+    parser.add_argument("--first-seed", type=SEED, default=1, metavar="S", help="the first (default %(default)s)")
+    parser.add_argument(
+        "--jobs",
+        type=number_of(1, 1_024, "a number of processes"),
+        metavar="J",
+        help="run in J processes (default: one a core)",
+    )
+    parser.add_argument(
+        "--routing", action="store_true", help="only networks whose nodes compute their own routes (default: all kinds)"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", help="directory for the report, and plan, events and picture of each seed that failed"
+    )
     parser.add_argument("--shrink", action="store_true", help="also look for a smaller plan that fails alike")
     parser.add_argument("--canary", metavar="NAME", help=argparse.SUPPRESS)
     add_json_option(parser)
@@ -123,7 +145,7 @@ def _run_options(parser: argparse.ArgumentParser) -> None:
         choices=("frames", "bytes"),
         help="what nodes hand each other: decoded frames, or every byte (slower; the same history)",
     )
-    parser.add_argument("--out", metavar="DIR", help="result, event log, timeline and plan go there")
+    parser.add_argument("--out", metavar="DIR", help="directory for result, event log, timeline and plan")
     # For the tests that plant a defect on purpose, to see it found.
     parser.add_argument("--canary", metavar="NAME", help=argparse.SUPPRESS)
     add_json_option(parser)
@@ -134,13 +156,15 @@ def _add_demo(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser = add_verb(
         verbs,
         "demo",
-        "shows the whole path on real data, on this machine",
+        "runs sixteen nodes with failing links on this machine, real flights through them, and Spark at their end",
         "holdfast demo --flights 1000 --out ./demo --keep",
     )
-    parser.add_argument("--all", action="store_true", help="send every flight")
-    parser.add_argument("--flights", type=COUNT, default=1_800, metavar="N", help="how many (default %(default)s)")
+    parser.add_argument("--all", action="store_true", help="send every flight of the data set")
     parser.add_argument(
-        "--out", default="demo-out", metavar="DIR", help="where numbers and picture go (default %(default)s)"
+        "--flights", type=COUNT, default=1_800, metavar="N", help="how many flights (default %(default)s)"
+    )
+    parser.add_argument(
+        "--out", default="demo-out", metavar="DIR", help="directory for numbers and picture (default %(default)s)"
     )
     parser.add_argument("--keep", action="store_true", help="keep the nodes' stores and the table")
     parser.set_defaults(run=_run_demo)
