@@ -1,4 +1,6 @@
-"""The documents say what is so: every test that docs/GUARANTEES.md names is there, and every limit has its default."""
+"""The documents say what is so: every test that docs/GUARANTEES.md names is there, every limit has its default, the
+index of decisions is whole, and links lead somewhere.
+"""
 
 import ast
 import re
@@ -69,6 +71,35 @@ def test_habits_of_clients_name_tests(number: int, test_names: set[str]) -> None
         assert any(
             title.startswith(client) and re.search(rf"[( ]{number}[,) ]", title) for title in CLIENT_TRANSCRIPTS
         ), f"no conversation of {client} lists {number}"
+
+
+def test_the_index_of_decisions_is_whole() -> None:
+    """Each record with its title, and each number in between that has none as given up."""
+    folder = ROOT / "docs" / "adr"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    titles = {}
+    for path in sorted(folder.glob("[0-9]*.md")):
+        number, title = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ").split(" ", 1)
+        assert path.name.startswith(f"{number}-")
+        titles[int(number)] = f"| [{number}]({path.name}) | {title} |"
+    assert re.findall(r"^\| \[.*$", index, re.MULTILINE) == list(titles.values())
+    told = re.search(r"given up:\*\* ([^.]+)\.", index)
+    assert told is not None
+    given_up: set[int] = set()
+    for part in told[1].split(", "):
+        first, _, last = part.partition(" to ")
+        given_up |= set(range(int(first), int(last or first) + 1))
+    assert given_up == set(range(1, max(titles))) - set(titles)
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = []
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+            if "://" not in target and not (path.parent / target).exists():
+                broken.append(f"{path.relative_to(ROOT)}: {target}")
+    assert broken == []
 
 
 @pytest.mark.parametrize("field", fields(Limits), ids=lambda field: str(field.name))
