@@ -321,12 +321,27 @@ def test_too_little_memory_is_one_line(limit_kib: int, tmp_path: Path) -> None:
     assert "ulimit -v" in found.stderr
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("where", [">/dev/full", ">&-"])
-def test_output_that_is_not_taken_is_one_line(where: str) -> None:
-    found = shell(f"exec $H sim list {where}")
+@pytest.mark.parametrize(
+    ("line", "verb"), [("sim list", " sim"), ("--help", ""), ("--version", ""), ("queue list --help", "")]
+)
+def test_output_that_is_not_taken_is_one_line(line: str, verb: str, where: str, unbuffered: str) -> None:
+    found = shell(f"exec $H {line} {where}", PYTHONUNBUFFERED=unbuffered)
     assert found.returncode == 1
     assert len(found.stderr.splitlines()) == 1
-    assert found.stderr.startswith("holdfast sim: standard output: ")
+    assert found.stderr.startswith(f"holdfast{verb}: standard output: ")
+
+
+def test_help_that_nobody_reads_is_quiet() -> None:
+    found = shell("($H --help; echo $? >&2) | true", PYTHONUNBUFFERED="1")
+    assert found.stderr in ("0\n", "1\n")
+
+
+@pytest.mark.parametrize("where", [">/dev/full 2>&1", "2>&-", "2>/dev/full"])
+def test_a_mistake_of_which_the_line_is_not_taken_keeps_its_exit_code(where: str) -> None:
+    assert shell(f"exec $H {where}").returncode == 2
+    assert shell(f"exec $H nonsense {where}").returncode == 2
 
 
 def test_a_closed_descriptor_is_not_given_to_a_store(tmp_path: Path) -> None:

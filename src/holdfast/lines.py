@@ -17,9 +17,14 @@ def one_line(text: str) -> str:
 
 
 def say(*lines: str, file: TextIO | None = None, flush: bool = False) -> None:
-    """Prints each as one line, to standard output or `file`. OSError where that takes no more."""
-    for line in lines:
-        print(one_line(line), file=file, flush=flush)
+    """Prints each as one line, to standard output or `file`. OSError where that takes no more, named in it."""
+    try:
+        for line in lines:
+            print(one_line(line), file=file, flush=flush)
+    except OSError as error:
+        if file is None and error.filename is None:
+            error.filename = "standard output"
+        raise
 
 
 def json_line(value: Any, *, separators: tuple[str, str] | None = None) -> str:

@@ -319,6 +319,13 @@ async def test_nobody_receives_from_management(node: NodeProcess) -> None:
     assert got.code == 2 and "$management answers requests, nobody receives messages from it" in got.stderr
 
 
+@pytest.mark.parametrize("what", [[], ["--file", __file__], ["--count", "1"]])
+async def test_nobody_sends_lines_to_management(node: NodeProcess, what: list[str]) -> None:
+    """They would be accepted, and do nothing."""
+    sent = await run_holdfast("send", "$management", "--url", node.url, *what, stdin="x\n")
+    assert sent.code == 2 and "$management takes requests, accepted is a queue" in sent.stderr
+
+
 async def test_no_node_is_one_line_and_exit_1(node: NodeProcess) -> None:
     await node.stop()
     for command in (["status"], ["queue", "list"]):

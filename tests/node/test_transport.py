@@ -1,6 +1,7 @@
 """Listening and dialling with real sockets."""
 
 import asyncio
+import errno
 import socket
 import time
 from collections.abc import Callable
@@ -38,6 +39,17 @@ def test_a_name_that_leads_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch)
 def test_an_address_of_another_machine_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"192\.0\.2\.1:0 \(Cannot assign requested address\)"):
         listen(HostPort("192.0.2.1", 0), loopback_only=False)
+
+
+def test_a_port_that_only_root_may_open_is_told_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> socket.socket:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(transport, "_bound", refuse)
+    with pytest.raises(
+        ConfigError, match=r"127\.0\.0\.1:80 \(Permission denied\), accepted is a port that this user may"
+    ):
+        listen(HostPort("127.0.0.1", 80), loopback_only=True)
 
 
 def test_a_name_that_is_none_is_refused() -> None:

@@ -1,7 +1,8 @@
 """The command `holdfast`: parsing only, each verb is imported when it runs (docs/client.md).
 
 Rules of this package: no verb's work is done here; what is not built has no option, so argparse refuses it. Exit
-0 done, 1 failed (HoldfastError, one line), 2 usage or configuration (ConfigError, one line), 130 for Ctrl-C.
+0 done, 1 failed (HoldfastError, one line), 2 usage or configuration (ConfigError, one line; a verb that lacks its
+action shows its help instead), 130 for Ctrl-C.
 A verb's function takes the Namespace that its parser fills, and returns the exit code.
 """
 
@@ -47,25 +48,36 @@ def main(argv: Sequence[str] | None = None) -> int:
         process.flush_errors()
 
 
-def _run(argv: Sequence[str] | None) -> int:
-    top = parser()
-    args = top.parse_args(argv)
-    check: Callable[[argparse.Namespace], str | None] | None = getattr(args, "check", None)
-    complaint = not_utf8(args) or (check(args) if check is not None else None)
-    if complaint is not None:
-        process.complain(f"holdfast {args.verb}: {complaint}")
-        return EXIT_USAGE
-    run: Callable[[argparse.Namespace], int] = args.run
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    """As argparse does, which ends with SystemExit for usage and help: once help is printed."""
     try:
+        return parser().parse_args(argv)
+    except SystemExit as ended:
+        if ended.code == 0:
+            process.flush_output()
+        raise
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    name = "holdfast"
+    try:
+        args = _parsed(argv)
+        name = f"holdfast {args.verb}"
+        check: Callable[[argparse.Namespace], str | None] | None = getattr(args, "check", None)
+        complaint = not_utf8(args) or (check(args) if check is not None else None)
+        if complaint is not None:
+            process.complain(f"{name}: {complaint}")
+            return EXIT_USAGE
+        run: Callable[[argparse.Namespace], int] = args.run
         process.prepare()
         code = run(args)
         process.flush_output()
         return code
     except ConfigError as error:
-        process.complain(f"holdfast {args.verb}: {error}")
+        process.complain(f"{name}: {error}")
         return EXIT_USAGE
     except HoldfastError as error:
-        process.complain(f"holdfast {args.verb}: {error}")
+        process.complain(f"{name}: {error}")
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -77,11 +89,11 @@ def _run(argv: Sequence[str] | None) -> int:
         if not process.is_starved(error):
             raise
         process.drop_output()
-        process.complain(f"holdfast {args.verb}: no memory is left for this process, or no thread (ulimit -v, -u)")
+        process.complain(f"{name}: no memory is left for this process, or no thread (ulimit -v, -u)")
         return EXIT_FAILED
     except OSError as error:
         # Of the machine: a disk that is full, no free descriptor, a terminal that is gone.
         process.drop_output()
         place = "" if error.filename is None else f"{error.filename}: "
-        process.complain(f"holdfast {args.verb}: {place}{error.strerror or error}")
+        process.complain(f"{name}: {place}{error.strerror or error}")
         return EXIT_FAILED

@@ -27,6 +27,17 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*arguments, **options)
         self._is_parsing = False
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """OSError where standard output takes no help, which argparse keeps to itself; standard error may be gone."""
+        if file is not sys.stdout:
+            super()._print_message(message, file)
+            return
+        try:
+            file.write(message)
+        except OSError as error:
+            error.filename = "standard output"
+            raise
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, one_line(f"{self.prog}: {message.removeprefix('argument ')}") + "\n")
 

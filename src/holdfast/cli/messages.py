@@ -118,6 +118,8 @@ def _add_send(verbs: "Verbs[argparse.ArgumentParser]") -> None:
 
 
 def _check_send(args: argparse.Namespace) -> str | None:
+    if args.address == "$management":
+        return "ADDRESS: $management takes requests, accepted is a queue; `holdfast queue` and its like send requests"
     if args.files:
         taken = {
             "FILE": args.file is not None,

@@ -251,9 +251,10 @@ def listen(where: HostPort, *, loopback_only: bool) -> list[socket.socket]:
                 raise HoldfastError(
                     f"listen {where}: the port is in use already; choose another, or 0 for any"
                 ) from None
-            raise ConfigError(
-                f"node listen: found {where} ({describe(error)}), accepted is an address of this machine"
-            ) from None
+            accepted = "an address of this machine"
+            if error.errno in (errno.EACCES, errno.EPERM):
+                accepted = "a port that this user may open (1024 and above, unless the system says otherwise)"
+            raise ConfigError(f"node listen: found {where} ({describe(error)}), accepted is {accepted}") from None
         port = listener.getsockname()[1]
         listeners.append(listener)
     if not listeners:
