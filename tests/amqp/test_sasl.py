@@ -147,7 +147,7 @@ def test_a_client_logs_in(cut: int) -> None:
     assert of(Opened, mine) and of(Opened, theirs) and there.authenticated_user == "jfk"
 
 
-@pytest.mark.parametrize(("mechanism", "reason"), [("PLAIN", "refused"), ("ANONYMOUS", "not among")])
+@pytest.mark.parametrize(("mechanism", "reason"), [("PLAIN", "wrong user or password"), ("ANONYMOUS", "not among")])
 def test_a_client_is_refused(mechanism: str, reason: str) -> None:
     here = client(mechanism=mechanism, user="jfk", password="wrong")
     there = server(authenticate=users, sasl_required=True, mechanisms=("PLAIN",))
@@ -171,7 +171,14 @@ def test_a_client_knows_which_refusals_pass(code: int, condition: str) -> None:
     """§5.3.3.6: sys and sys-temp may pass; a wrong password and sys-perm do not."""
     here = client(mechanism="PLAIN", user="jfk", password="x")
     (failed,) = of(ProtocolFailed, hear(here, SASL_HEADER + sasl(SaslOutcome(code)), NOW))
-    assert failed.error.condition == condition and f"code {code}" in failed.error.description
+    said = "wrong user or password" if code == 1 else f"code {code}"
+    assert failed.error.condition == condition and said in failed.error.description
+
+
+def test_a_client_without_a_user_hears_that_it_needs_one() -> None:
+    here = client(mechanism="ANONYMOUS")
+    (failed,) = of(ProtocolFailed, hear(here, SASL_HEADER + sasl(SaslOutcome(1)), NOW))
+    assert failed.error.description == "a login without a user was refused"
 
 
 def test_a_client_takes_no_challenge() -> None:

@@ -297,18 +297,22 @@ async def test_queues_and_subscriptions(node: NodeProcess) -> None:
     assert (found["queue"], found["name"]) == ("a", "audit")
     assert (await run_holdfast("subscription", "delete", "audit", *at)).code == 0
     gone = await run_holdfast("subscription", "delete", "audit", *at)
-    assert gone.code == 1 and "404 no such subscription" in gone.stderr
+    assert gone.code == 1 and gone.stderr == "holdfast subscription delete: no subscription 'audit'\n"
     assert "3 messages dropped" in (await run_holdfast("queue", "purge", "a", *at)).stdout
     unknown = await run_holdfast("queue", "delete", "@gone", "--tombstones", *at)
-    assert unknown.code == 1 and "404 no queue '@gone'" in unknown.stderr
+    assert unknown.code == 1 and unknown.stderr == "holdfast queue delete: no queue '@gone'\n"
     assert (await run_holdfast("queue", "skip", "a", *at)).code == 0
     again = await run_holdfast("queue", "create", "a", *at)
     assert again.code == 0 and again.stdout == "a is there already, with these settings\n"
-    for command in (("queue", "skip", "nosuch"), ("subscription", "list", "--queue", "nosuch")):
-        unknown = await run_holdfast(*command, *at)
-        assert unknown.code == 1 and "404 no queue 'nosuch'" in unknown.stderr
+    for verb, action, *words in (
+        ("queue", "skip", "nosuch"),
+        ("queue", "purge", "nosuch"),
+        ("subscription", "list", "--queue", "nosuch"),
+    ):
+        unknown = await run_holdfast(verb, action, *words, *at)
+        assert unknown.code == 1 and unknown.stderr == f"holdfast {verb} {action}: no queue 'nosuch'\n"
     forgotten = await run_holdfast("topology", "forget", "x", *at)
-    assert forgotten.code == 1 and "409 this node has no topology" in forgotten.stderr
+    assert forgotten.code == 1 and forgotten.stderr.startswith("holdfast topology forget: this node has no topology")
     assert (await run_holdfast("queue", "delete", "a", *at)).code == 0
     gone = await run_holdfast("queue", "delete", "a", *at)
     assert gone.code == 1 and len(gone.stderr.splitlines()) == 1
@@ -392,3 +396,21 @@ async def test_a_reader_that_leaves_costs_no_message(node: NodeProcess) -> None:
     assert "Traceback" not in stderr
     # What was written may be lost in the pipe; what was not written is still here.
     await await_left(node, "q", 2000 - summary(stderr)["received"])
+
+
+async def test_a_wrong_password_is_one_line(tmp_path: Path) -> None:
+    """Of every kind of verb, however long it would try; and what a login without a user is told."""
+    (tmp_path / "right").write_text("right")
+    (tmp_path / "wrong").write_text("wrong")
+    config = tmp_path / "t.toml"
+    user = f'[[user]]\nname = "ann"\npassword_file = {json.dumps(str(tmp_path / "right"))}\n'
+    config.write_text(f'[node]\nname = "t"\n{user}')
+    async with await NodeProcess.start(tmp_path / "data", config=config) as node:
+        at = ("--url", node.url.replace("amqp://", "amqp://ann@"), "--password-file", str(tmp_path / "wrong"))
+        for words in (("status",), ("queue", "list"), ("send", "q", "--count", "1"), ("receive", "q")):
+            ended = await run_holdfast(*words, *at, "--retry", "30")
+            lines = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
+            assert ended.code == 1 and lines == [f"holdfast {words[0]}: {node.url}: wrong user or password"]
+        ended = await run_holdfast("status", "--url", node.url)
+        wants = "this node wants a user and a password, as in amqp://user@host: a login without a user was refused"
+        assert ended.code == 1 and ended.stderr == f"holdfast status: {node.url}: {wants}\n"

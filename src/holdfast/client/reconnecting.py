@@ -320,6 +320,8 @@ class Reconnecting:
         if error is not None:
             self._reason = f"{error.description} ({error.condition})" if error.description else f"{error.condition}"
             self._final = not self._is_open and error.condition == conditions.UNAUTHORIZED_ACCESS
+            if self._final and error.description:
+                self._reason = error.description
 
     def _new_wire(self) -> Wire:
         engine = Engine(self._settings, server=False, now=self.loop.time())

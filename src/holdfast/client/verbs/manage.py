@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError
 from holdfast.client.render import plain
-from holdfast.client.verbs.running import connect_as, place_of, run
+from holdfast.client.verbs.running import connect_as, place_of, refused, run
 from holdfast.client.verbs.status_lines import status_lines
 from holdfast.columns import table
 from holdfast.errors import ConfigError
@@ -50,7 +50,10 @@ async def _asked(
     args: argparse.Namespace, ask: Callable[[Connection, argparse.Namespace], Coroutine[Any, Any, None]]
 ) -> int:
     async with await connect_as(args, place_of(args)) as connection:
-        await ask(connection, args)
+        try:
+            await ask(connection, args)
+        except ManagementError as error:
+            return refused(args, error)
     return 0
 
 
@@ -140,7 +143,7 @@ async def _subscription(connection: Connection, args: argparse.Namespace) -> Non
         return
     queues = [row["queue"] for row in found if row.get("name") == args.name]
     if not queues:
-        raise ManagementError(f"DELETE holdfast:subscription {args.name!r}", 404, "no such subscription")
+        raise ManagementError(f"DELETE holdfast:subscription {args.name!r}", 404, f"no subscription {args.name!r}")
     if len(queues) > 1:
         raise ConfigError(f"subscription {args.name!r}: found on {', '.join(queues)}, accepted is one with --queue")
     answer = await connection.manage("DELETE", "holdfast:subscription", args.name, {"queue": queues[0]})

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from holdfast.client.connection import Connection
+from holdfast.client.errors import ManagementError
 from holdfast.client.opening import connect
 from holdfast.client.sender import Sender, Waits
 from holdfast.client.url import Url, parse_url
@@ -140,6 +141,14 @@ def place_of(args: argparse.Namespace) -> Url:
 
 async def connect_as(args: argparse.Namespace, place: Url) -> Connection:
     return await connect(place, retry_s=args.retry, ca_file=args.ca_file)
+
+
+def refused(args: argparse.Namespace, error: ManagementError) -> int:
+    """Says why the node does not do what the verb asked for, in the node's words; the exit code."""
+    action = getattr(args, "action", None)
+    verb = args.verb if action is None else f"{args.verb} {action}"
+    say(f"holdfast {verb}: {error.description or error}", file=sys.stderr)
+    return 1
 
 
 def complain(args: argparse.Namespace, error: HoldfastError) -> None:

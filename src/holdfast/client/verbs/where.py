@@ -11,8 +11,9 @@ from uuid import UUID
 
 from holdfast.amqp.types import Ulong
 from holdfast.client.connection import Connection
+from holdfast.client.errors import ManagementError
 from holdfast.client.render import plain
-from holdfast.client.verbs.running import connect_as, place_of, run
+from holdfast.client.verbs.running import connect_as, place_of, refused, run
 from holdfast.columns import table
 from holdfast.errors import ConfigError
 from holdfast.lines import json_line, say
@@ -33,7 +34,10 @@ def where(args: argparse.Namespace) -> int:
 
 async def _where(args: argparse.Namespace, ids: list[Any]) -> int:
     async with await connect_as(args, place_of(args)) as connection:
-        answer = plain(await _ask(connection, ids, args.limit))
+        try:
+            answer = plain(await _ask(connection, ids, args.limit))
+        except ManagementError as error:
+            return refused(args, error)
     answer["message_id"] = args.message_id
     say(*([json_line(answer)] if args.json else lines_of(answer)))
     return 0 if answer["found"] else 1
