@@ -6,6 +6,7 @@ outside itself (password files, a topology file) is made for it, in a directory 
 
 import ast
 import re
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,24 @@ ROOT = Path(__file__).parent.parent
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TABLE = re.compile(r"^\[\[?\w+\]\]?\s*(#.*)?$", re.MULTILINE)
 PRINTED = re.compile(r"^printf '([^']+)' > (\S+\.toml)$", re.MULTILINE)
+
+# What a scenario must have beside the part that an example shows.
+SCENARIO = """
+[topology]
+[[workload]]
+kind = "publish"
+node = "n000"
+address = "flights@n001"
+[[workload]]
+kind = "consume"
+node = "n001"
+queue = "flights"
+"""
+
+# A command in a block or an indented line, up to a pipe, a redirection or the end; not what a command prints.
+COMMAND = re.compile(r"(?:^(?:\$ | {4})?|\| |&& )(holdfast (?!\w+(?: \w+)?:)[^|&<>\n]*)", re.MULTILINE)
+INDENTED = re.compile(r"^ {4}.*$", re.MULTILINE)
+PLACEHOLDER = re.compile(r"…|\[[A-Z]|\[-")
 
 
 class Example(NamedTuple):
@@ -54,6 +73,9 @@ def load(example: Example, directory: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(directory)
     if "workload" in document:
         scenario.parse(example.text, "example")
+        return
+    if "network" in document:
+        scenario.parse(SCENARIO + example.text, "example")
         return
     text = example.text
     for given in re.findall(r'^password_file = "(.+)"', text, re.MULTILINE):
@@ -100,6 +122,24 @@ def test_the_topology_commands_print_what_the_document_shows(
         line, _, printed = command.partition("\n")
         assert cli.main(line.split()[1:]) == 0
         assert capsys.readouterr() == (printed, "")
+
+
+def commands() -> list[tuple[str, str]]:
+    found = []
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        document = path.read_text(encoding="utf-8")
+        code = [block[2] for block in FENCED.finditer(document) if block[1] in ("", "sh")]
+        code += INDENTED.findall(FENCED.sub("", document))
+        lines = [line for text in code for line in COMMAND.findall(text) if not PLACEHOLDER.search(line)]
+        found += [(path.name, line.strip()) for line in lines]
+    return found
+
+
+@pytest.mark.parametrize(("document", "line"), sorted(set(commands())))
+def test_a_command_of_the_documents_is_one(document: str, line: str) -> None:
+    """As far as the grammar says: it is not run."""
+    arguments = shlex.split(line.replace("\\\n", " "), comments=True)[1:]
+    cli.parser().parse_args(arguments)
 
 
 @pytest.mark.parametrize("example", PYTHONS, ids=lambda example: str(example.place))
