@@ -380,3 +380,16 @@ def test_nothing_is_loaded_before_ctrl_c_has_its_meaning() -> None:
         [sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True, timeout=30
     )
     assert set(found.stdout.split()) <= {"_signal", "holdfast", "holdfast.__main__"}
+
+
+@pytest.mark.parametrize("line", ["pipeline ingest q --out {}", "pipeline swarm --out {}", "demo --out {}"])
+def test_a_package_that_is_missing_is_told_with_what_installs_it(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("holdfast.pipeline")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("matplotlib", "pyspark", "pyspark.errors", "pyspark.sql", "pyspark.sql.datasource", "py4j.protocol"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert exit_code(*line.format(tmp_path / "table").split()) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "pip install '.[demo]'` in the directory of Holdfast's source" in told

@@ -36,3 +36,9 @@ class BrokenInvariant(HoldfastError):
 
 class ConfigError(HoldfastError):
     """A mistake of the user's: file, key or address, what was found, what is accepted. Exit code 2."""
+
+
+def missing_package(name: str | None) -> ConfigError:
+    """For a package of other people's that an optional part of Holdfast needs, and that is not installed."""
+    how = "`make setup`, or by `pip install '.[demo]'` in the directory of Holdfast's source"
+    return ConfigError(f"package {name!r}: not found; install it by {how}")

@@ -9,6 +9,7 @@ against the data, and it fails where they differ. Times `at_s` are seconds since
 import argparse
 import asyncio
 import importlib.resources
+import importlib.util
 import json
 import shutil
 import sys
@@ -19,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError, HoldfastError, missing_package
 from holdfast.harness import fleet_state, paths
 from holdfast.harness import flights as data
 from holdfast.harness.fleet_supervisor import Fleet
@@ -87,12 +88,18 @@ class Plan:
         return cls(send_s, tuple(Event(round(part * course_s, 1), kind, nodes) for part, kind, nodes in course))
 
 
+PACKAGES: Final = ("pyspark", "pyarrow", "matplotlib")
+
+
 def run_demo(args: argparse.Namespace) -> int:
     """`args`: flights, all, out, keep (docs/demo.md). 0 where all that was claimed holds, else 1.
 
     Where it fails, stores, table and logs are kept.
     """
     out = Path(args.out)
+    for package in PACKAGES:  # the last of them is needed when all else is over
+        if importlib.util.find_spec(package) is None:
+            raise missing_package(package)
     data.data_path()
     work = _fresh_work(out)
     keep = bool(args.keep)

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError, HoldfastError, missing_package
 from holdfast.lines import json_line, one_line, say
 from holdfast.signals import MEANINGLESS, ignore
 
@@ -35,7 +35,7 @@ def ingest(args: argparse.Namespace) -> int:
         from holdfast.pipeline.node_bus import NodeBus
         from holdfast.pipeline.options import parse_options
     except ModuleNotFoundError as error:
-        raise ConfigError(f"package {error.name!r}: not found, accepted is `pip install 'holdfast[spark]'`") from None
+        raise missing_package(error.name) from None
     job = _job(args)
     options = parse_options(job.options)
     check_writable("--out", job.out)
@@ -89,7 +89,7 @@ def swarm(args: argparse.Namespace) -> int:
         from holdfast.pipeline.session import reason, start_session, stop_session
         from holdfast.pipeline.swarm import summary, verdicts
     except ModuleNotFoundError as error:
-        raise ConfigError(f"package {error.name!r}: not found, accepted is `pip install 'holdfast[spark]'`") from None
+        raise missing_package(error.name) from None
     logs = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))
     started = time.monotonic()
     spark = start_session("holdfast swarm", logs=logs, master=args.master)
