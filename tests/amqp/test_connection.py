@@ -162,9 +162,19 @@ def test_another_protocol_is_told_ours(header: bytes) -> None:
     assert b"".join(side.take_output(NOW)) in (AMQP_HEADER, SASL_HEADER)
 
 
-def test_a_server_of_another_protocol() -> None:
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        (b"HTTP/1.1", "this is an HTTP server"),
+        (b"SSH-2.0-", "this is an SSH server"),
+        (b"AMQP\0\0\x09\x01", "this is a broker that speaks AMQP 0-9-1 alone, accepted is AMQP 1.0"),
+        (b"whatever", r"found b'whatever', accepted is the protocol header b'AMQP\x00\x01\x00\x00'"),
+    ],
+)
+def test_a_server_of_another_protocol(header: bytes, told: str) -> None:
     side = client()
-    assert of(ProtocolFailed, hear(side, b"HTTP/1.1", NOW)) and side.closed
+    (failed,) = of(ProtocolFailed, hear(side, header, NOW))
+    assert side.closed and failed.error.description == told
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,15 @@ _KNOWN: Final = {
 """By how they begin, others who take this for their port."""
 
 
+_ANSWERS: Final = {
+    b"HTTP": "an HTTP server",
+    b"SSH-": "an SSH server",
+    b"220 ": "a mail or FTP server",
+    b"AMQP\x00\x00\x09": "a broker that speaks AMQP 0-9-1 alone, accepted is AMQP 1.0",
+}
+"""By how they begin, the answers of servers that are not what a client looks for."""
+
+
 def _told(header: bytes) -> str:
     """What is said of a header that is not accepted."""
     known = next((f": {who}" for start, who in _KNOWN.items() if header.startswith(start)), "")
@@ -44,9 +53,9 @@ def on_header(connection: "Connection", header: bytes, events: list[ConnEvent]) 
     if not connection.server:
         expected = SASL_HEADER if connection._sasl is not None else AMQP_HEADER
         if header != expected:
-            raise RemoteProtocolError(
-                conditions.FRAMING_ERROR, f"protocol header {header!r}, {expected!r} was expected"
-            )
+            text = f"found {header!r}, accepted is the protocol header {expected!r}"
+            known = next((f"this is {who}" for start, who in _ANSWERS.items() if header.startswith(start)), text)
+            raise RemoteProtocolError(conditions.FRAMING_ERROR, known)
         connection._expects_header = False
         if connection._sasl is None:
             connection._step(Step.R_HEADER)
