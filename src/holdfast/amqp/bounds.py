@@ -4,10 +4,13 @@ Rules of this file: counts and refusals alone; the bounds are in Settings. Messa
 windows bound them.
 """
 
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp import conditions
-from holdfast.amqp.effort import Effort, Enough
+from holdfast.amqp.effort import TAKEN, Effort, Enough
+from holdfast.amqp.events import ConnEvent
 from holdfast.amqp.performatives import Open
 from holdfast.amqp.settings import Settings
 from holdfast.errors import RemoteProtocolError
@@ -21,6 +24,11 @@ SENT_BYTES: Final = 256
 RECEIVED_BYTES: Final = 128
 """What is held of a session, of a delivery that the peer has not settled, of one that we have not, about."""
 
+EVENTS_MAX: Final = 32
+"""What may be understood of a peer whose work is counted, before what it makes us do counts (`Bounds.tell`)."""
+ALONE_BYTES: Final = 512
+"""A frame, or a run of them, of so many bytes is told before anything behind it is understood."""
+
 
 class Bounds:
     """`terms_bytes`: what is kept of the peer's open and attaches, as weight.py reckons. `partial_bytes`: payload of
@@ -29,6 +37,8 @@ class Bounds:
 
     def __init__(self, settings: Settings, *, server: bool, now: float) -> None:
         self.settings = settings
+        self.closed = False
+        """Closed, or failed: write the output, then the transport may go."""
         self.remote_open: Open | None = None
         self.terms_bytes = 0
         self.partial_bytes = 0
@@ -39,6 +49,9 @@ class Bounds:
         """When what lies unread goes on (`resume`): the peer asked for too much work. None: nothing waits."""
         counted = server and settings.effort_per_s > 0 and not settings.decoded
         self._effort = Effort(settings.effort_per_s, settings.effort_burst, now) if counted else None
+        self.tell: Callable[[list[ConnEvent]], None] | None = None
+        """Given the events before the last of a call, so that what they cost counts before more is understood; what it
+        raises goes to the caller."""
 
     @property
     def held_bytes(self) -> int:
@@ -95,9 +108,45 @@ class Bounds:
                 self.resumes_at = effort.resumes_at(now)
 
     @property
+    def told_after(self) -> tuple[int, int]:
+        """Behind a frame, or a run, of so many bytes, and behind so many events, `tell_some` is due."""
+        return (ALONE_BYTES, EVENTS_MAX) if self.tell is not None and self.is_counted else (sys.maxsize, sys.maxsize)
+
+    def tell_some(self, events: list[ConnEvent]) -> bool:
+        """Tells what was understood so far; raises Enough where that used up what there was. True: it ended the
+        connection."""
+        assert self.tell is not None
+        some = events[:]
+        events.clear()
+        self.tell(some)
+        if not self.closed:
+            self.spend(0)
+        return self.closed
+
+    def took(self, units: int) -> None:
+        """Count what a message or its outcome took of the turn; beyond that credit bounds them."""
+        if self._effort is not None:
+            self._effort.taken_left -= units
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether messages took what the peer has of the turn: more of them wait for the next."""
+        return self._effort is not None and self._effort.taken_left <= 0
+
+    def renew(self, now: float) -> None:
+        """A turn begins, in which something of the peer's goes on before what lies unread."""
+        if self._effort is not None:
+            self._effort.renew(now)
+
+    def wait(self, now: float) -> None:
+        """What comes next waits for the next turn."""
+        if self._effort is not None and self.resumes_at is None:
+            self.resumes_at = self._effort.resumes_at(now)
+
+    @property
     def effort_used(self) -> int:
-        """What the peer made us do in this turn, beyond its messages."""
-        return 0 if self._effort is None else self._effort.used
+        """What the peer made us do in this turn."""
+        return 0 if self._effort is None else self._effort.used + TAKEN - self._effort.taken_left
 
     def keep(self, held_bytes: int) -> None:
         """Count what is kept of the peer's words; RemoteProtocolError past the bound. Negative: it is kept no more."""

@@ -104,8 +104,8 @@ class Connection(Bounds):
         self.tail = self.form.tail(self.output)
         """Where senders write a transfer: its head, then the pieces of its payload."""
         self.authenticated_user: str | None = None
-        self.closed = self.usable = False
-        """Closed, or failed: write the output, then the transport may go. Usable: sessions may speak."""
+        self.usable = False
+        """Sessions may speak."""
         self.frame_size_out = FRAME_SIZE_MIN  # the smaller of both sides' max-frame-size
         self.links = 0
         self.partials = partials or Partials(PARTIALS_BYTES_MAX)
@@ -194,8 +194,7 @@ class Connection(Bounds):
         """From `resumes_at` on: what lies unread goes on, perhaps only to wait again."""
         events: list[ConnEvent] = []
         if not self.closed:
-            if self._effort is not None:
-                self._effort.renew(now)
+            self.renew(now)
             self.resumes_at = None
             self._heard = now
             data, self._rest = bytes(self._rest), bytearray()
@@ -337,7 +336,10 @@ class Connection(Bounds):
         remote = self._remote
         parse, transfer_code = fast.parse_transfer, fast.TRANSFER
         in_runs = self.settings.runs
+        start, alone_bytes, events_max = at, *self.told_after
         while size - at >= 8:
+            if (at - start >= alone_bytes or len(events) >= events_max) and self.tell_some(events):
+                return at
             start = at
             frame_size, words, kind, channel = head(buf, at)
             if frame_size > limit or words < 2 or frame_size < words * 4 or kind != AMQP_FRAME:

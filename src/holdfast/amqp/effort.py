@@ -26,6 +26,21 @@ STEPS_FOR_ONE: Final = 8
 
 TURN: Final = 2_000
 """What one connection is given in one turn before the others have theirs."""
+TAKEN: Final = 5_000
+"""The same of what messages and their outcomes take where they are not alike, which costs nothing beyond the turn."""
+OUTCOME: Final = 40
+OUTCOME_ALIKE: Final = 12
+"""Of that, a disposition, and one that is accepted or released; beside it, one for each message that it is of."""
+MESSAGE: Final = 10
+"""A message by itself, and one for each byte of what stands before its bare message, beyond HEAD_BYTES_FREE."""
+HEAD_BYTES_FREE: Final = 32
+REFUSED: Final = 15
+"""A message that is rejected."""
+ADDRESSED: Final = 10
+LOOKED_UP: Final = 20
+"""A message that has an address of its own, and one whose address is looked up."""
+MADE: Final = 100
+"""A queue that is made for a message."""
 
 
 class Enough(Exception):
@@ -45,12 +60,13 @@ class Enough(Exception):
 class Effort:
     """`per_s` units come back each second, `burst` at most are there. What lacks is made up for by waiting."""
 
-    __slots__ = ("_at", "_left", "burst", "per_s", "turn_left")
+    __slots__ = ("_at", "_left", "burst", "per_s", "taken_left", "turn_left")
 
     def __init__(self, per_s: float, burst: float, now: float) -> None:
         self.per_s = per_s
         self.burst = burst
         self.turn_left = TURN
+        self.taken_left = TAKEN
         self._left = burst
         self._at = now
 
@@ -67,7 +83,7 @@ class Effort:
     @property
     def exhausted(self) -> bool:
         """Whether the peer has to wait, for the next turn or longer."""
-        return self.turn_left <= 0 or self._left <= 0
+        return self.turn_left <= 0 or self._left <= 0 or self.taken_left <= 0
 
     def resumes_at(self, now: float) -> float:
         """When there is something again; `now` where the turn's end is enough."""
@@ -77,6 +93,7 @@ class Effort:
     def renew(self, now: float) -> None:
         """A turn begins."""
         self.turn_left = TURN
+        self.taken_left = TAKEN
         self._refill(now)
 
     def _refill(self, now: float) -> None:

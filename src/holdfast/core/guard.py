@@ -8,6 +8,7 @@ adopted as a neighbour, is nobody's stranger: it is not dropped in favour of ano
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.amqp.effort import TAKEN
 from holdfast.core import events
 from holdfast.core.peer import EFFORT, Peer
 
@@ -120,9 +121,15 @@ class Guard:
             if left <= 0:
                 break
             del self.waiting[peer]
-            core.told(peer, peer.amqp.resume(now))
+            if peer.late:  # before what lies unread
+                peer.amqp.renew(now)
+                core.refills.update(peer.late)
+                peer.late.clear()
+                left -= TAKEN
+            else:
+                core.told(peer, peer.amqp.resume(now))
+                left -= peer.amqp.effort_used
             peer.touch()
-            left -= peer.amqp.effort_used
             if peer.amqp.resumes_at is None:
                 if not peer.unpause(EFFORT):
                     continue

@@ -10,7 +10,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
+from holdfast.amqp.bounds import ALONE_BYTES, EVENTS_MAX
 from holdfast.amqp.connection import Deliveries, Delivery, DeliveryPart, Receiver
+from holdfast.amqp.effort import HEAD_BYTES_FREE, MESSAGE, REFUSED
 from holdfast.amqp.extensions import NUMBER
 from holdfast.amqp.framing import check, data_starts, fault
 from holdfast.amqp.message import BARE_STARTS, split
@@ -130,6 +132,8 @@ class Intake(Ingress):
     def __init__(self, core: "NodeCore", peer: Peer, link: Receiver) -> None:
         super().__init__(core, peer, link)
         self.parked: deque[Delivery | Stream] = deque()
+        self.unchecked = 0
+        """How many of these, the last ones, nobody has looked at."""
         self.growing: Stream | None = None
         """The large message of which the end is still to come."""
 
@@ -148,6 +152,7 @@ class Intake(Ingress):
         try:
             check(delivery.payload)
         except RemoteProtocolError as error:
+            self.peer.amqp.took(REFUSED)
             return self._answer(delivery, rejection(error.condition, error.description))
         return False
 
@@ -169,7 +174,46 @@ class Intake(Ingress):
 
     # ------------------------------------------------------------------------------------------------ whole
 
+    def delivered_all(self, run: Deliveries) -> None:
+        """As `delivered`, for each of a run; what the connection has no share of the turn for goes on in the next one,
+        before anything is understood that came behind it."""
+        alone = len(run.payloads) > EVENTS_MAX or sum(map(len, run.payloads)) >= ALONE_BYTES
+        for number, payload in enumerate(run.payloads, run.first_id):
+            delivery = Delivery(self.link, number, b"", run.message_format, run.settled, payload, None, None)
+            if self.unchecked or (alone and self._is_spent()):
+                self._put_off(delivery)
+            else:
+                self.delivered(delivery)
+
+    def _is_spent(self) -> bool:
+        """Whether this turn takes no more messages of the connection; then the next one does."""
+        if not self.peer.amqp.is_spent or self.peer.neighbour is not None:
+            return False
+        self.peer.late[self] = None
+        self.peer.amqp.wait(self.core.now)
+        self.core.guard.waits(self.peer)
+        return True
+
+    def _put_off(self, delivery: Delivery) -> None:
+        """Keeps it though nobody has looked at it yet."""
+        before = len(self.parked)
+        self.park(delivery)
+        self.unchecked += len(self.parked) - before
+
+    def _refuse_unchecked(self, item: Delivery | Stream) -> bool:
+        """Looks at the first that is parked, if nobody has; whether it is answered, as no message."""
+        if len(self.parked) > self.unchecked:
+            return False
+        self.unchecked = len(self.parked) - 1
+        if not isinstance(item, Delivery):
+            return False
+        return (not item.payload and self.refuse_unusable(item)) or self.refuse_malformed(item)
+
     def delivered(self, delivery: Delivery) -> None:
+        if self.unchecked:
+            self._put_off(delivery)
+            return
+        self.peer.amqp.took(MESSAGE)
         odd = delivery.state is not None or not delivery.payload
         if (
             not (odd and self.refuse_unusable(delivery))
@@ -204,13 +248,19 @@ class Intake(Ingress):
                 stream.advance()
         while self.parked:
             item = self.parked[0]
-            if not (self._take_stream(item) if isinstance(item, Stream) else self.take(item, large=False)):
+            if self._is_spent():
+                break
+            self.peer.amqp.took(MESSAGE)
+            if not self._refuse_unchecked(item) and not (
+                self._take_stream(item) if isinstance(item, Stream) else self.take(item, large=False)
+            ):
                 break
             if self.parked:  # what could not be taken at all may have ended all that is parked with it
                 self._unpark()
 
     def _unpark(self) -> None:
         item = self.parked.popleft()
+        self.unchecked = min(self.unchecked, len(self.parked))
         if isinstance(item, Delivery):
             size = PARKED_BYTES + len(item.payload)
             self.core.memory.parked.refund(size)
@@ -294,6 +344,7 @@ class Intake(Ingress):
 
     def gone(self) -> None:
         """What was parked comes again by another link, or not."""
+        self.peer.late.pop(self, None)
         self.clear_parked()
         if self.growing is not None:
             self.growing.close()
@@ -451,6 +502,8 @@ class ProducerLink(Intake):
                 number = notes.number
         except RemoteProtocolError as error:
             return self._answer(delivery, rejection(error.condition, error.description))
+        if sections.bare > HEAD_BYTES_FREE:
+            self.peer.amqp.took(sections.bare)
         producer = self.producer
         if producer is not None:
             if not is_whole_within(number, 1, 2**63):

@@ -7,12 +7,14 @@ set where the order could show.
 
 import sys
 from collections.abc import Callable, Sized
+from functools import partial
 from random import Random
 from typing import Any, Final
 from uuid import UUID
 
 from holdfast.amqp import connection as amqp
-from holdfast.amqp.performatives import Error
+from holdfast.amqp.effort import OUTCOME, OUTCOME_ALIKE
+from holdfast.amqp.performatives import Accepted, Error, Released
 from holdfast.amqp.types import Symbol
 from holdfast.broker import deletion, entry
 from holdfast.broker.queue import Queue
@@ -209,6 +211,8 @@ class NodeCore:
             self.told(peer, peer.amqp.receive_frames(event.frames, now))
         if peer.amqp.deadline_sooner:
             self.deadlines.watch(peer)
+        if peer.late:
+            peer.amqp.wait(now)
         if peer.amqp.resumes_at is not None:
             self.guard.waits(peer)
         peer.touch()
@@ -256,6 +260,9 @@ class NodeCore:
     def _happened(self, event: events.Event) -> None:
         if isinstance(event, events.ConnectionOpened):
             open_door(self, event)
+            peer = self.connections.get(event.connection)
+            if peer is not None:
+                peer.amqp.tell = partial(self.told, peer)
         elif isinstance(event, events.ConnectionLost):
             peer = self.connections.pop(event.connection, None)
             if peer is not None:
@@ -287,6 +294,7 @@ class NodeCore:
             self.touched.pop(peer, None)
 
     def peer_gone(self, peer: Peer, reason: str) -> None:
+        peer.amqp.tell = None
         self.guard.left(peer)
         self.refusals.left(peer)
         self.memory.left(peer)
@@ -314,6 +322,8 @@ class NodeCore:
                 link = event.link.context
                 if link is not None:
                     link.outcomes(event.contexts, event.state, event.settled, event.first, event.last)
+                    alike = isinstance(event.state, (Accepted, Released))
+                    peer.amqp.took((OUTCOME_ALIKE if alike else OUTCOME) + len(event.contexts))
             elif isinstance(event, amqp.CreditChanged):
                 link = event.link.context
                 if link is not None:

@@ -13,6 +13,7 @@ from holdfast.core.aliases import Count
 
 if TYPE_CHECKING:
     from holdfast.core.egress import Offered
+    from holdfast.core.ingress import Intake
     from holdfast.core.requests import RequestLink
     from holdfast.core.sending import LargeSend
     from holdfast.core.sessions import Neighbour
@@ -40,8 +41,8 @@ class Peer:
 
     __slots__ = (
         "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "budget_number", "counted_links",
-        "deferred", "dialled", "egress", "handed_bytes", "heard_bytes",
-        "held_bytes", "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes", "request_bytes",
+        "deferred", "dialled", "egress", "handed_bytes", "heard_bytes", "held_bytes", "late",
+        "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes", "request_bytes",
         "sends", "stalled", "takes_aliases", "touched", "unread_bytes", "unsent_bytes", "use",
         "wake_at", "why_closed", "writable",
     )  # fmt: skip
@@ -74,6 +75,8 @@ class Peer:
         """What the connection holds, as it was last measured (memory.py)."""
         self.parked_bytes = 0
         """Deliveries from it that wait for room in their queue."""
+        self.late: dict[Intake, None] = {}
+        """Links with the rest of a run for which the connection's share of the turn did not suffice."""
         self.request_bytes = 0
         """Requests from it that are not answered yet."""
         self.reply_bytes = 0

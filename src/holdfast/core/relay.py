@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, Receiver
+from holdfast.amqp.effort import ADDRESSED, LOOKED_UP, MADE, REFUSED
 from holdfast.amqp.message import to_of
 from holdfast.amqp.types import Symbol
 from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX, Intake, ProducerLink, rejection
@@ -92,6 +93,7 @@ class RelayLink(Intake):
             stream.fail(error.condition, error.description)
 
     def take(self, delivery: Delivery, *, large: bool) -> bool:
+        self.peer.amqp.took(ADDRESSED)
         try:
             address = self._address(delivery.payload)
         except (Refusal, RemoteProtocolError) as error:
@@ -112,6 +114,7 @@ class RelayLink(Intake):
             return self._reject(delivery, error)
 
     def _reject(self, delivery: Delivery, error: Refusal | RemoteProtocolError) -> bool:
+        self.peer.amqp.took(REFUSED)
         outcome = rejection(error.condition, error.description)
         self.settle_one(delivery.delivery_id, delivery.settled, outcome)
         return True
@@ -130,10 +133,13 @@ class RelayLink(Intake):
         route = routes.get(address)
         if route is not None and route.is_valid:
             return route
+        amqp = self.peer.amqp
+        amqp.took(LOOKED_UP)
         queues = self.core.catalog.next_queue_id
         route = Route(self, place(self.core, target_of(self.core, address)))
         if self.core.catalog.next_queue_id != queues:
-            self.peer.amqp.burden(QUEUE_EFFORT, self.core.now)
+            amqp.took(MADE)
+            amqp.burden(QUEUE_EFFORT, self.core.now)
         routes.pop(address, None)
         if route.unknown is not None:  # looked up anew each time: it may be known by then
             return route

@@ -36,7 +36,7 @@ BESIDE_BYTES: Final = 2_112
 """What each counts beside its own bytes, so that their number is bounded too: to less than the dead letters at their
 bound drop in a turn (RECLAIM_COUNT), else a flood would have them grow as long as it lasts."""
 
-EFFORT_A_TURN: Final = 10_000
+EFFORT_A_TURN: Final = 6_000
 """Of all connections together, and one message more: in the unit of amqp/effort.py, about a microsecond."""
 
 MESSAGE_EFFORT: Final = 40
