@@ -147,3 +147,13 @@ def test_how_one_data_section_begins(head: bytes, size: int) -> None:
     assert payload.startswith(data_starts(head, len(payload)))
     assert not (payload + b"x").startswith(data_starts(head, len(payload) + 1))
     assert all(len(start) <= len(payload) for start in data_starts(head, len(payload)))
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 257, 65_536])
+def test_how_a_data_section_begins_at_the_bounds_of_its_short_form(size: int) -> None:
+    """A payload of any size may come, also one that no section with a size of one byte fills."""
+    for usual in (b"\x00\x53\x75\xa0" + bytes([size & 0xFF]), b"\x00\x53\x75\xb0" + size.to_bytes(4, "big")):
+        starts = data_starts(b"", len(usual) + size)
+        assert (usual in starts) == (usual[3] == 0xB0 or size <= 0xFF)
+        for start in starts:
+            check(start + bytes(len(usual) + size - len(start)))

@@ -175,3 +175,26 @@ def test_a_queue_that_is_deleted_while_it_is_halted_wakes_nobody() -> None:
     rig.run(1)
     assert not core.work.halted and "work" not in core.catalog.queues and account.held == 0
     core.validate()
+
+
+def test_a_queue_that_is_deleted_while_others_use_the_memory_up_is_not_kept_for_them() -> None:
+    """It waits for room that does not come with its end, and is forgotten all the same."""
+    rig, node, client = world()
+    core = core_of(node)
+    for address in ("work", "other"):
+        given_back(rig, node, client, address)
+    account = core.memory.withheld.given_back
+    account.held_max = account.held // 2
+    consumer = rig.client(node)
+    consumer.receiver("work", credit=10 * COUNT)
+    rig.run(1)
+    fill(rig, client, 10, first=COUNT + 1)
+    assert [*core.work.halted] == [account]
+    for each in (consumer, client):
+        each.close_transport()
+    rig.run(1)
+    asker = rig.client(node)
+    assert asker.manage("PURGE", "queue", "work")[0] == 200
+    assert asker.manage("DELETE", "queue", "work")[0] == 200
+    rig.run(1)
+    assert not account.room and not any(core.work.halted.values()), "the other's messages are given back still"

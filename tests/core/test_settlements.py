@@ -289,3 +289,23 @@ def test_what_waits_of_a_queue_that_is_deleted_counts_no_more(monkeypatch: pytes
     node.hold_commits = False
     rig.run(2)
     assert not waiting(node).waiting and waiting(node).account.held == 0
+
+
+def test_a_batch_takes_a_quarter_of_what_may_be_unstored_where_that_is_less() -> None:
+    """What is put anew counts there: the rest is left to what is received."""
+    rig = Rig()
+    node = rig.node("hub", limits=Limits(unstored_bytes_max=4 * 3 * LARGE, connection_unstored_bytes_max=3 * LARGE))
+    client = rig.client(node)
+    receiver = held(rig, node, "a", 30, client=client)
+    node.hold_commits = True
+    reject(client, receiver)
+    rig.settle()
+    ended = []
+    while waiting(node).waiting:
+        before = left(node)["a"]
+        commit(rig, node)
+        ended.append(before - left(node)["a"])
+    assert max(ended) == 3 and sum(ended) >= 20, ended
+    node.hold_commits = False
+    rig.run(1)
+    assert dead(node, "a") == 30

@@ -517,3 +517,22 @@ def test_whatever_clients_do_nothing_is_left_that_should_not_be(seed: int) -> No
     assert not hub.core.temporaries.of_peer and not hub.core.refills
     for queue in hub.core.temporaries._orphans:
         assert queue.messages and queue.policy in (0x2D, 0x2E)
+
+
+def test_a_node_whose_end_fails_ends_with_the_next_try_and_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, hub, client = alone()
+    (first, address), (second, other) = dynamic_target(client, name="a"), dynamic_target(client, name="b")
+    over, failures = temporaries.Temporaries._over, []
+
+    def failing(self: temporaries.Temporaries, queue: temporaries.TemporaryQueue) -> bool:
+        if queue.name == address and not failures:
+            failures.append(queue.name)
+            raise MemoryError("once")
+        return over(self, queue)
+
+    monkeypatch.setattr(temporaries.Temporaries, "_over", failing)
+    first.detach()
+    second.detach()
+    rig.settle()
+    rig.run(5)
+    assert failures and not there(hub, address) and not there(hub, other)
