@@ -494,3 +494,28 @@ def test_who_comes_back_taking_less_is_not_counted_with_what_it_cannot_have() ->
     (taker,) = [taker for taker in shared.takers if taker.bytes_max == 300]
     assert isinstance(taker, ResumableConsumer)
     assert (taker.held, taker.held_bytes) == (1, shared.shown[2].size) and list(shared.shown) == [2]
+
+
+@pytest.mark.parametrize("end", [Accepted(), Released()])
+def test_outcomes_in_a_map_are_told_of_all_their_deliveries_at_once(end: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by one they would be a long turn: a map may tell of thousands."""
+    rig, node = world()
+    consumer = Consumer(rig, node, credit=100)
+    fill(rig, node, *[str(number) for number in range(60)])
+    tags = [item.tag for item in consumer.client.deliveries]
+    assert len(tags) == 60
+    consumer.lose()
+    told: list[int] = []
+    outcomes = ResumableConsumer.outcomes
+
+    def counted(self: ResumableConsumer, contexts: list[Any], *rest: Any) -> None:
+        told.append(len(contexts))
+        outcomes(self, contexts, *rest)
+
+    monkeypatch.setattr(ResumableConsumer, "outcomes", counted)
+    consumer.come_back({one: Rejected() if number % 3 == 2 else end for number, one in enumerate(tags)}, credit=0)
+    assert sorted(told) == [20, 40]
+    consumer.lose()
+    rig.run(100)
+    left = node.queue("work").messages
+    assert (left, node.queue("$dead-letters").messages) == (0 if isinstance(end, Accepted) else 40, 20)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
+from holdfast.amqp.effort import OUTCOME
 from holdfast.amqp.performatives import Error, Rejected
 from holdfast.amqp.resuming import Act, Step, content
 from holdfast.amqp.types import Symbol
@@ -37,6 +38,9 @@ RESUME_COUNT: Final = 256
 
 FRAME_BYTES: Final = 64
 """What each of them counts for its connection beside its content: one without content is a frame, too."""
+
+OUTCOMES_ALIKE_MAX: Final = 8
+"""Outcomes that an attach's map tells in turns are told of all their deliveries at once, if they are no more."""
 
 REJECTED_MAX: Final = 1_024
 """Rejected deliveries of one link that are remembered; the oldest is forgotten, comes again when the link is resumed,
@@ -229,24 +233,27 @@ class ResumableConsumer(ConsumerLink):
         taken = {sequence: item for sequence in held.values() if (item := shown.get(sequence)) and item.taker is before}
         shown.update({sequence: item._replace(taker=self) for sequence, item in taken.items()})
         self.taking_over = True
+        again: list[int] = []
+        settled: list[tuple[Any, list[int]]] = []
         for step in steps:
             sequence = held[step.tag]
             item = taken.get(sequence)
             if item is None:
                 continue
             if step.act is Act.RESEND:
-                self.cursor.give_back([sequence], failed=False)
+                again.append(sequence)
             elif step.act is Act.AWAIT:
                 self.waiting[step.tag] = sequence
-            elif step.act is Act.SETTLE:
-                self.held += 1
-                self.count_held(item.size)
-                self.outcomes([sequence], step.state, True, 0, 0)
-                self.steps.append((step, sequence))
             else:
                 self.held += 1
                 self.count_held(item.size)
                 self.steps.append((step, sequence))
+                if step.act is Act.SETTLE:
+                    _note_outcome(settled, step.state, sequence)
+        self.cursor.give_back(again, failed=False)
+        for state, sequences in settled:
+            self.outcomes(sequences, state, True, 0, 0)
+            self.peer.amqp.took(OUTCOME + len(sequences))
         self.taking_over = False
         self.check_excluded()
 
@@ -356,6 +363,15 @@ class ResumableConsumer(ConsumerLink):
         unsent = [sequence for sequence in mine if sequence not in kept]
         self.core.chores.returns.give_back(self, self.cursor, unsent, failed=False)
         self.core.resume.ended(record, closed=False)
+
+
+def _note_outcome(settled: list[tuple[Any, list[int]]], state: Any, sequence: int) -> None:
+    """Adds the entry to those with the same outcome, if it is among the last few."""
+    for known, sequences in settled[-OUTCOMES_ALIKE_MAX:]:
+        if known == state:
+            sequences.append(sequence)
+            return
+    settled.append((state, [sequence]))
 
 
 def _resumable(link: Receiver | Sender) -> bool:
