@@ -118,6 +118,29 @@ def test_a_payload_without_a_readable_address(payload: bytes) -> None:
     assert hub.bodies("work") == ["good"] and link.attached
 
 
+@pytest.mark.parametrize("code", [0x71, 0x72, 0x73])
+@pytest.mark.parametrize("over", [0, 1])
+def test_no_more_is_decoded_for_an_address_than_a_section_may_have(code: int, over: int) -> None:
+    """Decoded, a section may take 60 times its bytes in memory, and a long time."""
+    limits = Limits(annotation_bytes_max=4_096)
+    rig, _, client = alone(queues=(QueueConfig(name="work"),), limits=limits)
+    link = anonymous(client)
+    size = 4_096 + over - (12 if code == 0x72 else 9)  # of these the section's descriptor counts, too
+    if code == 0x73:
+        before = b"".join((encode(None), encode(None), encode("work")))
+        body = before + encode("s" * (size - len(before) - 5))
+        section = b"\x00\x53\x73\xd0" + (len(body) + 4).to_bytes(4) + (4).to_bytes(4) + body
+        payload = section + b"\x00\x53\x75\xa0\x01x"
+    else:
+        text = encode("s" * (size - len(encode(Symbol("k"))) - 5))
+        body = encode(Symbol("k")) + text
+        section = b"\x00\x53" + bytes((code,)) + b"\xd1" + (len(body) + 4).to_bytes(4) + (2).to_bytes(4) + body
+        payload = section + Message(properties=Properties(to="work"), data=[b"x"]).encode()
+    link.send(payload, context="it")
+    rig.settle()
+    assert told(client) == {"it": "amqp:resource-limit-exceeded" if over else ""}
+
+
 def test_queues_are_made_where_the_node_makes_them() -> None:
     rig, hub, client = alone(create_queues=True, limits=Limits(queues_max=2))
     link = anonymous(client)

@@ -170,11 +170,11 @@ def _check_size(payload: bytes, at: int, bytes_max: int) -> None:
     """Before the list or map at `at` is decoded: in memory it may take 60 times its bytes."""
     form = COMPOUNDS.get(payload[at])
     if form is None:
-        raise malformed("a section before the bare message is neither list nor map")
+        raise malformed("a section before the body is neither list nor map")
     width, beside = form
     size = beside + int.from_bytes(payload[at + 1 : at + 1 + width], "big")
     if size > bytes_max:
-        text = f"a section before the bare message has {size} bytes, accepted are {bytes_max}"
+        text = f"a section before the body has {size} bytes, accepted are {bytes_max}"
         raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text)
 
 
@@ -206,14 +206,17 @@ def _split_slowly(payload: bytes, section_bytes_max: int) -> Sections:
     return Sections(header, delivery_annotations, annotations, at)
 
 
-def to_of(payload: bytes) -> Any:
-    """The field `to` of the properties, None where there is none. Raises RemoteProtocolError (decode-error)."""
-    at = split(payload).bare
+def to_of(payload: bytes, section_bytes_max: int = SECTION_BYTES_MAX) -> Any:
+    """The field `to` of the properties, None where there is none. Raises RemoteProtocolError as `split` does; the
+    properties are decoded, too."""
+    at = split(payload, section_bytes_max).bare
     if at >= len(payload):
         return None
     code, value_at = _section(payload, at)
     if code != PROPERTIES:
         return None
+    if value_at < len(payload):
+        _check_size(payload, value_at, section_bytes_max)
     value, _ = codec.decode(payload, value_at)
     return from_described(Described(Ulong(PROPERTIES), value)).to
 

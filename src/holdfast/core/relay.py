@@ -121,7 +121,8 @@ class RelayLink(Intake):
 
     def _address(self, payload: bytes) -> str:
         """Where the message says it goes."""
-        address = plain_address(to_of(payload))
+        bytes_max = self.core.config.limits.annotation_bytes_max
+        address = plain_address(to_of(payload, bytes_max))
         if not isinstance(address, str):
             text = "a message on a link without a target address: accepted is one whose properties hold `to`"
             raise Refusal(conditions.PRECONDITION_FAILED, text)
