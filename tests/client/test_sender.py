@@ -32,6 +32,7 @@ from holdfast.client import (
     numbering,
 )
 from holdfast.client.sender import WhenFull
+from holdfast.client.waiting import Waiting
 from holdfast.errors import ConfigError, StorageError
 from support.eventually import eventually_async
 
@@ -55,6 +56,34 @@ async def test_who_is_cancelled_waits_no_more(broker: FakeBroker, connection: Co
     broker.release_outcomes()
     await sender.drain()
     assert broker.bodies("q") == [b"1"]
+
+
+async def test_a_place_meant_for_who_is_cancelled_goes_to_the_next(broker: FakeBroker, connection: Connection) -> None:
+    """Cancelled at the moment when there is room: the other is not left waiting."""
+    broker.hold_outcomes = True
+    sender = await connection.sender("q", in_doubt_max=1)
+    decided = await sender.submit(b"1")
+    first, second = (asyncio.create_task(sender.submit(body)) for body in (b"2", b"3"))
+    await asyncio.sleep(0)
+    decided.add_done_callback(lambda _: first.cancel())  # called before who was woken runs
+    broker.release_outcomes()
+    async with asyncio.timeout(10):
+        await second
+        assert first.cancelled()
+        broker.release_outcomes()
+        await sender.drain()
+    assert broker.bodies("q") == [b"1", b"3"]
+
+
+async def test_who_is_cancelled_takes_no_place_of_another() -> None:
+    """Not even where it has not run since."""
+    waiting = Waiting(asyncio.get_running_loop())
+    first, second = (asyncio.create_task(waiting.for_room()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    waiting.wake(1, is_empty=False)
+    async with asyncio.timeout(10):
+        await second
 
 
 async def test_outcomes_are_values(broker: FakeBroker, connection: Connection) -> None:

@@ -480,3 +480,12 @@ def test_they_are_consumed_and_browsed() -> None:
     assert client.accept(link=consumer) == ["1", "2"]
     rig.run(1)
     assert hub.bodies(DEAD_LETTERS) == []
+
+
+def test_as_many_bytes_as_the_bound_says_are_kept() -> None:
+    rig, hub, client = world()
+    make_dead_letters(rig, client, "1")
+    each = hub.queue(DEAD_LETTERS).bytes_held
+    rig, hub, client = world(bytes_max=3 * each)
+    make_dead_letters(rig, client, *names(1, 4))
+    assert hub.bodies(DEAD_LETTERS) == names(2, 4) and hub.queue(DEAD_LETTERS).bytes_held == 3 * each

@@ -488,3 +488,39 @@ def test_a_node_that_starts_on_a_full_disk_says_so() -> None:
     node.start()
     rig.run(1)
     assert len(lines(node)) == 1
+
+
+def test_room_that_is_gone_again_soon_ends_no_spell_however_long_ago_it_was() -> None:
+    """Only room that lasts does, counted from when it came."""
+    rig, node, client = small_disk()
+    link = client.sender("work")
+    rig.settle()
+    for number in range(1, 11):
+        client.send(link, body(number))
+    rig.settle()
+    (full,) = lines(node)
+    taker = rig.client(node)
+    reader = taker.receiver("work", credit=10)
+    rig.settle()
+    core = node.core
+    assert core is not None
+    number = 10
+    for _ in range(3):
+        while taker.accept(link=reader):
+            reader.grant(10)
+            rig.run(0.1)
+        assert core.room_bytes >= ROOM_BYTES and lines(node) == [full]
+        while core.room_bytes >= ROOM_BYTES:
+            number += 1
+            client.send(link, body(number))
+            rig.settle()
+        turns = node.turns
+        rig.run(2 * ROOMY_S)
+        assert lines(node) == [full] and node.turns < turns + 100
+    while taker.accept(link=reader):
+        reader.grant(10)
+        rig.run(0.1)
+    rig.run(ROOMY_S - 1)
+    assert lines(node) == [full]
+    rig.run(2)
+    assert len(lines(node)) == 2 and lines(node)[1].startswith("the disk has room again, after 6")

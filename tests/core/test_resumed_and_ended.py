@@ -145,3 +145,25 @@ def test_what_a_suspended_consumer_keeps_stays_its_own_when_another_connection_f
 
 def failing(*_: Any) -> Any:
     raise RuntimeError("for once")
+
+
+def test_what_was_settled_is_not_held_for_a_link_that_is_lost_before_it_was_told() -> None:
+    """It had no credit to hear of it: the next link is told of none of it."""
+    rig, node, client = world()
+    fill(rig, client, 3)
+    tags = suspended(rig, node, 3)
+    lost = rig.client(node)
+    told = {tags[0]: Accepted(), tags[1]: None, tags[2]: None}
+    lost.receiver("work", name="r", source=TIMED, unsettled=told, credit=0)
+    rig.settle()
+    lost.close_transport()
+    rig.settle()
+    assert node.core is not None
+    (record,) = node.core.resume.outgoing.values()
+    assert sorted(record.held) == sorted(tags[1:])
+    node.core.validate()
+    again = resume(rig, node, dict.fromkeys(tags[1:]))
+    rig.run(1)
+    assert again.accept() == ["2", "3"]
+    rig.run(1)
+    assert node.queue("work").messages == 0

@@ -439,3 +439,27 @@ def test_a_failure_behind_the_change_leaves_the_sum_right(monkeypatch: pytest.Mo
         rig.settle()
     core.validate()
     assert core.containment.peers_ended == int(durable)
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_annotations_may_fill_their_queue_to_its_last_byte(missing: int) -> None:
+    """And not beyond it."""
+    sizes = []
+    for bytes_max in (None, 0):
+        most = None if bytes_max is None else sizes[0] - missing
+        rig, node, client, _ = held(1, 100, queues=[QueueConfig(name="work", bytes_max=most)])
+        before = node.queue("work").bytes_held
+        client.accept(Modified(message_annotations={WHY: "x" * 400}))
+        rig.run(1)
+        sizes.append(node.queue("work").bytes_held)
+    assert sizes[0] > before + 400
+    assert (sizes[1], len(told(node))) == ((before, 1) if missing else (sizes[0], 0))
+
+
+def test_a_message_may_have_as_many_annotations_as_are_accepted_and_no_more() -> None:
+    value = entry.pack(flags=0, enqueued_ms=1, bare=b"")
+    notes = {Symbol(f"x-opt-{number}"): number for number in range(annotations.ANNOTATIONS_MAX)}
+    full = annotations.merge(value, annotations.to_add(notes), 10**6)
+    assert entry.annotations_of(full)[0] == 2 * annotations.ANNOTATIONS_MAX
+    assert annotations.merge(full, annotations.to_add({Symbol("x-opt-1"): "anew"}), 10**6) is not full
+    assert annotations.merge(full, annotations.to_add({Symbol("x-opt-more"): 1}), 10**6) is full

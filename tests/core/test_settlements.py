@@ -146,20 +146,21 @@ def test_who_waits_has_the_same_share_by_bytes() -> None:
 def test_what_waits_counts_for_its_consumer_as_if_it_held_it() -> None:
     """It gets no more than it may hold together with it; then all of it."""
     rig = Rig()
-    node = rig.node("hub", limits=Limits(unsettled_max=20))
+    node = rig.node("hub", limits=Limits(unsettled_max=40))
     client = rig.client(node)
-    receiver = held(rig, node, "a", 60, client=client)
-    assert len(client.deliveries) == 20
+    receiver = held(rig, node, "a", 80, client=client)
+    assert len(client.deliveries) == 40
     node.hold_commits = True
     reject(client, receiver)
     rig.settle()
+    assert waiting(node).waiting, "two batches are not all of it"
     while waiting(node).waiting:
         (rejection,) = waiting(node).waiting
-        assert len(client.deliveries) == 20 - len(rejection.sequences)
+        assert len(client.deliveries) == 40 - len(rejection.sequences)
         commit(rig, node)
     node.hold_commits = False
     rig.run(1)
-    assert len(client.deliveries) == 20
+    assert len(client.deliveries) == 40
 
 
 @pytest.mark.parametrize("who", ["ann", "bob"])
