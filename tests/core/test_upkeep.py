@@ -223,3 +223,14 @@ def test_what_waits_for_a_slow_neighbour_is_bounded_and_a_tick_looks_at_its_firs
     upkeep.tick(rig.now)
     b.due = True
     assert 0 < len(waiting) < most, "as many as there is credit for"
+
+
+def test_a_fault_makes_no_record_that_names_itself() -> None:
+    """Nobody takes such a row, so it could never be told; a fault that strikes twice finds the ghost of the first."""
+    for seed in range(60):
+        rig, random = Rig(seed), Random(seed)
+        (node, *_) = network(rig, *RING, supers=("a",))
+        states = core_routes(node).states
+        for _ in range(4):
+            spoil(states, random, share=1.0)
+            assert not [name for name, known in states.known.items() if name in dict(known.record.links)], seed

@@ -23,8 +23,10 @@ def spoil(states: LinkStates, random: Random, *, share: float = 0.5) -> int:
         if random.random() < share:
             spoilt += _spoil_record(states, name, names, random)
     if random.random() < 0.3:
-        links = tuple((name, random.randint(1, 9) * MICRO) for name in sorted(random.sample(names, min(2, len(names)))))
+        drawn = {name: random.randint(1, 9) * MICRO for name in sorted(random.sample(names, min(2, len(names))))}
         ghost = random.choice(GHOSTS)
+        drawn.pop(ghost, None)  # the fault may strike twice; no node takes a record that names itself
+        links = tuple(drawn.items())
         states.known[ghost] = Known(Record(ghost, random.choice((5, VERSION_END - 1)), links), ("ghost", 1))
     for told in states.told.values():
         for name in list(told.marks):
