@@ -7,6 +7,7 @@ import argparse
 import difflib
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -28,9 +29,11 @@ class Parser(argparse.ArgumentParser):
         self._is_parsing = False
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """OSError where standard output takes no help, which argparse keeps to itself; standard error may be gone."""
+        """OSError where standard output takes no help, which argparse keeps to itself. Standard error may be gone: not
+        every argparse of 3.11 expects that."""
         if file is not sys.stdout:
-            super()._print_message(message, file)
+            with suppress(OSError):
+                super()._print_message(message, file)
             return
         try:
             file.write(message)
