@@ -94,13 +94,13 @@ STAGES = (
     Stage("sim", 180, "sim and not interop and not spark and not crash and not slow", "sim", gives_way=True),
 )
 
-# Rounds follow each other. The lanes of a round run at the same time, the stages of a lane one after the other. Many
-# tests of the unit stage await a moment, and those of the fuzzer and the simulator take what they leave. Spark's stage
-# keeps one core busy, interop and crash wait for other processes most of the time, and core takes what these leave.
+# Rounds follow each other. The lanes of a round run at the same time, the stages of a lane one after the other. Spark's
+# stage keeps one core busy, those of the second lane wait for other processes most of the time, and those of the third
+# take what both leave.
 ROUNDS = (
     (("static",),),
-    (("unit",), ("fuzz", "sim")),
-    (("spark",), ("interop", "crash"), ("core",)),
+    (("unit",),),
+    (("spark",), ("interop", "crash"), ("core", "fuzz", "sim")),
 )
 
 STATIC = (
