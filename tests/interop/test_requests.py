@@ -53,8 +53,10 @@ def answer_in_capitals(port: int, address: str) -> None:
 def python_server(hub: NodeProcess, address: str, request: pytest.FixtureRequest) -> Iterator[None]:
     with ThreadPoolExecutor(1) as executor:
         serving = executor.submit(answer_in_capitals, hub.port, address)
-        yield
-        serving.result()
+        try:
+            yield
+        finally:  # who asks a server that has failed waits in vain: its failure is told
+            serving.result()
 
 
 @contextmanager
