@@ -165,6 +165,19 @@ def rhea(peers: None) -> type[Rhea]:
 
 
 @pytest.fixture
+def compiled(workshop: Workshop, peers: None) -> Callable[[str], object]:
+    """As `Workshop.build`, for where somebody else would wait for it meanwhile; skips as `native` does."""
+
+    def build(name: str) -> object:
+        try:
+            return workshop.build(name)
+        except Lacking as lacking:
+            pytest.skip(str(lacking))
+
+    return build
+
+
+@pytest.fixture
 def native(workshop: Workshop, peers: None) -> Callable[..., PeerProcess]:
     """As `Workshop.start`; skips where the program cannot be built here."""
 

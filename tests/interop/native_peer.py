@@ -37,13 +37,16 @@ class Workshop:
 
     def start(self, name: str, *arguments: object) -> PeerProcess:
         """Starts one of Debian's examples ("c/send.c") or of our programs ("peer.c"), compiled. Raises Lacking."""
-        if "/" in name:
-            source = EXAMPLES / name
-            if not source.is_file():
-                raise Lacking(f"no {source} (Debian: libqpid-proton11-dev-examples)")
-        else:
-            source = OURS / name
-        return PeerProcess([str(self._build(source)), *map(str, arguments)])
+        return PeerProcess([str(self.build(name)), *map(str, arguments)])
+
+    def build(self, name: str) -> Path:
+        """That program, compiled once, which takes many seconds on a busy machine. Raises Lacking."""
+        if "/" not in name:
+            return self._build(OURS / name)
+        source = EXAMPLES / name
+        if not source.is_file():
+            raise Lacking(f"no {source} (Debian: libqpid-proton11-dev-examples)")
+        return self._build(source)
 
     def _build(self, source: Path) -> Path:
         if source in self._built:

@@ -95,6 +95,9 @@ def cpp_client(hub: NodeProcess, address: str, request: pytest.FixtureRequest) -
     return [(asked, answer) for asked, _, answer in (line.partition(" => ") for line in said)]
 
 
+NATIVE: dict[object, str] = {cpp_server: "cpp/server.cpp", cpp_client: "cpp/client.cpp"}
+
+
 @pytest.mark.parametrize("asks", [python_client, rhea_client, cpp_client])
 @pytest.mark.parametrize("serves", [python_server, rhea_server, cpp_server])
 def test_requests_and_their_answers(
@@ -104,6 +107,8 @@ def test_requests_and_their_answers(
     serves: Server,
     asks: Callable[[NodeProcess, str, pytest.FixtureRequest], list[tuple[str, str]]],
 ) -> None:
+    for program in (NATIVE[side] for side in (serves, asks) if side in NATIVE):
+        request.getfixturevalue("compiled")(program)  # the other side's time runs once it has begun
     with serves(hub, address, request):
         assert asks(hub, address, request) == ANSWERS
 
