@@ -4,6 +4,7 @@ Rules of this file: what a Connection does before its first frame, written apart
 a header or a SASL frame belong to the next layer.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp import conditions
@@ -42,10 +43,14 @@ _ANSWERS: Final = {
 """By how they begin, the answers of servers that are not what a client looks for."""
 
 
+def _who(header: bytes, known: Mapping[bytes, str]) -> str | None:
+    return next((who for start, who in known.items() if header.startswith(start)), None)
+
+
 def _told(header: bytes) -> str:
     """What is said of a header that is not accepted."""
-    known = next((f": {who}" for start, who in _KNOWN.items() if header.startswith(start)), "")
-    return f"protocol header {header!r} is not accepted here{known}"
+    who = _who(header, _KNOWN)
+    return f"protocol header {header!r} is not accepted here{'' if who is None else f': {who}'}"
 
 
 def on_header(connection: "Connection", header: bytes, events: list[ConnEvent]) -> None:
@@ -53,9 +58,11 @@ def on_header(connection: "Connection", header: bytes, events: list[ConnEvent]) 
     if not connection.server:
         expected = SASL_HEADER if connection._sasl is not None else AMQP_HEADER
         if header != expected:
-            text = f"found {header!r}, accepted is the protocol header {expected!r}"
-            known = next((f"this is {who}" for start, who in _ANSWERS.items() if header.startswith(start)), text)
-            raise RemoteProtocolError(conditions.FRAMING_ERROR, known)
+            who = _who(header, _ANSWERS)
+            text = (
+                f"found {header!r}, accepted is the protocol header {expected!r}" if who is None else f"this is {who}"
+            )
+            raise RemoteProtocolError(conditions.FRAMING_ERROR, text)
         connection._expects_header = False
         if connection._sasl is None:
             connection._step(Step.R_HEADER)

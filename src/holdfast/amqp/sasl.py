@@ -160,9 +160,11 @@ class ClientSasl:
                 self.condition = conditions.RESOURCE_LIMIT_EXCEEDED
                 self.reason = f"the login was not checked for now (code {value.code}): too many failed before"
             elif self.failed and not self.reason:
-                self.reason = f"the login was refused (code {value.code})"
-                if value.code == AUTH:
-                    is_anonymous = self._mechanism == ANONYMOUS
-                    self.reason = "a login without a user was refused" if is_anonymous else "wrong user or password"
+                if value.code != AUTH:
+                    self.reason = f"the login was refused (code {value.code})"
+                elif self._mechanism == ANONYMOUS:
+                    self.reason = "a login without a user was refused"
+                else:
+                    self.reason = "wrong user or password"
             return b""
         raise RemoteProtocolError(conditions.NOT_ALLOWED, f"{type(value).__name__} has no place in this login")

@@ -5,6 +5,7 @@ compared in constant time and never told.
 """
 
 from collections.abc import Callable
+from functools import partial
 from hmac import compare_digest
 from json import dumps
 from typing import TYPE_CHECKING, Any
@@ -96,6 +97,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
         dialled=event.neighbour is not None,
         touched=core.touched,
     )
+    engine.tell = partial(core.told, peer)
     core.connections[event.connection] = peer
     core.memory.passed_bytes += CONNECTION_BYTES
     core.deadlines.watch(peer)

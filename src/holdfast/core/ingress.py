@@ -7,6 +7,7 @@ large message lies on disk meanwhile, one more of the others is released, or rej
 """
 
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
@@ -87,8 +88,12 @@ class Ingress:
 
     def delivered_all(self, run: Deliveries) -> None:
         """As `delivered`, for each of a run."""
+        for delivery in self._each(run):
+            self.delivered(delivery)
+
+    def _each(self, run: Deliveries) -> Iterator[Delivery]:
         for number, payload in enumerate(run.payloads, run.first_id):
-            self.delivered(Delivery(self.link, number, b"", run.message_format, run.settled, payload, None, None))
+            yield Delivery(self.link, number, b"", run.message_format, run.settled, payload, None, None)
 
     def refuse_unusable(self, delivery: Delivery) -> bool:
         """Answers a delivery without payload or of a transaction; False for any other. To be asked where either holds.
@@ -178,8 +183,7 @@ class Intake(Ingress):
         """As `delivered`, for each of a run; what the connection has no share of the turn for goes on in the next one,
         before anything is understood that came behind it."""
         alone = len(run.payloads) > EVENTS_MAX or sum(map(len, run.payloads)) >= ALONE_BYTES
-        for number, payload in enumerate(run.payloads, run.first_id):
-            delivery = Delivery(self.link, number, b"", run.message_format, run.settled, payload, None, None)
+        for delivery in self._each(run):
             if self.unchecked or (alone and self._is_spent()):
                 self._put_off(delivery)
             else:
@@ -205,23 +209,21 @@ class Intake(Ingress):
         if len(self.parked) > self.unchecked:
             return False
         self.unchecked = len(self.parked) - 1
-        if not isinstance(item, Delivery):
-            return False
-        return (not item.payload and self.refuse_unusable(item)) or self.refuse_malformed(item)
+        return isinstance(item, Delivery) and self._refuse(item)
 
     def delivered(self, delivery: Delivery) -> None:
         if self.unchecked:
             self._put_off(delivery)
             return
         self.peer.amqp.took(MESSAGE)
-        odd = delivery.state is not None or not delivery.payload
-        if (
-            not (odd and self.refuse_unusable(delivery))
-            and not self.refuse_malformed(delivery)
-            and (self.parked or not self.take(delivery, large=False))
-        ):
+        if not self._refuse(delivery) and (self.parked or not self.take(delivery, large=False)):
             self.park(delivery)
         self.core.refills[self] = None
+
+    def _refuse(self, delivery: Delivery) -> bool:
+        """Answers a delivery that cannot be taken whatever room there is; False for any other."""
+        odd = delivery.state is not None or not delivery.payload
+        return (odd and self.refuse_unusable(delivery)) or self.refuse_malformed(delivery)
 
     def park(self, delivery: Delivery) -> None:
         """Keeps the delivery until there is room for it; where too many bytes wait already it is

@@ -7,7 +7,6 @@ set where the order could show.
 
 import sys
 from collections.abc import Callable, Sized
-from functools import partial
 from random import Random
 from typing import Any, Final
 from uuid import UUID
@@ -260,9 +259,6 @@ class NodeCore:
     def _happened(self, event: events.Event) -> None:
         if isinstance(event, events.ConnectionOpened):
             open_door(self, event)
-            peer = self.connections.get(event.connection)
-            if peer is not None:
-                peer.amqp.tell = partial(self.told, peer)
         elif isinstance(event, events.ConnectionLost):
             peer = self.connections.pop(event.connection, None)
             if peer is not None:

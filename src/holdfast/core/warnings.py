@@ -126,12 +126,10 @@ class Warnings:
         core, routing = self.core, self.core.routing
         away = 0
         for name, neighbour in core.neighbours.items():
-            if neighbour.established:
-                pass
-            elif neighbour.config.remote is not None:
+            if not neighbour.established and neighbour.config.remote is not None:
                 reason = neighbour.reason or "it has not answered yet"
                 yield f"{SESSION} {name}", f"neighbour {name} ({neighbour.config.remote}): no session: {reason}"
-            elif core.now >= neighbour.away_since + AWAY_S:
+            elif not neighbour.established and core.now >= neighbour.away_since + AWAY_S:
                 away += 1
                 if away <= AWAY_MAX:
                     yield f"{SESSION} {name}", self._away(neighbour)
