@@ -95,7 +95,8 @@ async def test_a_disk_that_somebody_else_fills_is_full_until_he_frees_it(tmp_pat
             async with await holdfast.connect(node.url) as connection:
                 await until_disk(connection, "ok", limit_s=LIMIT_S)  # nothing was consumed
             more = await fill(node)
-            assert more > 1_000
+            assert more > 200
+            assert accepted + more > 3_000, "how the two share the disk depends on how far the store's file had grown"
             assert await drain(node) >= accepted + more
             assert await node.stop() == 0
 
