@@ -5,8 +5,16 @@ from typing import Any
 import pytest
 
 from amqp.joined import NOW, hear, of, said, server, tick, wire
-from holdfast.amqp.connection import Connection, LinkAttached, Outcomes, ReceiverSettled, Sender, SessionBegun
-from holdfast.amqp.effort import ATTACH, EMPTY, EMPTY_BYTES, FLOW, MISS, PART, TURN, Effort
+from holdfast.amqp.connection import (
+    Connection,
+    LinkAttached,
+    LinkDetached,
+    Outcomes,
+    ReceiverSettled,
+    Sender,
+    SessionBegun,
+)
+from holdfast.amqp.effort import ATTACH, EMPTY, EMPTY_BYTES, FLOW, MISS, PART, STEPS_FOR_ONE, TURN, Effort
 from holdfast.amqp.frames import AMQP_HEADER, EMPTY_FRAME, frame
 from holdfast.amqp.performatives import (
     Accepted,
@@ -80,6 +88,48 @@ def test_costs(frame: bytes, cost: int) -> None:
     before = count(side)
     hear(side, frame)
     assert count(side) - before == cost
+
+
+def sending(side: Connection, links: int, each: int) -> None:
+    """The peer attaches so many senders, and sends that many messages on each, which stay open."""
+    for handle in range(links):
+        events = hear(side, wire(Attach(f"l{handle}", handle, False, source=Source(), target=Target("q"))))
+        link = of(LinkAttached, events)[0].link
+        link.accept()
+        link.grant(each)
+    numbers = range(links * each)
+    hear(side, b"".join(wire((Transfer(number // each, number, b"%d" % number), b"x")) for number in numbers))
+    assert len(side.sessions[0].unsettled_in) == links * each
+
+
+def test_the_end_of_a_link_costs_a_look_at_all_that_its_session_has_open() -> None:
+    side = limited()
+    sending(side, 2, 80)
+    before = count(side)
+    hear(side, wire(Detach(0, True)))
+    assert count(side) - before == ATTACH + 160 // STEPS_FOR_ONE
+    assert set(side.sessions[0].unsettled_in) == set(range(80, 160))
+    before = count(side)
+    hear(side, wire(Detach(1, True)))
+    assert count(side) - before == ATTACH + 80 // STEPS_FOR_ONE
+    assert not side.sessions[0].unsettled_in
+
+
+class Unwalked(dict[int, Any]):
+    """Whose items nobody may walk through."""
+
+    def items(self) -> Any:
+        raise AssertionError("all that the session has open was looked through for one of its links")
+
+
+@pytest.mark.parametrize("end", ["lost", "session"])
+def test_the_end_of_a_session_looks_through_nothing_for_each_of_its_links(end: str) -> None:
+    side = limited()
+    sending(side, 3, 5)
+    session = side.sessions[0]
+    session.unsettled_in = Unwalked(session.unsettled_in)
+    events = side.transport_lost() if end == "lost" else hear(side, wire(End()))
+    assert len(of(LinkDetached, events)) == 3 and not session.unsettled_in
 
 
 def test_empty_frames_cost_little_in_a_row_and_one_each_apart() -> None:

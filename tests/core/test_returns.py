@@ -9,6 +9,7 @@ from holdfast.amqp.performatives import Accepted
 from holdfast.broker.cursor import Cursor
 from holdfast.core import events, returns
 from holdfast.core.config import QueueConfig
+from holdfast.core.egress import ConsumerLink
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 
@@ -158,3 +159,28 @@ def test_what_goes_back_in_a_turn_is_bounded_over_all_links_that_end_in_it(monke
     lost.close_transport()
     rig.run(2)
     assert by_turn.total() == 100 and max(by_turn.values()) <= 20
+
+
+def test_what_a_lost_connection_held_is_looked_for_a_bounded_number_in_each_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hundred links of 5,000 entries each were all looked for in the turn in which their connection was lost."""
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 10)
+    rig, node, client = world()
+    fill(rig, client, 100)
+    lost = rig.client(node)
+    for _ in range(20):
+        lost.receiver("work", credit=5)
+    rig.settle()
+    by_turn: Counter[int] = Counter()
+    in_hands = ConsumerLink.in_hands
+
+    def counted(self: ConsumerLink, unsettled: list[int], *others: int, held: int = 0) -> list[int]:
+        by_turn[node.turns] += len(unsettled)
+        return in_hands(self, unsettled, *others, held=held)
+
+    monkeypatch.setattr(ConsumerLink, "in_hands", counted)
+    lost.close_transport()
+    rig.run(2)
+    assert by_turn.total() == 100 and max(by_turn.values()) <= 20
+    assert all_bodies(rig, node, 100) == [str(number) for number in range(1, 101)]

@@ -22,7 +22,8 @@ MISS: Final = 5
 BYTES_FREE: Final = 512
 """What a performative may have without more ado; each byte beyond counts one, for it may be a value of its own."""
 STEPS_FOR_ONE: Final = 8
-"""Delivery-ids that a disposition names, and that are not open, for one: each costs a look."""
+"""Delivery-ids that a disposition names, and that are not open, for one, and those that a link which ends may have:
+each costs a look."""
 
 TURN: Final = 2_000
 """What one connection is given in one turn before the others have theirs."""

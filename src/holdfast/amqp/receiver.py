@@ -8,7 +8,7 @@ for one delivery at a time, at most max_message_size bytes, or handed on as they
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
-from holdfast.amqp.effort import PART
+from holdfast.amqp.effort import PART, STEPS_FOR_ONE
 from holdfast.amqp.events import ConnEvent, Delivery, DeliveryAborted, DeliveryPart, Drained, ResumeAborted
 from holdfast.amqp.fast import ParsedTransfer
 from holdfast.amqp.faults import LinkFault, SessionFault
@@ -354,6 +354,8 @@ class Receiver(Link):
 
     def _take_unsettled(self) -> list[Any]:
         owners = self.session.unsettled_in
-        for delivery_id in [number for number, owner in owners.items() if owner is self]:
-            del owners[delivery_id]
+        if owners:  # it may own few of many
+            self.session.connection.charge(len(owners) // STEPS_FOR_ONE)
+            for delivery_id in [number for number, owner in owners.items() if owner is self]:
+                del owners[delivery_id]
         return []

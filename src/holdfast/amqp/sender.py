@@ -457,7 +457,8 @@ class Sender(Link):
             self.suspended = self.unsettled_tags()
         contexts = list(self.unsettled.values())
         owners = self.session.unsettled_out
-        for delivery_id in self.unsettled:
-            owners.pop(delivery_id, None)
+        if owners:
+            for delivery_id in self.unsettled:
+                owners.pop(delivery_id, None)
         self.unsettled.clear()
         return contexts

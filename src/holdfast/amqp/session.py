@@ -503,6 +503,8 @@ class Session:
             return
         self.backlog.clear()
         self.backlog_bytes = 0
+        self.unsettled_out.clear()
+        self.unsettled_in.clear()
         for link in list(self._live):
             link._finish(False, error, events)
         self.over = True

@@ -365,12 +365,15 @@ class ConsumerLink(Offered):
             self.core.end_link(self, text, RESOURCE_LIMIT_EXCEEDED)
 
     def gone(self, unsettled: list[Any]) -> None:
-        mine = self.in_hands(unsettled)
+        held = self.held
+        known = [*unsettled, *self.link.unsettled.values(), *([] if self.large is None else [self.large.context])]
         self.let_go()
         self.end_large()
         self.finish_presettled()
         self.cursor.release(self)
-        self.core.chores.returns.give_back(self, self.cursor, mine, failed=True)
+        self.core.chores.returns.give_back_found(
+            self, self.cursor, lambda: self.in_hands(known, held=held), max(held, len(known))
+        )
         self.core.temporaries.left(self, self.cursor.queue)
 
     def in_hands(self, unsettled: list[Any], *others: int, held: int = 0) -> list[int]:

@@ -6,7 +6,9 @@ millions; nobody waits for the end of that.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.cursor import Cursor
 
@@ -18,13 +20,22 @@ GIVEN_BACK_MAX: Final = 10_000
 """Entries that go back in one turn: some 10 ms."""
 
 
-class Return(NamedTuple):
-    """`sequences`: what is left, in the order of its going; what is no more in the taker's hands is passed over."""
+@dataclass(slots=True)
+class Return:
+    """`sequences`: what is left, in the order of its going; what is no more in the taker's hands is passed over.
+    `find`: looks for it when its turn has come, where that was not done yet."""
 
     taker: "Taker"
     cursor: Cursor
     sequences: deque[int]
     failed: bool
+    find: Callable[[], list[int]] | None = None
+
+    def left(self) -> deque[int]:
+        """The rest, which who takes of it removes."""
+        if self.find is not None:
+            self.sequences, self.find = deque(self.find()), None
+        return self.sequences
 
 
 class Returns:
@@ -48,26 +59,35 @@ class Returns:
             self._left -= len(sequences)
             self._back(taker, cursor, sequences, failed)
 
+    def give_back_found(self, taker: "Taker", cursor: Cursor, find: Callable[[], list[int]], held: int) -> None:
+        """As `give_back`, of a failed link, what `find` finds in its hands: about `held` entries, and where those are
+        more than go back in this turn, in a later one."""
+        if self.waiting or held > self._left:
+            self.waiting.append(Return(taker, cursor, deque(), True, find))
+        else:
+            self.give_back(taker, cursor, find(), failed=True)
+
     def step(self) -> None:
         """This turn's share."""
         left = GIVEN_BACK_MAX
         while self.waiting and left > 0:
-            taker, cursor, sequences, failed = self.waiting[0]
-            some = [sequences.popleft() for _ in range(min(left, len(sequences)))]
-            left -= len(some)
-            if not self.core.catalog.has_cursor(cursor):  # deleted, with all that was in it
-                sequences.clear()
-            else:
-                self._back(taker, cursor, some, failed)
-            if not sequences:
-                self.waiting.popleft()
-        self._left = left
+            item = self.waiting[0]
+            left -= 1  # a link costs as much as an entry
+            if self.core.catalog.has_cursor(item.cursor):
+                sequences = item.left()
+                some = [sequences.popleft() for _ in range(min(left + 1, len(sequences)))]
+                left -= len(some)
+                self._back(item.taker, item.cursor, some, item.failed)
+                if sequences:
+                    break
+            self.waiting.popleft()  # all of it went back, or its queue was deleted, with all that was in it
+        self._left = max(0, left)
 
     def stop(self) -> None:
         """The node stops: all of it is back in its places."""
-        for taker, cursor, sequences, failed in self.waiting:
-            if self.core.catalog.has_cursor(cursor):
-                self._back(taker, cursor, list(sequences), failed)
+        for item in self.waiting:
+            if self.core.catalog.has_cursor(item.cursor):
+                self._back(item.taker, item.cursor, list(item.left()), item.failed)
         self.waiting.clear()
 
     def _back(self, taker: "Taker", cursor: Cursor, sequences: list[int], failed: bool) -> None:
