@@ -11,6 +11,7 @@ from holdfast.amqp.message import Message
 from holdfast.amqp.receiver import Receiver
 from holdfast.amqp.types import Ulong
 from holdfast.core import control
+from holdfast.core.config import Limits
 from holdfast.core.control import CONTROL_RESERVE
 from holdfast.core.hops import BESIDE_BYTES
 from holdfast.units import MIB
@@ -117,6 +118,24 @@ def test_a_neighbour_whose_control_link_takes_too_little_has_no_session(monkeypa
     monkeypatch.setattr("holdfast.core.attach.NODE_MESSAGE_BYTES_MAX", MIB)
     rig.run(10)
     assert jfk.core.neighbours["hub"].established
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(frame_bytes_max=512, stream_bytes=500), Limits(frame_bytes_max=512, unfinished_bytes_max=1)]
+)
+def test_what_comes_in_many_frames_is_heard_whatever_may_be_held_of_messages(limits: Limits) -> None:
+    """It was taken for a large message, and dropped without a word."""
+    rig = Rig()
+    jfk, hub = rig.pair(limits=limits)
+    rig.run(1)
+    heard: list[Any] = []
+    theirs = hub.core.neighbours["jfk"]
+    theirs.hear = heard.append
+    said = {"kind": "known", "rows": [f"{number:030d}" for number in range(100)]}
+    assert jfk.core.neighbours["hub"].send(said)
+    jfk.due = True
+    rig.settle()
+    assert said in heard
 
 
 def test_what_is_larger_than_the_neighbour_takes_is_not_said() -> None:

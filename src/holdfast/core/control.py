@@ -134,6 +134,7 @@ class ControlReceiver(Ingress):
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Receiver, neighbour: "Neighbour") -> None:
         super().__init__(core, peer, link)
+        link.stream_bytes = None  # a neighbour's word is held whole, however much of others' is not whole yet
         self.neighbour = neighbour
 
     def delivered(self, delivery: Delivery) -> None:

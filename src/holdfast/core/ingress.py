@@ -61,7 +61,7 @@ class Ingress:
         self.core = core
         self.peer = peer
         self.link = link
-        link.stream_bytes = core.config.limits.stream_bytes
+        link.stream_bytes = max(core.config.limits.stream_bytes, NODE_MESSAGE_BYTES_MAX)
 
     def settle(self, deliveries: list[int], outcome: object) -> None:
         """One disposition for each run of delivery ids; nothing where the link is gone."""
@@ -116,7 +116,7 @@ class Ingress:
         return True
 
     def part(self, part: DeliveryPart) -> None:
-        """Some of a delivery that comes in parts; what the node itself is told never does."""
+        """Some of a delivery that comes in parts: where connections hold too much that is not whole, a request may."""
         if part.last and not part.settled:
             text = f"accepted are messages of at most {NODE_MESSAGE_BYTES_MAX} bytes, few at once"
             self.settle([part.delivery_id], rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
@@ -136,6 +136,7 @@ class Intake(Ingress):
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Receiver) -> None:
         super().__init__(core, peer, link)
+        link.stream_bytes = core.config.limits.stream_bytes
         self.parked: deque[Delivery | Stream] = deque()
         self.unchecked = 0
         """How many of these, the last ones, nobody has looked at."""
