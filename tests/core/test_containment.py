@@ -99,6 +99,7 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
     ("stage", "caller", "called"),
     [
         ("local", "Cursor.give_back", "Cursor.failures"),
+        ("local", "Disk.answered", "Containment.finish"),
         ("rejected", "Settlements._add", "Settlements.step"),
         ("rejected", "_move_to_dead_letters", "dead_letter"),
         ("cut", "begin", "Destination.snapshot_marks"),

@@ -130,11 +130,10 @@ class ControlSender(Egress):
 
 
 class ControlReceiver(Ingress):
-    """The peer's control link."""
+    """The peer's control link. A word of many frames is held whole, however much of others' is not whole yet."""
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Receiver, neighbour: "Neighbour") -> None:
         super().__init__(core, peer, link)
-        link.stream_bytes = None  # a neighbour's word is held whole, however much of others' is not whole yet
         self.neighbour = neighbour
 
     def delivered(self, delivery: Delivery) -> None:

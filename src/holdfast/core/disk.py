@@ -7,6 +7,7 @@ told, and no route leads through this node; its sessions go on. The answer to th
 of it.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
@@ -88,13 +89,15 @@ class Disk:
 
     def answered(self) -> None:
         """It came back, stored or refused."""
+        finish = self.core.containment.finish  # what was answered is so, whatever fails of telling it
         self._refused = 0
         since, self._since = self._since, None
         if self.stalled and since is not None:
             self.stalled = False
-            self.core.log("INFO", f"the disk answers again, after {self.core.now - since:.1f} s")
-            self._changed()
-        self._follow_room()
+            text = f"the disk answers again, after {self.core.now - since:.1f} s"
+            finish(partial(self.core.log, "INFO", text))
+            finish(self._changed)
+        finish(self._follow_room)
 
     def refused(self, batch: Batch) -> None:
         """It came back for want of space."""

@@ -55,13 +55,13 @@ def rejection(condition: str, description: str) -> Rejected:
 
 
 class Ingress:
-    """What all links that bring messages share: answers in ranges, credit topped up at half."""
+    """What all links that bring messages share: answers in ranges, credit topped up at half. What comes is held whole,
+    unless the kind of link sets its `stream_bytes`."""
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Receiver) -> None:
         self.core = core
         self.peer = peer
         self.link = link
-        link.stream_bytes = max(core.config.limits.stream_bytes, NODE_MESSAGE_BYTES_MAX)
 
     def settle(self, deliveries: list[int], outcome: object) -> None:
         """One disposition for each run of delivery ids; nothing where the link is gone."""

@@ -218,6 +218,9 @@ def links(facts: Facts) -> None:
     known = {id(link) for link in facts.links}
     for what, standing in link_tables.in_tables(core):
         _alive(core, standing.peer, f"{what}: a link's")
+    for stream in core.streams:
+        brings = stream.bringer.growing is stream or stream in stream.bringer.parked
+        _must(brings, "a large message that is under way, and that no link brings", stream.first.link.name)
     served: dict[str, Any] = {"producers": core.producers, "readers": core.readers}
     for what, by_queue in served.items():
         for queue, held in by_queue.items():

@@ -501,7 +501,10 @@ class NodeCore:
         self.in_flight = None
         self.work.retires_in_flight = []
         self.room_bytes = event.room_bytes
-        self.disk.answered()
+        try:
+            self.disk.answered()
+        except Exception as error:  # the turn is on disk all the same
+            self.containment.part_failed(self.disk, error, changed=False)
         self.refills.update(self.starved)
         self.starved.clear()
         turn_end.completed(self, turn)

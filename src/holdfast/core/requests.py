@@ -19,7 +19,7 @@ from holdfast.amqp.performatives import Error, Properties
 from holdfast.amqp.types import Int, Symbol
 from holdfast.core.changes import told_of
 from holdfast.core.egress import Egress, too_large
-from holdfast.core.ingress import ACCEPTED, Ingress, rejection
+from holdfast.core.ingress import ACCEPTED, NODE_MESSAGE_BYTES_MAX, Ingress, rejection
 from holdfast.core.management import CREATES, OPERATIONS, Answer, Later, Refused, cost_of
 from holdfast.core.memory import REPLY_BYTES, REQUEST_BYTES
 from holdfast.core.peer import Peer
@@ -93,6 +93,8 @@ class RequestLink(Ingress):
     def __init__(self, core: "NodeCore", peer: Peer, link: Receiver, *, grants: bool = True) -> None:
         """`grants`: the link brings requests alone, and its credit bounds them; else what is too many is rejected."""
         super().__init__(core, peer, link)
+        if grants:
+            link.stream_bytes = max(core.config.limits.stream_bytes, NODE_MESSAGE_BYTES_MAX)
         self.waiting: deque[Delivery] = deque()
         self.serving: Asked | None = None
         """What is being answered now."""

@@ -5,6 +5,7 @@ of its message's head is in `sections`. A delivery that cannot be stored is read
 then does AMQP let it be answered (§2.6.14).
 """
 
+from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.amqp import conditions
@@ -40,6 +41,8 @@ class Bringer(Protocol):
     peer: Peer
     link: Receiver
     keeps_faulty: bool
+    growing: "Stream | None"
+    parked: "deque[Delivery | Stream]"
 
     def refusal(self, condition: str, description: str) -> object:
         """The outcome that says so."""
