@@ -124,7 +124,7 @@ class Link:
         offered_capabilities: Names = None,
         desired_capabilities: Names = None,
         max_message_size: int | None = None,
-        initial_delivery_count: int = 0,
+        initial_delivery_count: int | None = None,
         unsettled: dict[bytes, Any] | None = None,
     ) -> None:
         """Answer the peer's attach: its own source and target echoed unless given, its settle modes as asked.
@@ -136,6 +136,8 @@ class Link:
             return
         remote = self.remote_attach
         assert remote is not None
+        if initial_delivery_count is None:
+            initial_delivery_count = self.session.connection.settings.first_delivery_count
         self._answer(
             Attach(
                 self.name,

@@ -112,7 +112,7 @@ class Session:
         properties: dict[Any, Any] | None = None,
         offered_capabilities: Names = None,
         desired_capabilities: Names = None,
-        initial_delivery_count: int = 0,
+        initial_delivery_count: int | None = None,
         max_message_size: int | None = None,
         unsettled: dict[bytes, Any] | None = None,
     ) -> Sender:
@@ -120,13 +120,14 @@ class Session:
 
         `unsettled`: to resume an earlier link of this name; what does not fit a frame is left out (resuming.fit).
         """
-        sender = Sender(self, name)
+        sender, first = Sender(self, name), self.connection.settings.first_delivery_count
         self._attach(
             sender,
             Attach(
                 name, 0, False, snd_settle_mode, rcv_settle_mode, source, target, unsettled, properties=properties,
                 offered_capabilities=offered_capabilities, desired_capabilities=desired_capabilities,
-                initial_delivery_count=initial_delivery_count, max_message_size=max_message_size,
+                initial_delivery_count=first if initial_delivery_count is None else initial_delivery_count,
+                max_message_size=max_message_size,
             ),
         )  # fmt: skip
         return sender
@@ -218,19 +219,16 @@ class Session:
         """A link's flow."""
         if not self.usable:
             return
-        incoming = self.next_incoming_id
+        incoming, outgoing = self.next_incoming_id, self.next_outgoing_id
         if incoming is None or delivery_count is None:
             self.write(
-                Flow(
-                    incoming, self.window_in, self.next_outgoing_id, OUTGOING_WINDOW, handle, delivery_count,
-                    credit, drain=drain,
-                )
-            )  # fmt: skip
+                Flow(incoming, self.window_in, outgoing, OUTGOING_WINDOW, handle, delivery_count, credit, drain=drain)
+            )
         else:
             self.connection.output.append(
                 self._form.flow(
-                    self.channel, incoming, self.window_in, self.next_outgoing_id, OUTGOING_WINDOW, handle,
-                    delivery_count, credit, drain,
+                    self.channel, incoming, self.window_in, outgoing, OUTGOING_WINDOW, handle, delivery_count, credit,
+                    drain,
                 )
             )  # fmt: skip
 

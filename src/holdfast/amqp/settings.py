@@ -15,6 +15,9 @@ from holdfast.units import MIB
 
 WINDOW_MAX: Final = 2**31 - 1
 
+FIRST_TRANSFER_ID: Final = 0
+FIRST_DELIVERY_COUNT: Final = 0
+
 PARTIALS_BYTES_MAX: Final = 16 * MIB
 """The default bound of Partials."""
 
@@ -55,7 +58,8 @@ class Settings:
     `effort_per_s`, `effort_burst`: work that a client may make for us beyond its messages (effort.py). 0: unbounded.
     Client: `mechanism` None (no SASL layer), "ANONYMOUS" or "PLAIN" with `user` and `password`.
     Server: `mechanisms` offered; `sasl_required` False takes a plain AMQP header too, as ANONYMOUS.
-    `first_transfer_id`: next-outgoing-id and first delivery-id of our sessions (any number is legal).
+    `first_transfer_id`: next-outgoing-id and first delivery-id of our sessions; `first_delivery_count`: what our
+    senders count from where their attach says nothing else (any number is legal for either).
     `runs`: consecutive plain deliveries of one link may come as one Deliveries event.
     `answer_open`: a server's last word on its own open: given the peer's and ours, which it may change; an error
     that it returns refuses the connection, by a close right behind our open.
@@ -91,7 +95,8 @@ class Settings:
     password: str | None = field(default=None, repr=False)
     sasl_required: bool = False
     mechanisms: tuple[str, ...] = ("ANONYMOUS", "PLAIN")
-    first_transfer_id: int = 0
+    first_transfer_id: int = field(default_factory=lambda: FIRST_TRANSFER_ID)
+    first_delivery_count: int = field(default_factory=lambda: FIRST_DELIVERY_COUNT)
     runs: bool = False
     answer_open: Callable[[Open, Open], Error | None] = no_objection
     peer_frame_size: int | None = None
@@ -116,6 +121,7 @@ class Settings:
             ("effort_per_s", 0, 2**31),
             ("effort_burst", TURN if self.effort_per_s else 0, 2**31),
             ("first_transfer_id", 0, 2**32 - 1),
+            ("first_delivery_count", 0, 2**32 - 1),
         ):
             value = getattr(self, name)
             if not low <= value <= high:

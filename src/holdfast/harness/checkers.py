@@ -4,13 +4,14 @@ Rules of this file: `Ledger` knows every copy on every disk and `Watch` every de
 raises Violation in the moment in which a promise breaks. Nothing here changes what a node does.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import Any, Final
 
 from holdfast.amqp import conditions, fast
 from holdfast.amqp.performatives import Accepted, Attach, Close, Detach, End
 from holdfast.broker import entry, records
 from holdfast.broker.port import Batch
+from holdfast.core import streams
 from holdfast.harness.frames import FrameReader
 from holdfast.harness.history import KEY_BYTES, History, Violation, key_in
 from holdfast.storage.port import Store
@@ -32,6 +33,18 @@ BROKEN_PROTOCOL: Final = frozenset(
 """What no peer may be told that keeps to the protocol, as nodes and clients of a run do."""
 _IDENTITY_AT: Final = entry.FIXED_BYTES
 _IDENTITY_END: Final = entry.FIXED_BYTES + 24
+
+
+def key_of(value: bytes, store: Store, coming: Iterable[tuple[int, int, bytes]] = ()) -> bytes | None:
+    """The key of an entry's message; of a large one the end of its body lies in `store`, or is among the pieces that
+    are `coming`. None for a message that no workload sent."""
+    if not value[1] & entry.BLOB:
+        return key_in(value)
+    blob, length = entry.blob_of(value)
+    last = max(0, length - 1) // vars(streams)["PIECE_BYTES"]
+    found = {index: data for number, index, data in coming if number == blob}
+    ends = [found.get(index) or store.piece(blob, index) or b"" for index in range(max(0, last - 1), last + 1)]
+    return key_in(b"".join(ends))
 
 
 class Disk:
@@ -80,8 +93,6 @@ class Ledger:
         """Keys whose last copy left a disk before a consumer had it: none of them may ever be accepted."""
         self.answered_for: dict[bytes, str] = {}
         """Keys that a dead disk held and had answered for, and its node: the answer may still be under way."""
-        self.may_repeat: set[bytes] = set()
-        """Keys in doubt when a disk was lost: a producer's first node was exact as far as its disk remembered."""
         self.moved_by_hand: set[str] = set()
         """Names of queues whose messages a client moves on under their own keys: those may be there again."""
         self.doubtful: set[bytes] = set()
@@ -111,7 +122,7 @@ class Ledger:
         disk.counts.clear()
         disk.store = store
         self.history.disk_changed(name)
-        self.may_repeat.update(key for key in self.history.offered if key not in self.history.accepted)
+        self.history.may_repeat.update(key for key in self.history.offered if key not in self.history.accepted)
         for queue in [place for place in self.appended if place.endswith(f"@{name}")]:
             self.appended[queue] = set()
         self._last = {place: number for place, number in self._last.items() if not place[0].endswith(f"@{name}")}
@@ -121,7 +132,7 @@ class Ledger:
             first = 0
             while found := store.read(queue_id, first, count_max=10_000, bytes_max=1 << 30):
                 for sequence, value in found:
-                    found_key = key_in(value)
+                    found_key = key_of(value, store)
                     if found_key is not None and not value[1] & entry.TOMBSTONE:
                         self._put(disk, queue_id, sequence, found_key)
                 first = found[-1][0] + 1
@@ -152,7 +163,7 @@ class Ledger:
         keys = []
         offered, places = self.history.offered, disk.places
         for queue_id, sequence, value in batch.appends:
-            key = value[-KEY_BYTES:]
+            key = value[-KEY_BYTES:] if not value[1] & entry.BLOB else key_of(value, store) or b""
             if key not in offered or value[1] & entry.TOMBSTONE:
                 continue
             keys.append(key)
@@ -205,7 +216,7 @@ class Ledger:
         there = self.appended.get(place)
         if there is None:
             there = self.appended[place] = set()
-        if key in there and not (name in self.moved_by_hand or key in self.doubtful or key in self.may_repeat):
+        if key in there and not (name in self.moved_by_hand or key in self.doubtful or key in self.history.may_repeat):
             raise Violation(f"{key.decode()} was appended twice to {name} at {disk.name}")
         there.add(key)
         order = self.orders.get(place)

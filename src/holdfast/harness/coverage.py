@@ -16,6 +16,8 @@ from holdfast.broker.custody import Origin, Verdict
 from holdfast.core import events, session_states, sessions
 from holdfast.core.node import NodeCore
 from holdfast.harness import faults, hostile
+from holdfast.harness.drawn_aims import AIMED
+from holdfast.harness.moments import MOMENTS
 from holdfast.harness.sim.node import SimNode
 from holdfast.harness.sim.store import Fate
 
@@ -27,6 +29,7 @@ EVENTS: Final = "events"
 COMMANDS: Final = "commands"
 VERDICTS: Final = "verdicts at destinations"
 ACTS: Final = "acts of hostile clients"
+MEETINGS: Final = "what faults met"
 
 
 def session_name(key: tuple[session_states.State, session_states.Happened]) -> str:
@@ -48,6 +51,7 @@ def everything() -> dict[str, list[str]]:
         COMMANDS: [kind.__name__ for kind in get_args(events.Command)],
         VERDICTS: [verdict.value for verdict in Verdict],
         ACTS: list(hostile.ACTS),
+        MEETINGS: [faults.meeting_name(kind, moment) for kind in AIMED for moment in MOMENTS],
     }
 
 
@@ -86,6 +90,7 @@ REASONS: Final[dict[str, dict[str, str]]] = {
     COMMANDS: {},
     VERDICTS: {},
     ACTS: {},
+    MEETINGS: {},
 }
 """Why the swarm does not reach a thing: by kind and name."""
 

@@ -39,6 +39,14 @@ DEFECTS_SHARE: Final = 0.15
 """Of all plans, those in which nodes have defects."""
 BACKLOG_SHARE: Final = 0.08
 """And those with a backlog that a lone consumer finds after its node began anew, and gives back some of."""
+MANNERS_SHARE: Final = 0.3
+"""And those that leave, annotate what they give back, or call it undeliverable."""
+NAMELESS_SHARE: Final = 0.15
+"""Of the producers, those without a name, whose links are resumed."""
+LARGE_SHARE: Final = 0.3
+"""Of all plans, those in which some messages are larger than what a node keeps whole in memory."""
+CROWD_SHARE: Final = 0.06
+"""And those with many producers that share the commits of a node which dies in the middle of several."""
 FAULT_KINDS: Final = (
     "crash", "power", "stop", "replace-disk", "full-disk", "slow-disk", "failed-sync", "clock-step", "cut",
     "silent-cut", "partition", "one-way", "clog", "slow-link", "re-route",
@@ -62,9 +70,10 @@ def plan_of(seed: int) -> Plan:
         faults += _churn(seeds.stream("churn"), joined(links), safety_s)
     faults += _defects(seeds.stream("defects"), nodes, safety_s)
     backlog, restarts = _backlog(seeds.stream("backlog"), nodes)
-    faults += restarts
+    crowd, crashes = _crowd(seeds.stream("crowd"), nodes)
+    faults += restarts + crashes
     queues, workloads, limits, slowest_s = draw_load(seeds, nodes, links, faults, safety_s, hops=1)
-    workloads += backlog
+    workloads += backlog + crowd
     faults += _resumed(seeds.stream("resumed"), workloads, safety_s)
     faults.sort(key=lambda fault: fault.at)
     timing = seeds.stream("timing")
@@ -140,6 +149,24 @@ def _backlog(random: Random, nodes: Sequence[str]) -> tuple[list[dict[str, Any]]
     }  # fmt: skip
     crash = Fault(kind="crash", at=round(random.uniform(0.2, 1.0), 6), node=node, seconds=0.2)
     return [publish, consume], [crash]
+
+
+def _crowd(random: Random, nodes: Sequence[str]) -> tuple[list[dict[str, Any]], list[Fault]]:
+    """Producers that share commits, and crashes of their node while a slow one is under way: each asks the new life
+    what it has of it."""
+    if random.random() >= CROWD_SHARE:
+        return [], []
+    node = random.choice(nodes)
+    publish = {
+        "kind": "publish", "node": node, "address": f"crowd@{node}", "messages": 300, "size": 12, "rate": 0.0,
+        "producers": random.choice((3, 5)), "in_doubt": 5, "name": "crowd-in",
+    }  # fmt: skip
+    consume = {"kind": "consume", "node": node, "queue": "crowd", "credit": 100, "name": "crowd-out"}
+    faults = [Fault(kind="slow-disk", at=0.0, node=node, seconds=8.0, amount=50.0)]
+    for _ in range(4):
+        at, kind = round(random.uniform(0.5, 5.0), 6), random.choice(("crash", "power"))
+        faults.append(Fault(kind=kind, at=at, node=node, seconds=0.1, when="a commit waits behind another"))
+    return [publish, consume], faults
 
 
 def _resumed(random: Random, workloads: list[dict[str, Any]], span_s: float) -> list[Fault]:
@@ -248,11 +275,13 @@ def draw_load(
         seeds.stream("work"), seeds.stream("readers"), nodes, links, safety_s, trip_s, disk_lost=disk_lost
     )
     workloads = draw_variety(seeds.stream("variety"), nodes, workloads, disk_lost=disk_lost)
+    workloads = draw_manners(seeds.stream("manners"), workloads)
     window = window_of(sum(int(told.get("messages", 0)) * int(told.get("producers", 0)) for told in workloads), trip_s)
     # A frame comes whole or not at all in this world: the hold time outlasts the largest on the slowest link.
     unit = SEGMENT_BYTES + min(FRAME_BYTES, max([int(told["size"]) for told in workloads if "size" in told]))
     slowest_s = max(2 * shape.delay_s + unit / (shape.rate or 1e9) for shape in shapes)
-    return queues, workloads, draw_limits(seeds.stream("limits"), window, disk_lost=disk_lost), slowest_s
+    limits = draw_limits(seeds.stream("limits"), window, disk_lost=disk_lost)
+    return queues, workloads, replace(limits, **draw_sizes(seeds.stream("sizes"))), slowest_s
 
 
 def window_of(messages: int, trip_s: float) -> int:
@@ -269,6 +298,17 @@ def draw_limits(random: Random, window: int, *, disk_lost: bool) -> Limits:
         ranges_max=max(RANGES_LOST if disk_lost else 0, random.choice((2, 16, 1_024, 1_024, 1_024))),
         cache_bytes=random.choice((0, 4_096, 8 * 1024 * 1024)),
     )
+
+
+def draw_sizes(random: Random) -> dict[str, int]:
+    """Limits by which in some seeds messages of a few kilobytes are large ones, and come in many frames."""
+    if random.random() >= LARGE_SHARE:
+        return {}
+    return {
+        "stream_bytes": random.choice((500, 4_000, 30_000)),
+        "frame_bytes_max": random.choice((512, 2_048, 8_192, FRAME_BYTES)),
+        "streams_max": random.choice((1, 3, 256, 256)),
+    }
 
 
 def draw_work(
@@ -338,6 +378,22 @@ def draw_variety(
         found.append(told)
     if random.random() < 0.1:
         found.append({"kind": "manage", "node": random.choice(nodes), "name": "scratch"})
+    return found
+
+
+def draw_manners(random: Random, workloads: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Some consumers leave and come again, and tell something of what they give back; some producers have no name."""
+    found = []
+    for told in workloads:
+        if told["kind"] == "publish" and random.random() < NAMELESS_SHARE:
+            told = {**told, "named": False}
+        if told["kind"] == "consume" and random.random() < MANNERS_SHARE:
+            share = round(random.uniform(0.05, 0.3), 3)
+            told = {
+                **told, "stays": random.choice((0, 1, 10, 50)), "modify": max(share, told.get("modify", 0.0)),
+                "notes": random.choice((0.0, 0.5, 1.0)), "elsewhere": random.choice((0.0, 0.0, 0.3)),
+            }  # fmt: skip
+        found.append(told)
     return found
 
 

@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from holdfast.core import events
 from holdfast.errors import ConfigError
-from holdfast.harness.history import Violation, key_in
+from holdfast.harness.checkers import key_of
+from holdfast.harness.history import Violation
+from holdfast.harness.moments import AIM_S, MOMENTS, met
 from holdfast.harness.sim.bed import SimBed
 from holdfast.harness.sim.defects import SHARE as DEFECTS_SHARE
 from holdfast.harness.sim.defects import Defects
@@ -29,7 +31,7 @@ class Fault:
     `amount`: a factor for slow links and disks, seconds for clocks, bytes of room for a full disk, the share of bytes
     under way that still arrives for a cut, of records that are wrong for wrong tables, of frames in which a lying peer
     lies, of events in which a function may raise for a defect. `lie`: which of `sim/liar.py`, all of them where it is
-    empty.
+    empty. `when`: it waits for that moment of its node, or of one of its link's (`moments.py`), AIM_S at most.
     """
 
     kind: str
@@ -39,10 +41,17 @@ class Fault:
     seconds: float = 0.0
     amount: float = 0.0
     lie: str = ""
+    when: str = ""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The nodes that it strikes."""
+        return (self.node,) if self.node else self.link
 
     def describe(self) -> str:
-        where = self.node or "-".join(self.link)
-        return f"{self.kind} {where} for {self.seconds:.3f} s ({self.amount:g}) {self.lie}".rstrip()
+        where = "-".join(self.places)
+        aimed = f"as {self.when}" if self.when else ""
+        return f"{self.kind} {where} for {self.seconds:.3f} s ({self.amount:g}) {self.lie}{aimed}".rstrip()
 
 
 KINDS: Final = {
@@ -87,6 +96,10 @@ PUT_BACK: Final = frozenset({"restore-backup", "copied-disk"})
 """Those after which a node has an older state of its own disk, or a copy of it as it is."""
 
 
+def meeting_name(kind: str, moment: str) -> str:
+    return f"{kind}, {moment}"
+
+
 @dataclass(slots=True)
 class Purge:
     """One that a fault asked for, in that life of the node; `told`: its answers."""
@@ -116,6 +129,8 @@ def make_fault(told: dict[str, Any], where: str) -> Fault:
         if key in values and (not isinstance(values[key], (int, float)) or isinstance(values[key], bool)):
             raise ConfigError(f"{where}: {key}: found {values[key]!r}, accepted is a number")
     fault = Fault(**{"at": 0.0, **values})
+    if fault.when not in ("", *MOMENTS):
+        raise ConfigError(f"{where}: when: found {fault.when!r}, accepted is one of {', '.join(MOMENTS)}")
     if fault.lie not in ("", *LIES):
         raise ConfigError(f"{where}: lie: found {fault.lie!r}, accepted is one of {', '.join(LIES)}")
     if not (fault.node if KINDS[fault.kind] == "node" else all(fault.link)):
@@ -131,6 +146,8 @@ class Faults:
         self.random = bed.world.seeds.stream("faults")
         self.hits: Counter[str] = Counter()
         self.fates: Counter[str] = Counter()
+        self.meetings: Counter[str] = Counter()
+        """What was struck by what: `kind, moment`."""
         self.over = False
         self.liars: dict[str, Liar] = {}
         self._down: dict[SimNode, int] = {}
@@ -144,9 +161,28 @@ class Faults:
                 bed.sim_nodes[fault.node]
             if fault.kind == "lying-peer" and fault.node not in self.liars:
                 self.liars[fault.node] = Liar(bed, bed.sim_nodes[fault.node])
-            bed.world.after(fault.at, self._strike, fault)
+            bed.world.after(fault.at, self._aim if fault.when else self._strike, fault)
             if fault.kind in PUT_BACK and fault.amount:  # the backup is of that long before; of none, of that moment
                 bed.world.after(max(0.0, fault.at - fault.amount), self._back_up, fault.node)
+
+    def _aim(self, fault: Fault) -> None:
+        """Strikes in the first turn in which one of its nodes is in the moment, or at last after AIM_S."""
+        moment = MOMENTS[fault.when]
+        nodes = [self.bed.sim_nodes[name] for name in fault.places]
+
+        def strike() -> None:
+            if turned in nodes[0].on_turn:
+                for node in nodes:
+                    node.on_turn.remove(turned)
+                self._strike(fault)
+
+        def turned(node: SimNode) -> None:
+            if node.core is not None and moment(node.core):
+                strike()
+
+        for node in nodes:
+            node.on_turn.append(turned)
+        self.bed.world.after(AIM_S, strike)
 
     def _strike(self, fault: Fault) -> None:
         if self.over:
@@ -181,6 +217,8 @@ class Faults:
         if self.bed.routes is not None:
             self.bed.routes.disturbed(fault.seconds if fault.kind in WEARING else 0.0)
         self.hits[fault.kind] += 1
+        for name in fault.places:
+            self.meetings.update(meeting_name(fault.kind, moment) for moment in met(self.bed.sim_nodes[name].core))
         self.bed.world.note("fault", fault.kind, fault.describe())
         strikes[fault.kind](fault)
 
@@ -228,10 +266,12 @@ class Faults:
         disk, batches = self.bed.ledger.disk(node.name, node.store), [core.work.batch]
         if node.store.under_way is not None:
             batches.append(node.store.under_way)
+        pieces = [piece for batch in batches for piece in batch.pieces]
         for _, queue in core.catalog.transmissions():
             keys = [key for (queue_id, _), key in disk.places.items() if queue_id == queue.queue_id]
             coming = [value for batch in batches for queue_id, _, value in batch.appends if queue_id == queue.queue_id]
-            for key in [*keys, *(found for value in coming if (found := key_in(value)) is not None)]:
+            about_to_come = [key_of(value, node.store, pieces) for value in coming]
+            for key in [*keys, *(key for key in about_to_come if key is not None)]:
                 self.bed.history.excuse(key, f"purged at {node.name}")
             if core.chores.full:
                 return

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from holdfast.harness.contents import Content
+
 KEY_BYTES: Final = 12
 PRODUCERS_MAX: Final = 1_000
 
@@ -34,6 +36,10 @@ class History:
         self.producers: list[str] = []
         self.offered: dict[bytes, str] = {}
         """Key to the address that it was sent to."""
+        self.sent: dict[bytes, Content] = {}
+        """Key to what was sent under it, where a workload drew it."""
+        self.may_repeat: set[bytes] = set()
+        """Keys in doubt when what would tell them again was lost: a disk, or the link of a producer without a name."""
         self.accepted: dict[bytes, None] = {}
         self.refused: dict[bytes, str] = {}
         """Rejected, released or modified for good: the producer knows that it was not taken."""
@@ -108,7 +114,7 @@ class History:
             there != node and self.disks_changed[there] == number for there, number in shown_by
         )
         shown_by.add(by)
-        if known and not marked and key not in self.excused:
+        if known and not marked and key not in self.excused and key not in self.may_repeat:
             raise Violation(f"{key.decode()} was shown twice at {place}, the second time not as a redelivery")
 
     def see(self, key: bytes, place: str, sequence: int) -> None:

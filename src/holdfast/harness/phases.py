@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.harness.bed import Bed
 from holdfast.harness.history import History, Violation
+from holdfast.harness.moments import AIM_S
 from holdfast.harness.plan import Plan
 from holdfast.harness.workloads import Workload, make_workload
 
@@ -71,7 +72,7 @@ def phases(
 
 def last_fault_s(plan: Plan) -> float:
     """When the last fault is over, in seconds since the first could strike."""
-    return max((fault.at + fault.seconds for fault in plan.faults), default=0.0)
+    return max((fault.at + (AIM_S if fault.when else 0.0) + fault.seconds for fault in plan.faults), default=0.0)
 
 
 def history_counts(history: History) -> dict[str, int]:

@@ -30,6 +30,8 @@ class Plan:
     turn_s: float = 0.000_1
     drifts: dict[str, float] = field(default_factory=dict)
     """By node, how much faster its clock runs, as a fraction."""
+    knobs: dict[str, int] = field(default_factory=dict)
+    """Bounds of the nodes' work, as `sim/knobs.py` names them."""
 
     def to_json(self) -> str:
         """One line of JSON."""

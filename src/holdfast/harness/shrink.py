@@ -7,7 +7,7 @@ bounded, and what is returned has failed. The seed and the depth stay.
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from holdfast.errors import ConfigError
@@ -172,17 +172,24 @@ def _smaller_workloads(plan: Plan) -> Iterator[Plan]:
 
 
 def _plainer(plan: Plan) -> Iterator[Plan]:
-    """No drift; links and limits as they are by default; a fault of no length."""
+    """No drift; links and limits as they are by default; faults at their own time."""
     topology = plan.topology
     if plan.drifts:
         yield plan.shrunk(drifts={})
+    if plan.knobs:
+        yield plan.shrunk(knobs={})
+    for name in plan.knobs:
+        yield plan.shrunk(knobs={knob: value for knob, value in plan.knobs.items() if knob != name})
     plain = type(topology.limits)()
     if topology.limits != plain:
         yield plan.shrunk(topology=replace(topology, limits=plain))
-        for name in ("credit", "cache_bytes", "unsettled_max", "ranges_max", "hop_in_doubt_max"):
-            if getattr(topology.limits, name) != getattr(plain, name):
-                limits = replace(topology.limits, **{name: getattr(plain, name)})
+        for item in fields(plain):
+            if getattr(topology.limits, item.name) != getattr(plain, item.name):
+                limits = replace(topology.limits, **{item.name: getattr(plain, item.name)})
                 yield plan.shrunk(topology=replace(topology, limits=limits))
+    for index, fault in enumerate(plan.faults):
+        if fault.when:
+            yield plan.shrunk(faults=(*plan.faults[:index], replace(fault, when=""), *plan.faults[index + 1 :]))
     for index, link in enumerate(topology.links):
         shape = type(link.there)()
         if link.there != shape or link.back is not None:

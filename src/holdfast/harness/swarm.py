@@ -16,9 +16,11 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
 from holdfast.harness import drawn, drawn_routing
-from holdfast.harness.coverage import ACTS, FATES, FAULTS, Coverage, watched
+from holdfast.harness.coverage import ACTS, FATES, FAULTS, MEETINGS, Coverage, watched
+from holdfast.harness.drawn_aims import with_aims
 from holdfast.harness.drawn_disks import with_disks, with_refusals
 from holdfast.harness.drawn_hostile import with_hostile
+from holdfast.harness.drawn_knobs import with_small_bounds
 from holdfast.harness.plan import Plan
 from holdfast.harness.processes import die_with_parent
 from holdfast.harness.sim.run import execute
@@ -57,7 +59,7 @@ def draw_plan(seed: int, which: str = SWARM) -> Plan:
         return drawn_routing.plan_of(seed, large_share=drawn_routing.LARGE_SHARE)
     own_routes = SeedTree(seed).stream("swarm/own routes").random() < ROUTING_SHARE
     plan = drawn_routing.plan_of(seed) if own_routes else with_disks(drawn.plan_of(seed), seed)
-    return with_hostile(with_refusals(plan, seed), seed)
+    return with_aims(with_small_bounds(with_hostile(with_refusals(plan, seed), seed), seed), seed)
 
 
 # ---------------------------------------------------------------------------------------------------- running
@@ -107,6 +109,7 @@ def run_seed(seed: int, coverage: Coverage, which: str = SWARM) -> Any:
         result = execute(draw_plan(seed, which), seed, depth=depth_of(seed))
     coverage.add(FAULTS, result.coverage.get("faults", {}))
     coverage.add(ACTS, result.coverage.get(ACTS, {}))
+    coverage.add(MEETINGS, result.coverage.get(MEETINGS, {}))
     coverage.add(FATES, result.coverage.get("commits met by a crash", {}))
     return result
 

@@ -12,9 +12,11 @@ from holdfast.harness.canaries.hop_defects import HOP_CANARIES
 from holdfast.harness.canaries.planting import Canary, CanaryStale, by_name, plant_for_good, planted
 from holdfast.harness.canaries.queue_defects import QUEUE_CANARIES
 from holdfast.harness.canaries.routing_defects import ROUTING_CANARIES
+from holdfast.harness.canaries.undo_defects import UNDO_CANARIES
 
 CANARIES: Final[dict[str, Canary]] = {
-    canary.name: canary for canary in (*HOP_CANARIES, *QUEUE_CANARIES, *DISK_CANARIES, *ROUTING_CANARIES)
+    canary.name: canary
+    for canary in (*HOP_CANARIES, *QUEUE_CANARIES, *DISK_CANARIES, *ROUTING_CANARIES, *UNDO_CANARIES)
 }
 
 

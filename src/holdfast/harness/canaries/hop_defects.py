@@ -7,6 +7,7 @@ that it replaces, so that the rest of the node goes on unchanged.
 from collections.abc import Callable
 from typing import Any, Final
 
+from holdfast.broker import entry
 from holdfast.core.forwarding import TIGHT_CREDIT
 from holdfast.core.hops import LAST_STORED
 from holdfast.harness.canaries.planting import Canary
@@ -75,6 +76,18 @@ def _starved_link_asleep(original: Function) -> Function:
     return refill
 
 
+def _priority_lost(original: Function) -> Function:
+    """A message of a priority of its own that has annotations too goes on with the usual one."""
+
+    def for_neighbour(item: Any, steady_ms: int) -> tuple[bytes, list[Any]]:
+        if item.annotation_count and item.identity.number > MANY and not item.expires_ms:
+            item = item._replace(priority=entry.PRIORITY_DEFAULT)
+        told: tuple[bytes, list[Any]] = original(item, steady_ms)
+        return told
+
+    return for_neighbour
+
+
 HOP_CANARIES = (
     Canary(
         name="hop-number-ahead",
@@ -107,5 +120,13 @@ HOP_CANARIES = (
         signature="(self) -> None",
         broken=_starved_link_asleep,
         expected="not done",
+    ),
+    Canary(
+        name="priority-lost",
+        sentence="A message with a priority and with annotations goes on to the next node with the usual priority.",
+        target="core.annotate:for_neighbour",
+        signature="(item: holdfast.broker.entry.Entry, steady_ms: int) -> tuple[bytes, list[typing.Any]]",
+        broken=_priority_lost,
+        expected="has priority",
     ),
 )

@@ -12,9 +12,10 @@ from holdfast.amqp.extensions import LATE
 from holdfast.client import Accepted, Connection, Delivery, Header, Message, Outcome, Sender
 from holdfast.client.errors import ClientError
 from holdfast.errors import HoldfastError
+from holdfast.harness.contents import body_of
 from holdfast.harness.history import key_in, make_key
 from holdfast.harness.sim.bed import SimBed
-from holdfast.harness.workloads import attached, body_of, marked
+from holdfast.harness.workloads import attached, marked
 
 
 class Producer:

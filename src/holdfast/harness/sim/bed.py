@@ -73,7 +73,7 @@ class SimBed:
         """Watches what nodes make of their links, where they compute their own routes."""
         if self.routes is not None:
             for node in self.sim_nodes.values():
-                node.on_turn = self.routes.turned
+                node.on_turn.append(self.routes.turned)
 
     def __enter__(self) -> "SimBed":
         self.loop.__enter__()

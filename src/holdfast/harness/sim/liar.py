@@ -24,6 +24,7 @@ from holdfast.core import carried, hops, sessions
 from holdfast.core.catalog import WAITING
 from holdfast.core.forwarding import HELD_MAX, PAIRS_MAX
 from holdfast.core.node import NodeCore
+from holdfast.harness.checkers import key_of
 from holdfast.harness.frames import FrameReader
 from holdfast.harness.history import KEY_BYTES, Violation, key_in
 from holdfast.harness.sim.bed import SimBed
@@ -381,13 +382,16 @@ class Liar:
         for _, _, value in batch.appends:
             if not value[1] & entry.CUSTODY or value[1] & entry.TOMBSTONE:
                 continue
-            key = value[-KEY_BYTES:]
+            key = key_of(value, node.store)
+            if key is None:
+                continue
             if not entry.unpack(value).trace and key not in self._began[node.name]:
                 self._began[node.name][key] = None
                 if node.name in self.named:
                     self._excuse([key], f"a liar spoke of what {node.name} sent")
         if self.active and node is self.node:
-            self._excuse([value[-KEY_BYTES:] for _, _, value in batch.appends], "a liar held it")
+            held = [key_of(value, node.store) for _, _, value in batch.appends]
+            self._excuse([key for key in held if key is not None], "a liar held it")
 
     def _sent(self, node: SimNode, end: End, chunks: list[Any]) -> None:
         if self.active and end.peer == self.node.name:

@@ -70,7 +70,7 @@ class SimNode:
         self._contained_before = 0
         self.on_session: Callable[[dict[str, Any]], None] = lambda fields: None
         self.on_log: Callable[[str], None] = lambda text: None
-        self.on_turn: Callable[[SimNode], None] | None = None
+        self.on_turn: list[Callable[[SimNode], None]] = []
         self.records: list[tuple[float, str, dict[str, Any]]] = []
         self.defects: Defects | None = None
         """What makes its own functions raise."""
@@ -202,8 +202,8 @@ class SimNode:
             self._turns += 1
             if self._turns % CHECK_EVERY == 0:
                 core.validate(entries_max=CHECK_ENTRIES_MAX)
-        if self.on_turn is not None:
-            self.on_turn(self)
+        for call in [*self.on_turn] if self.on_turn else ():
+            call(self)
 
     def _handle(self, core: NodeCore, event: events.Event, now: float) -> list[events.Command]:
         return core.handle(event, now) if self.defects is None else self.defects.handle(core, event, now)

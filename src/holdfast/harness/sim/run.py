@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Final
 
-from holdfast.harness.coverage import ACTS
+from holdfast.harness.coverage import ACTS, MEETINGS
 from holdfast.harness.faults import Faults
 from holdfast.harness.history import Violation
 from holdfast.harness.phases import history_counts, last_fault_s, phases, workload_metrics, workloads_of
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.bed import SimBed
+from holdfast.harness.sim.knobs import turned
 from holdfast.harness.sim.world import Note
 from holdfast.harness.workloads import Hostile
 
@@ -56,7 +57,8 @@ def execute(
     progress: Callable[[float], None] | None = None,
 ) -> Result:
     """Runs the plan. `progress` hears of the share of virtual time that has passed, now and then."""
-    with SimBed(plan.topology, seed, depth=depth, turn_s=plan.turn_s, keep_notes=keep_notes) as bed:
+    made = SimBed(plan.topology, seed, depth=depth, turn_s=plan.turn_s, keep_notes=keep_notes)
+    with turned(plan.knobs), made as bed:
         run = _Run(plan, bed, progress)
         return judged(bed, plan.name, depth, run.go, run.metrics, run.coverage)
 
@@ -202,6 +204,7 @@ class _Run:
         found = {"sessions": sessions_of(self.bed)}
         if self.faults is not None:
             found |= {"faults": self.faults.hits, "commits met by a crash": self.faults.fates}
+            found[MEETINGS] = self.faults.meetings
         hostile = [workload for workload in self.workloads if isinstance(workload, Hostile)]
         if hostile:
             found[ACTS] = sum((workload.done for workload in hostile), Counter())

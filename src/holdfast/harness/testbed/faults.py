@@ -26,6 +26,8 @@ def check_faults(faults: Sequence[Fault], bed: TestBed) -> None:
             raise ConfigError(
                 f"fault {fault.kind!r}: found in a run on real nodes, accepted is one of {', '.join(KINDS_HERE)}"
             )
+        if fault.when:
+            raise ConfigError(f"fault {fault.kind}: found when = {fault.when!r}, accepted is none on real nodes")
         if KINDS[fault.kind] == "link":
             bed.link(*fault.link)
         elif fault.node not in bed.nodes:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from holdfast.errors import ConfigError
 from holdfast.harness.workloads.browse import Browse
-from holdfast.harness.workloads.common import Workload, attached, body_of, full_address, marked
+from holdfast.harness.workloads.common import Workload, attached, full_address, marked
 from holdfast.harness.workloads.consume import Consume
 from holdfast.harness.workloads.durable import Copy
 from holdfast.harness.workloads.expiring import Expiring
@@ -73,7 +73,6 @@ __all__ = [
     "Subscription",
     "Workload",
     "attached",
-    "body_of",
     "full_address",
     "make_workload",
     "marked",

@@ -8,9 +8,10 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from holdfast.client import Delivery
 from holdfast.harness.bed import Bed
-from holdfast.harness.history import Violation, key_in
-from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, ended
+from holdfast.harness.history import Violation
+from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, ended, key_shown
 
 
 @dataclass(kw_only=True)
@@ -65,7 +66,7 @@ class Browse:
                                 f"{name} at {self.node} was shown sequence {delivery.sequence} after {before}"
                             )
                         before = delivery.sequence
-                        self._saw(bed, delivery.payload)
+                        self._saw(bed, delivery)
                         if stalled:
                             await asyncio.sleep(self.look_s)
             except TimeoutError:
@@ -75,10 +76,11 @@ class Browse:
             await ended(receiver)
             await asyncio.sleep(random.expovariate(1.0 / self.look_s))
 
-    def _saw(self, bed: Bed, payload: bytes) -> None:
-        key = key_in(payload)
+    def _saw(self, bed: Bed, delivery: Delivery) -> None:
+        place = f"{self.queue} at {self.node}"
+        key = key_shown(bed.history, delivery, place)
         if key is not None and key not in bed.history.offered:
-            raise Violation(f"a browser of {self.queue} at {self.node} saw {key.decode()}, which nobody sent")
+            raise Violation(f"a browser of {place} saw {key.decode()}, which nobody sent")
         self.seen += 1
 
     def check(self, bed: Bed) -> None:

@@ -22,6 +22,8 @@ from holdfast.client import (
 )
 from holdfast.errors import HoldfastError
 from holdfast.harness.bed import Bed
+from holdfast.harness.contents import difference
+from holdfast.harness.history import History, Violation, key_in
 
 RETRY_S: Final = 1.0
 MANAGE_LIMIT_S: Final = 10.0
@@ -49,9 +51,16 @@ def marked(delivery: Delivery) -> bool:
     return header is not None and (bool(header.delivery_count) or header.first_acquirer is False)
 
 
-def body_of(key: bytes, size: int) -> bytes:
-    """`size` bytes at least, ending with the key."""
-    return b"." * (size - len(key)) + key
+def key_shown(history: History, delivery: Delivery, place: str) -> bytes | None:
+    """The key of what a consumer of `place` was shown; None for a message that no workload sent. Raises Violation
+    where it is not what was sent under that key."""
+    key = key_in(delivery.payload)
+    sent = None if key is None else history.sent.get(key)
+    if key is not None and sent is not None:
+        told = difference(sent, delivery.payload, delivery.message)
+        if told is not None:
+            raise Violation(f"{key.decode()} was shown at {place}: it {told}")
+    return key
 
 
 def full_address(address: str, node: str) -> str:

@@ -4,21 +4,30 @@ Rules of this file: a consumer goes on over every break; it says of each message
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from random import Random
+from typing import ClassVar, Final
 
-from holdfast.client import Receiver
+from holdfast.client import Delivery, Receiver
 from holdfast.harness.bed import Bed
-from holdfast.harness.history import Violation, key_in
-from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, ended, marked
+from holdfast.harness.history import Violation
+from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, ended, key_shown, marked
+
+STAYS_S: Final = 5.0
+"""How long a consumer that leaves waits for a message before it does."""
+LEAST_S: Final = 0.1
+"""What it is away for at least."""
 
 
 @dataclass(kw_only=True)
 class Consume:
     """Consumers that share `queue` at `node` and accept what they are shown, `think_s` after it came.
 
-    Of what is shown, the shares `release` and `modify` go back, `reject` goes to the dead letters. `resume_s`: so long
-    after a break the node keeps for them what they hold; 0: they begin anew.
+    Of what is shown, the shares `release` and `modify` go back, `reject` goes to the dead letters; of what is modified,
+    the share `notes` with an annotation, `elsewhere` as undeliverable here. `resume_s`: so long after a break the node
+    keeps for them what they hold; 0: they begin anew. `stays`: after so many messages, or where none comes, a consumer
+    detaches and comes again; 0: it stays.
     """
 
     kind: ClassVar[str] = "consume"
@@ -31,7 +40,10 @@ class Consume:
     release: float = 0.0
     modify: float = 0.0
     reject: float = 0.0
+    notes: float = 0.0
+    elsewhere: float = 0.0
     resume_s: float = 0.0
+    stays: int = 0
     name: str = "consumer"
     taken_by: dict[str, int] = field(default_factory=dict, init=False)
     given_back: dict[int, int] = field(default_factory=dict, init=False)
@@ -58,8 +70,8 @@ class Consume:
                 lambda: connection.receiver(self.queue, credit=self.credit, name=name, resume_s=self.resume_s)
             )
             try:
-                async for delivery in receiver:
-                    key = key_in(delivery.payload)
+                async for delivery in self._given(receiver):
+                    key = key_shown(bed.history, delivery, place)
                     disk = bed.disk_of(self.node, delivery)
                     if key is not None:
                         bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence, disk=disk)
@@ -75,9 +87,10 @@ class Consume:
                         if draw < self.release:
                             delivery.release()
                         else:
-                            delivery.modify(delivery_failed=True)
+                            self._modify(delivery, random, name)
                         header = delivery.message.header
-                        if self.consumers == 1 and (header is None or header.ttl is None):  # it may expire there
+                        alone = self.consumers == 1 and not self.elsewhere
+                        if alone and (header is None or header.ttl is None):  # it may expire there
                             self.given_back[delivery.sequence] = 0
                     elif draw < self.release + self.modify + self.reject:
                         delivery.reject()
@@ -88,7 +101,24 @@ class Consume:
             await ended(receiver)
             self.given_back.clear()
             self.breaks += 1
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(random.uniform(LEAST_S, RETRY_S) if self.stays else RETRY_S)
+
+    async def _given(self, receiver: Receiver) -> AsyncIterator[Delivery]:
+        """What it takes before it leaves."""
+        if not self.stays:
+            async for delivery in receiver:
+                yield delivery
+            return
+        left = self.stays
+        while left > 0 and (batch := await receiver.batch(count_max=left, timeout_s=STAYS_S)):
+            left -= len(batch)
+            for delivery in batch:
+                yield delivery
+
+    def _modify(self, delivery: Delivery, random: Random, name: str) -> None:
+        annotations = {f"x-opt-{name}": delivery.sequence} if self.notes and random.random() < self.notes else None
+        elsewhere = bool(self.elsewhere) and random.random() < self.elsewhere
+        delivery.modify(delivery_failed=True, undeliverable_here=elsewhere, annotations=annotations)
 
     def _in_place(self, sequence: int) -> None:
         """What was given back comes before what the node had not sent by then: what lies here, is under way, or may

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from holdfast.client import Delivery
 from holdfast.harness.bed import Bed
-from holdfast.harness.history import Violation, key_in
-from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, closed, ended, full_address, marked
+from holdfast.harness.history import Violation
+from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, closed, ended, full_address, key_shown, marked
 from holdfast.harness.workloads.consume import Consume
 
 
@@ -89,7 +89,7 @@ class Copy:
 
     def show(self, bed: Bed, name: str, delivery: Delivery) -> None:
         """That subscription was shown it. Raises Violation where it should not have been, now or in this way."""
-        key = key_in(delivery.payload)
+        key = key_shown(bed.history, delivery, name)
         if key is None:
             return
         seen, sequence, disk = self.seen.get(name), delivery.sequence, bed.disk_of(self.node, delivery)

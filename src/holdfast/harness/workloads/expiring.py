@@ -12,7 +12,6 @@ from typing import ClassVar, Final
 from holdfast.client import Header
 from holdfast.harness.bed import Bed
 from holdfast.harness.history import Violation
-from holdfast.harness.workloads.common import full_address
 from holdfast.harness.workloads.publish import ProducerLog, Publish
 
 CLOCKS_APART: Final = 0.02
@@ -40,7 +39,7 @@ class Expiring(Publish):
 
     def new_log(self, bed: Bed, name: str) -> ProducerLog:
         random = bed.stream(f"{name}/ttl")
-        log = ProducerLog(bed.history, name, full_address(self.address, self.node), self.size)
+        log = super().new_log(bed, name)
         log.header = lambda number: self._header(bed, log.key(number), random)
         return log
 

@@ -1,7 +1,7 @@
-"""`publish`: named producers with numbers of their own, and the log of what each has sent.
+"""`publish`: producers, named with numbers of their own or not, and the log of what each has sent.
 
 Rules of this file: a number stands for one body for ever, whoever sends it and how often. What is refused, or was in
-doubt when a link ended, goes again under its number.
+doubt when a link ended, goes again under its number; of a producer without a name that may double it.
 """
 
 import asyncio
@@ -11,16 +11,18 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import ClassVar
 
-from holdfast.client import Accepted, Header, Message, Outcome, Rejected, Sender
+from holdfast.client import Accepted, Header, Outcome, Rejected, Sender
 from holdfast.harness.bed import Bed
+from holdfast.harness.contents import content_of, message_of
 from holdfast.harness.history import History, make_key
-from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, body_of, closed, ended, full_address
+from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, closed, ended, full_address
 
 
 class ProducerLog:
     """The application's own log of one producer: numbers given out, and which of them it knows to be stored.
 
-    It outlives links, connections and the program's lives. `header` makes the header of a number's message.
+    It outlives links, connections and the program's lives. `header` makes the header of a number's message; the node is
+    told the number where the producer is `named`.
     """
 
     def __init__(
@@ -31,12 +33,14 @@ class ProducerLog:
         size: int,
         *,
         header: Callable[[int], Header | None] = lambda number: None,
+        named: bool = True,
     ) -> None:
         self.history = history
         self.me = history.new_producer(name)
         self.address = address
         self.size = size
         self.header = header
+        self.named = named
         self.given_out = 0
         self.open: dict[int, None] = {}
         """Numbers whose outcome is not known, or was a refusal."""
@@ -57,8 +61,10 @@ class ProducerLog:
 
     async def send(self, sender: Sender, number: int) -> "asyncio.Future[Outcome]":
         """Sends that number's message; its outcome is noted when it comes."""
-        message = Message(header=self.header(number), data=[body_of(self.key(number), self.size)])
-        future = await sender.submit(message, number=number)
+        key = self.key(number)
+        message = message_of(key, self.size, self.header(number))
+        self.history.sent[key] = content_of(message)
+        future = await sender.submit(message, number=number if self.named else None)
         future.add_done_callback(lambda done: self._decided(number, done))
         return future
 
@@ -99,9 +105,10 @@ class ProducerLog:
 
 @dataclass(kw_only=True)
 class Publish:
-    """Named producers that each send `messages` to `address` from `node`, at `rate` a second (0: as fast as taken).
+    """Producers that each send `messages` to `address` from `node`, at `rate` a second (0: as fast as taken).
 
-    What is refused goes again under its number; `in_doubt` bounds what is under way.
+    What is refused goes again under its number; `in_doubt` bounds what is under way. Those that are not `named` resume
+    their links.
     """
 
     kind: ClassVar[str] = "publish"
@@ -113,6 +120,7 @@ class Publish:
     size: int = 200
     rate: float = 0.0
     in_doubt: int = 200
+    named: bool = True
     name: str = "producer"
     logs: list[ProducerLog] = field(default_factory=list, init=False)
 
@@ -128,21 +136,24 @@ class Publish:
         log = self.new_log(bed, name)
         self.logs.append(log)
         random = bed.stream(name)
+        producer = name if self.named else None
         connection = await bed.connect(self.node, name)
         while True:
             sender = await attached(
-                lambda: connection.sender(self.address, producer=name, in_doubt_max=self.in_doubt, name=name)
+                lambda: connection.sender(self.address, producer=producer, in_doubt_max=self.in_doubt, name=name)
             )
             try:
                 await log.send_all(sender, self.messages, self.rate, random)
                 break
             except BREAKS:
+                if not self.named:
+                    bed.history.may_repeat.update(map(log.key, log.open))
                 await ended(sender)
                 await asyncio.sleep(RETRY_S)
         await closed(connection)
 
     def new_log(self, bed: Bed, name: str) -> ProducerLog:
-        return ProducerLog(bed.history, name, full_address(self.address, self.node), self.size)
+        return ProducerLog(bed.history, name, full_address(self.address, self.node), self.size, named=self.named)
 
     def check(self, bed: Bed) -> None:
         return

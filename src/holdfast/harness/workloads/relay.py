@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from holdfast.client import Accepted, Connection, Delivery, Outcome, Receiver, Sender
 from holdfast.harness.bed import Bed
-from holdfast.harness.history import Violation, key_in
-from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, ended, full_address, marked
+from holdfast.harness.history import Violation
+from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, ended, full_address, key_shown, marked
 from holdfast.harness.workloads.publish import ProducerLog
 
 
@@ -70,13 +70,14 @@ class Relay:
         return sender, receiver
 
     async def _pass_on(self, bed: Bed, log: ProducerLog, sender: Sender, delivery: Delivery) -> None:
-        key = key_in(delivery.payload)
+        place = f"{self.queue} at {self.node}"
+        key = key_shown(bed.history, delivery, place)
         if key is None:
             delivery.accept()
             return
         bed.history.receive(
             key,
-            f"{self.queue} at {self.node}",
+            place,
             marked=marked(delivery),
             sequence=delivery.sequence,
             disk=bed.disk_of(self.node, delivery),

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Final
 from holdfast.amqp.extensions import PATH
 from holdfast.client import Connection, Delivery, Lease, ManagementError
 from holdfast.harness.bed import Bed
-from holdfast.harness.history import Violation, key_in
-from holdfast.harness.workloads.common import BREAKS, RETRY_S, asked, closed
+from holdfast.harness.history import Violation
+from holdfast.harness.workloads.common import BREAKS, RETRY_S, asked, closed, key_shown
 
 EMPTY_WITHIN_S: Final = 5.0
 """How long a queue may hold entries that its only subscription has advanced past."""
@@ -178,7 +178,7 @@ class Subscription:
                 raise Violation(f"{self.full_name} was shown sequence {sequence} of [{first}, {end}) after {before}")
             before = sequence
             found[sequence] = _told(delivery)
-            key = key_in(delivery.payload)
+            key = key_shown(bed.history, delivery, self.full_name)
             if key is not None:
                 keys[key] = sequence
         if reader.disk != bed.history.disks_changed[self.node]:

@@ -1,0 +1,96 @@
+"""Canaries in what takes back a turn, gives back what was put aside, and counts in serial numbers that wrap.
+
+Rules of this file: as in `hop_defects.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.broker import entry
+from holdfast.harness.canaries.planting import Canary
+
+Function = Callable[..., Any]
+
+
+def _moved_bytes_lost(original: Function) -> Function:
+    """Of several entries that a refused turn had moved, the first alone is counted with its bytes again."""
+
+    def _undo_moves(core: Any, turn: Any, retry: Any) -> None:
+        original(core, turn, retry)
+        for queue, _, value in turn.moves[1:]:
+            if core.catalog.has(queue):
+                queue.bytes_held -= entry.size_of(value)
+
+    return _undo_moves
+
+
+def _aside_stranded(original: Function) -> Function:
+    """As the route changes, what was put aside stays in the hands of the sender that stops."""
+
+    def stop(self: Any) -> None:
+        shown = self.cursor.shown
+        aside = {sequence for blocked in self.blocked.values() for sequence in blocked.aside if sequence in shown}
+        kept = {sequence: shown.pop(sequence) for sequence in aside} if self.active else {}
+        original(self)
+        shown.update(kept)
+
+    return stop
+
+
+def _stream_not_forgotten(original: Function) -> Function:
+    """A large message that did not come whole goes on counting as one that is under way."""
+
+    def close(self: Any) -> None:
+        counts = self in self.core.streams and not self.whole
+        original(self)
+        if counts:
+            self.core.streams[self] = None
+
+    return close
+
+
+def _number_not_wrapped(original: Function) -> Function:
+    """The delivery-id behind the last of 32 bits is one more."""
+
+    def _number(self: Any, context: Any, settled: bool) -> int:
+        number: int = original(self, context, settled)
+        self.session.next_delivery_id = number + 1
+        return number
+
+    return _number
+
+
+UNDO_CANARIES = (
+    Canary(
+        name="moved-bytes-lost",
+        sentence="A refused turn that had moved several entries counts the bytes of the first alone again.",
+        target="core.undo:_undo_moves",
+        signature="(core: 'NodeCore', turn: holdfast.core.turn.Turn, retry: holdfast.broker.port.Batch) -> None",
+        broken=_moved_bytes_lost,
+        expected="bytes, and those of its entries",
+    ),
+    Canary(
+        name="aside-stranded",
+        sentence="A route changes while messages for a full queue are put aside, and these stay where they were.",
+        target="core.hops:CustodySender.stop",
+        signature="(self) -> None",
+        broken=_aside_stranded,
+        expected="",
+    ),
+    Canary(
+        name="stream-not-forgotten",
+        sentence="A large message that was given up counts as under way for ever.",
+        target="core.streams:Stream.close",
+        signature="(self) -> None",
+        broken=_stream_not_forgotten,
+        expected="",
+    ),
+    Canary(
+        name="number-not-wrapped",
+        sentence="A session's delivery-ids go on beyond 32 bits.",
+        target="amqp.sender:Sender._number",
+        signature="(self, context: Any, settled: bool) -> int",
+        broken=_number_not_wrapped,
+        expected="",
+    ),
+)

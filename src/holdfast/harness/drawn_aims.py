@@ -1,0 +1,91 @@
+"""Faults aimed at a moment of a node's work, so that what rarely meets by chance meets often (docs/adr/0050).
+
+Rules of this file: from a stream of its own, so that nothing else of a seed changes. All moments are drawn alike, the
+rare ones as often as the common; one that comes about by a fault, or lasts by a knob, is drawn with it. A fault whose
+time is part of a story keeps it: where a disk is replaced, and where a store goes back or is copied, but that its disk
+may stall or fill up while its messages get new numbers.
+"""
+
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from holdfast.harness.faults import PUT_BACK, Fault
+from holdfast.harness.moments import MOMENTS
+from holdfast.harness.plan import Plan
+from holdfast.harness.sim.knobs import KNOBS
+from holdfast.harness.sim.seeds import SeedTree
+
+AIMED_SHARE: Final = 0.4
+"""Of the faults that may be aimed, those that are."""
+AIMED: Final = (
+    "crash", "power", "stop", "full-disk", "refusing-disk", "slow-disk", "stalled-disk", "failed-sync", "purge",
+    "cut-clients", "cut", "silent-cut", "partition", "one-way", "clog", "slow-link", "re-route",
+)  # fmt: skip
+"""Kinds of faults that may be."""
+CAUSES: Final = {
+    "a commit waits behind another": "slow-disk",
+    "a commit is under way": "slow-disk",
+    "a consumer drains": "stalled-disk",
+    "a link may be resumed": "cut-clients",
+    "a purge goes on": "purge",
+    "reading is paused": "stalled-disk",
+    "the disk is full": "full-disk",
+    "the disk is stalled": "stalled-disk",
+    "the node stops": "stop",
+    "what links held goes back": "cut-clients",
+}
+"""By moment: the fault of the node that brings it about."""
+RENEWED: Final = "messages get new numbers"
+DISKS: Final = frozenset({"full-disk", "refusing-disk", "slow-disk", "stalled-disk"})
+LASTS_S: Final = {"full-disk": 3.0, "slow-disk": 2.0, "stalled-disk": 8.0, "stop": 0.5}
+"""How long such a fault lasts where it does not end at once."""
+PROLONGS: Final = {
+    "a deleted queue leaves": ("core.chores:RECLAIM_COUNT",),
+    "a large message comes": ("core.streams:COMMIT_BYTES", "core.streams:PIECE_BYTES"),
+    "a large message goes": ("core.sending:TURN_BYTES", "core.sending:NEIGHBOUR_TURN_BYTES"),
+    "a purge goes on": ("core.chores:RECLAIM_COUNT",),
+    RENEWED: ("core.identity:RENEW_COUNT",),
+    "messages that waited are moved": ("core.destination:RELEASE_COUNT",),
+    "outcomes are carried out": ("core.settlements:EFFORT_A_TURN",),
+    "what links held goes back": ("core.returns:GIVEN_BACK_MAX",),
+}
+"""By moment: the knobs at whose least it lasts for many turns."""
+
+
+def with_aims(plan: Plan, seed: int) -> Plan:
+    """The plan with a share of its faults aimed."""
+    random = SeedTree(seed).child("swarm").stream("aims")
+    renewed = {fault.node for fault in plan.faults if fault.kind in PUT_BACK}
+    fixed = renewed | {fault.node for fault in plan.faults if fault.kind == "replace-disk"}
+    names = tuple(MOMENTS)
+    faults: list[Fault] = []
+    knobs = dict(plan.knobs)
+    for fault in plan.faults:
+        share, moment, chance = random.random(), random.choice(names), random.random()
+        if fault.node in renewed and fault.kind in DISKS:
+            moment = RENEWED
+        elif fault.kind not in AIMED or not fixed.isdisjoint(fault.places):
+            share = 1.0
+        if share >= AIMED_SHARE or fault.when:
+            faults.append(fault)
+            continue
+        faults.append(replace(fault, when=moment))
+        if moment in CAUSES:
+            faults.append(_cause(random, fault, CAUSES[moment]))
+        if chance < 0.7:
+            knobs |= {knob: KNOBS[knob][0] for knob in PROLONGS.get(moment, ())}
+    faults.sort(key=lambda fault: fault.at)
+    return replace(plan, faults=tuple(faults), knobs=knobs)
+
+
+def _cause(random: Random, fault: Fault, kind: str) -> Fault:
+    """What brings the moment about that `fault` waits for, at one of its nodes and while it waits."""
+    amount = 1_000.0 if kind == "slow-disk" else 0.0
+    return Fault(
+        kind=kind,
+        at=round(fault.at + random.uniform(0.0, 2.0), 6),
+        node=random.choice(fault.places),
+        seconds=LASTS_S.get(kind, 0.0),
+        amount=amount,
+    )

@@ -1,0 +1,81 @@
+"""Bounds of the nodes' own work that a run may turn down, so that what takes megabytes in life takes kilobytes here.
+
+Rules of this file: what a knob turns bounds a share of work and promises nothing: with any value that stands here a run
+must end as well as with the nodes' own. A knob is turned where it is read, in all nodes of a run, and turned back. The
+idea is FoundationDB's, "Simulation and Testing", whose runs draw their knobs too. Where serial numbers begin is one of
+them, so that they wrap within a run.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Final
+
+from holdfast.errors import ConfigError
+
+KNOBS: Final[dict[str, tuple[int, ...]]] = {
+    "amqp.receiver:APART_BYTES": (1, 300),
+    "amqp.receiver:PART_BYTES": (200, 3_000),
+    "amqp.settings:FIRST_DELIVERY_COUNT": (2**32 - 1, 2**32 - 30, 2**31 - 10),
+    "amqp.settings:FIRST_TRANSFER_ID": (2**32 - 2, 2**32 - 30, 2**32 - 200, 2**31 - 10),
+    "broker.cursor:MARK_AHEAD": (1, 8),
+    "broker.cursor:PUMP_BYTES": (1, 2_000),
+    "broker.cursor:READ_BYTES": (1, 2_000),
+    "broker.cursor:READ_COUNT": (1, 7),
+    "broker.cursor:RETIRES_MAX": (5, 50),
+    "broker.cursor:RUN_COUNT": (1, 3),
+    "broker.exclusions:SCAN_MAX": (1, 8),
+    "broker.head:FRONT_COUNT": (1, 4),
+    "broker.queue:RECLAIM_COUNT": (2, 20),
+    "broker.queue:RETIRES_MAX": (5, 50),
+    "core.aliases:TRACES_MAX": (1, 3),
+    "core.blobs:DROP_PIECES": (1, 2),
+    "core.chores:RECLAIM_COUNT": (1, 10),
+    "core.chores:RETIRES_MAX": (5, 50),
+    "core.departed:DEPART_COUNT": (1, 10),
+    "core.destination:LOOKS_MAX": (2, 20),
+    "core.destination:ORIGINS_A_TURN": (1, 2),
+    "core.destination:RELEASE_BYTES": (1, 2_000),
+    "core.destination:RELEASE_COUNT": (1, 5),
+    "core.egress:BROWSE_LIMIT": (1, 10),
+    "core.egress:READ_COUNT": (1, 7),
+    "core.excluders:ENDED_A_TURN": (1, 2),
+    "core.expiry:RETIRES_MAX": (5, 50),
+    "core.guard:EFFORT_A_TURN": (100, 1_000),
+    "core.hops:ASIDE_MAX": (1, 10),
+    "core.hops:PUMP_BYTES": (1, 2_000),
+    "core.identity:RENEW_COUNT": (1, 10),
+    "core.offering:PUMP_LIMIT": (1, 10),
+    "core.resumable:OUTCOMES_ALIKE_MAX": (1, 2),
+    "core.resumable:RESUME_COUNT": (1, 5),
+    "core.returns:GIVEN_BACK_MAX": (1, 10),
+    "core.sending:NEIGHBOUR_TURN_BYTES": (500, 3_000),
+    "core.sending:STEP_BYTES": (500, 3_000),
+    "core.sending:TURN_BYTES": (500, 3_000),
+    "core.settlements:EFFORT_A_TURN": (40, 400),
+    "core.settlements:SETTLED_BYTES_MAX": (1, 3_000),
+    "core.streams:COMMIT_BYTES": (1, 5_000),
+    "core.streams:PIECE_BYTES": (200, 3_000),
+    "core.turn_end:RETIRE_COUNT": (1, 20),
+    "core.users:LINKS_WOKEN": (1, 2),
+    "core.verification:TRACES_MAX": (1, 3),
+}
+"""By module and name: what a run may turn it to."""
+
+
+@contextmanager
+def turned(knobs: Mapping[str, int]) -> Iterator[None]:
+    """Those are turned inside of the block. Raises ConfigError for one that is none."""
+    before: list[tuple[Any, str, int]] = []
+    try:
+        for knob, value in knobs.items():
+            if knob not in KNOBS:
+                raise ConfigError(f"knobs: found {knob!r}, accepted is one of {', '.join(KNOBS)}")
+            module, name = knob.split(":")
+            place = import_module(f"holdfast.{module}")
+            before.append((place, name, getattr(place, name)))
+            setattr(place, name, value)
+        yield
+    finally:
+        for place, name, value in reversed(before):
+            setattr(place, name, value)
