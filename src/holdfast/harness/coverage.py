@@ -40,6 +40,10 @@ def step_name(key: tuple[states.State, states.Step]) -> str:
     return f"{key[0].value}, {key[1].value} -> {states.TRANSITIONS[key].value}"
 
 
+MET: Final = {faults.meeting_name(kind, moment): None for kind in AIMED for moment in MOMENTS}
+"""What may meet: the faults that are aimed, and the moments."""
+
+
 def everything() -> dict[str, list[str]]:
     """All that there is to reach, by kind, in the tables' order."""
     return {
@@ -51,7 +55,7 @@ def everything() -> dict[str, list[str]]:
         COMMANDS: [kind.__name__ for kind in get_args(events.Command)],
         VERDICTS: [verdict.value for verdict in Verdict],
         ACTS: list(hostile.ACTS),
-        MEETINGS: [faults.meeting_name(kind, moment) for kind in AIMED for moment in MOMENTS],
+        MEETINGS: list(MET),
     }
 
 

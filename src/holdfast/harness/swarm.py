@@ -9,14 +9,14 @@ import logging
 import multiprocessing
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
 from holdfast.harness import drawn, drawn_routing
-from holdfast.harness.coverage import ACTS, FATES, FAULTS, MEETINGS, Coverage, watched
+from holdfast.harness.coverage import ACTS, FATES, FAULTS, MEETINGS, MET, Coverage, watched
 from holdfast.harness.drawn_aims import with_aims
 from holdfast.harness.drawn_disks import with_disks, with_refusals
 from holdfast.harness.drawn_hostile import with_hostile
@@ -109,7 +109,8 @@ def run_seed(seed: int, coverage: Coverage, which: str = SWARM) -> Any:
         result = execute(draw_plan(seed, which), seed, depth=depth_of(seed))
     coverage.add(FAULTS, result.coverage.get("faults", {}))
     coverage.add(ACTS, result.coverage.get(ACTS, {}))
-    coverage.add(MEETINGS, result.coverage.get(MEETINGS, {}))
+    met = result.coverage.get(MEETINGS, Counter())
+    coverage.add(MEETINGS, {name: count for name, count in met.items() if name in MET})
     coverage.add(FATES, result.coverage.get("commits met by a crash", {}))
     return result
 
