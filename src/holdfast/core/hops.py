@@ -108,7 +108,7 @@ class CustodySender(TakesTurns):
         self.active = False
         self.retry_at = None
         self.blocked.clear()
-        if self.large is not None:  # the other way has it from its beginning
+        if self.large is not None and not self.large.stopped:  # the other way has it from its beginning
             self.in_doubt.pop(self.large.context, None)
             self.number -= 1
             self.large.stop()
@@ -201,6 +201,8 @@ class CustodySender(TakesTurns):
             self.neighbour.links.note_work(self)
             return 0
         if not self.open or self.peer is None or not self.peer.writable or not link.sendable:
+            return 0
+        if self.large is not None:  # one that was given up, and whose end is not told yet
             return 0
         forwarding = self.core.forwarding
         if not self.active or (forwarding.returned and forwarding.held(self.destination) >= HELD_MAX):
@@ -354,7 +356,8 @@ class CustodySender(TakesTurns):
                 return  # the others are due in the next turn
             if blocked.probe is not None or now < blocked.due:
                 continue
-            if self.link is None or not self.link.sendable or self.peer is None or not self.peer.writable:
+            ready = self.link is not None and self.link.sendable and self.large is None
+            if not ready or self.peer is None or not self.peer.writable:
                 blocked.due = now + RETRY_S[0]
                 continue
             tried = 0

@@ -34,7 +34,7 @@ def bare_length(value: bytes, parts: tuple[Any, ...]) -> int:
 class LargeSend:
     """One large delivery; `ended` is told once, when its last frame is written."""
 
-    __slots__ = ("blob", "context", "core", "ended", "index", "outgoing", "peer")
+    __slots__ = ("blob", "context", "core", "ended", "index", "outgoing", "peer", "stopped")
 
     def __init__(
         self,
@@ -55,6 +55,8 @@ class LargeSend:
         self.context = context
         self.ended = ended
         self.index = 0
+        self.stopped = False
+        """Whether it was given up; its end is told all the same."""
         self.blob: Blob = core.blobs.pin(entry.blob_of(value).blob)
         self.outgoing = link.begin(
             b"".join(parts[:-1]),
@@ -89,6 +91,7 @@ class LargeSend:
 
     def stop(self) -> None:
         """The peer wants no more of it, or is to have it from another: it is given up on the wire."""
+        self.stopped = True
         self.outgoing.abort()
 
     def close(self) -> None:

@@ -298,6 +298,9 @@ class Watch:
                 place = channel, fields[0]
                 if place not in self._links:
                     continue
+                if fields[9]:  # aborted: nobody answers it
+                    self._parts.pop(place, None)
+                    continue
                 if fields[5] or place in self._parts:
                     number, before = self._parts.pop(place, (fields[1], b""))
                     payload = before + payload
@@ -307,6 +310,8 @@ class Watch:
                 else:
                     number = fields[1]
                 self._waiting[channel, number] = payload[-KEY_BYTES:]
+            elif isinstance(fields, Detach):
+                self._parts.pop((channel, fields.handle), None)
             elif isinstance(fields, Attach) and not fields.role:
                 address = str(getattr(fields.target, "address", ""))
                 if address == "$holdfast/custody" or not address.startswith(OWN):

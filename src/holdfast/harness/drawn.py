@@ -384,13 +384,15 @@ def draw_variety(
 def draw_manners(random: Random, workloads: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Some consumers leave and come again, and tell something of what they give back; some producers have no name."""
     found = []
+    least = sum(told.get("messages", 0) * told.get("producers", 0) for told in workloads) // 40 + 1
     for told in workloads:
         if told["kind"] == "publish" and random.random() < NAMELESS_SHARE:
             told = {**told, "named": False}
         if told["kind"] == "consume" and random.random() < MANNERS_SHARE:
             share = round(random.uniform(0.05, 0.3), 3)
             told = {
-                **told, "stays": random.choice((0, 1, 10, 50)), "modify": max(share, told.get("modify", 0.0)),
+                **told, "stays": random.choice((0, least, least, 5 * least)),
+                "modify": max(share, told.get("modify", 0.0)),
                 "notes": random.choice((0.0, 0.5, 1.0)), "elsewhere": random.choice((0.0, 0.0, 0.3)),
             }  # fmt: skip
         found.append(told)

@@ -1,0 +1,52 @@
+"""A large message that is given up on its way, because the route changed, and changed again (core/hops.py)."""
+
+from typing import Any
+
+from holdfast.core.config import Limits, QueueConfig
+from support.hops import STRICT, names, send
+from support.rig import Rig
+
+LIMITS = Limits(stream_bytes=1_000, frame_bytes_max=512)
+
+
+def test_routes_that_change_twice_while_it_is_given_up_lose_nothing() -> None:
+    """Each change took its number back; the next message had one that the neighbour had heard, and was dropped as a
+    copy of what it never was."""
+    rig = Rig()
+    jfk, hub = rig.pair(jfk={"limits": LIMITS}, queues=(QueueConfig(name="work"),), limits=LIMITS)
+    rig.run(1)
+    client = rig.client(jfk)
+    link = client.sender("work@hub")
+    rig.settle()
+    neighbour: Any = jfk.core.neighbours["hub"]  # type: ignore[union-attr]
+    client.send(link, "x" * 200_000)
+    while not (sender := neighbour.senders.get("hub")) or sender.large is None:
+        assert rig.move()
+    for _ in range(2):
+        sender.stop()
+        sender.go(neighbour.peer)
+    assert sender.number == 0
+    jfk.due = True
+    rig.run(5)
+    send(rig, jfk, *names(1, 3), to="hub")
+    rig.run(5)
+    reader = rig.client(hub)
+    reader.receiver("work")
+    rig.settle()
+    assert sorted(map(len, reader.bodies())) == [1, 1, 1, 200_000]
+
+
+def test_nothing_is_sent_before_its_end_is_told() -> None:
+    rig = Rig()
+    jfk, _ = rig.pair(jfk={"limits": LIMITS}, **STRICT, limits=LIMITS)
+    rig.run(1)
+    client = rig.client(jfk)
+    link = client.sender("work@hub")
+    rig.settle()
+    neighbour: Any = jfk.core.neighbours["hub"]  # type: ignore[union-attr]
+    client.send(link, "x" * 200_000)
+    while not (sender := neighbour.senders.get("hub")) or sender.large is None:
+        assert rig.move()
+    sender.stop()
+    sender.go(neighbour.peer)
+    assert sender.large is not None and sender.wants() == 0
