@@ -89,7 +89,7 @@ class Consume:
                         else:
                             self._modify(delivery, random, name)
                         header = delivery.message.header
-                        alone = self.consumers == 1 and not self.elsewhere
+                        alone = self.consumers == 1 and not self.elsewhere and not self.notes  # these wait for the disk
                         if alone and (header is None or header.ttl is None):  # it may expire there
                             self.given_back[delivery.sequence] = 0
                     elif draw < self.release + self.modify + self.reject:
