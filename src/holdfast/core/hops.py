@@ -200,10 +200,8 @@ class CustodySender(TakesTurns):
         if link is None:
             self.neighbour.links.note_work(self)
             return 0
-        if not self.open or self.peer is None or not self.peer.writable or not link.sendable:
-            return 0
-        if self.large is not None:  # one that was given up, and whose end is not told yet
-            return 0
+        if not self.open or self.large or self.peer is None or not self.peer.writable or not link.sendable:
+            return 0  # also behind a large one that was given up, until its end is told
         forwarding = self.core.forwarding
         if not self.active or (forwarding.returned and forwarding.held(self.destination) >= HELD_MAX):
             return 0
@@ -356,8 +354,7 @@ class CustodySender(TakesTurns):
                 return  # the others are due in the next turn
             if blocked.probe is not None or now < blocked.due:
                 continue
-            ready = self.link is not None and self.link.sendable and self.large is None
-            if not ready or self.peer is None or not self.peer.writable:
+            if self.large or not self.link or not self.link.sendable or not self.peer or not self.peer.writable:
                 blocked.due = now + RETRY_S[0]
                 continue
             tried = 0
