@@ -76,7 +76,7 @@ class Nodes:
             self.outcomes += sum(len(event.contexts) for event in told if isinstance(event, Outcomes))
             self.log += map(spelt, told)
         elif self.decoded:
-            self.handle(there, events.FramesReceived(connection=number, frames=chunks))
+            self.handle(there, events.FramesReceived(connection=number, frames=chunks, size=sum(map(len, chunks))))
         else:
             self.handle(there, events.BytesReceived(connection=number, data=data))
 

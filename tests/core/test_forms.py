@@ -27,7 +27,9 @@ class Talk:
         for _ in range(50):
             chunks = self.engine.take_output(self.node.now)
             if self.decoded and chunks:
-                self.node.handle(events.FramesReceived(connection=self.number, frames=chunks))
+                self.node.handle(
+                    events.FramesReceived(connection=self.number, frames=chunks, size=sum(map(len, chunks)))
+                )
             elif chunks:
                 self.node.handle(events.BytesReceived(connection=self.number, data=b"".join(chunks)))
             self.node.turn()

@@ -7,7 +7,7 @@ all is as if there were no resuming (docs/client.md). Sources: AMQP 1.0 §2.6.5,
 from collections import deque
 from collections.abc import Callable, Container
 from math import ceil
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from holdfast.amqp.message import count_sections
 from holdfast.amqp.performatives import UINT_MAX, Received
@@ -17,6 +17,9 @@ from holdfast.amqp.sender import Sender as EngineSender
 from holdfast.errors import RemoteProtocolError
 
 T = TypeVar("T")
+
+FIRST_TAG: Final = 0
+"""Of a link's delivery-tags, which go on beyond the last of 32 bits."""
 
 
 def timeout_s(seconds: float) -> int:
@@ -62,7 +65,7 @@ class SendingState(_Rounds, Generic[K]):
         self.held: dict[bytes, K] = {}
         self.steps: deque[tuple[Step, K]] = deque()
         """To be sent before anything new."""
-        self.next_tag = 0
+        self.next_tag = FIRST_TAG
 
     def suspend(self, link: EngineSender) -> None:
         """The link is over, or its connection is."""

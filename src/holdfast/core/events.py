@@ -38,10 +38,12 @@ class BytesReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FramesReceived:
-    """What a `decoded` peer said: the chunks of its SendBytes."""
+    """What a `decoded` peer said: the chunks of its SendBytes. `size`: bytes on the wire, of a frame that has come in
+    part as well; it is among `frames` once it is whole."""
 
     connection: int
     frames: list[Chunk]
+    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

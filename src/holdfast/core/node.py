@@ -206,7 +206,7 @@ class NodeCore:
             self.pressure.heard(peer, len(event.data))
             self.told(peer, peer.amqp.receive(event.data, now))
         else:
-            self.pressure.heard(peer, sum(map(len, event.frames)))
+            self.pressure.heard(peer, event.size)
             self.told(peer, peer.amqp.receive_frames(event.frames, now))
         if peer.amqp.deadline_sooner:
             self.deadlines.watch(peer)

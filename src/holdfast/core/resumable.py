@@ -36,6 +36,9 @@ HELD_BYTES: Final = 512
 RESUME_COUNT: Final = 256
 """Deliveries that a consumer goes on with before others of its queue go on with theirs."""
 
+FIRST_TAG: Final = 0
+"""Of a consumer's link, whose delivery-tags go on beyond the last of 32 bits."""
+
 FRAME_BYTES: Final = 64
 """What each of them counts for its connection beside its content: one without content is a frame, too."""
 
@@ -187,7 +190,7 @@ class Outgoing(Suspendable):
         self.taker: ResumableConsumer | None = None
         """In whose hands the cursor has them."""
         self.held: dict[bytes, int] = {}
-        self.next_tag = 0
+        self.next_tag = FIRST_TAG
         self.use: Use | None = None
         """For whom `use_bytes` of what is held count."""
         self.use_bytes = 0

@@ -45,6 +45,8 @@ NAMELESS_SHARE: Final = 0.15
 """Of the producers, those without a name, whose links are resumed."""
 LARGE_SHARE: Final = 0.3
 """Of all plans, those in which some messages are larger than what a node keeps whole in memory."""
+RESUMED_PRODUCER_SHARE: Final = 0.06
+"""And those with a lone producer that resumes its link again and again."""
 CROWD_SHARE: Final = 0.06
 """And those with many producers that share the commits of a node which dies in the middle of several."""
 FAULT_KINDS: Final = (
@@ -71,9 +73,10 @@ def plan_of(seed: int) -> Plan:
     faults += _defects(seeds.stream("defects"), nodes, safety_s)
     backlog, restarts = _backlog(seeds.stream("backlog"), nodes)
     crowd, crashes = _crowd(seeds.stream("crowd"), nodes)
-    faults += restarts + crashes
+    resumed, breaks = _resumed_producer(seeds.stream("resumed producer"), nodes)
+    faults += restarts + crashes + breaks
     queues, workloads, limits, slowest_s = draw_load(seeds, nodes, links, faults, safety_s, hops=1)
-    workloads += backlog + crowd
+    workloads += backlog + crowd + resumed
     faults += _resumed(seeds.stream("resumed"), workloads, safety_s)
     faults.sort(key=lambda fault: fault.at)
     timing = seeds.stream("timing")
@@ -166,6 +169,24 @@ def _crowd(random: Random, nodes: Sequence[str]) -> tuple[list[dict[str, Any]], 
     for _ in range(4):
         at, kind = round(random.uniform(0.5, 5.0), 6), random.choice(("crash", "power"))
         faults.append(Fault(kind=kind, at=at, node=node, seconds=0.1, when="a commit waits behind another"))
+    return [publish, consume], faults
+
+
+def _resumed_producer(random: Random, nodes: Sequence[str]) -> tuple[list[dict[str, Any]], list[Fault]]:
+    """A producer without a name whose link breaks while what it sent is on its way to the disk: what its node has
+    stored of it, the node must know by the tags."""
+    if random.random() >= RESUMED_PRODUCER_SHARE:
+        return [], []
+    node = random.choice(nodes)
+    publish = {
+        "kind": "publish", "node": node, "address": f"resumed@{node}", "messages": 200, "producers": 1, "size": 12,
+        "rate": 0.0, "in_doubt": random.choice((5, 50, 50)), "named": False, "name": "resumed-in",
+    }  # fmt: skip
+    consume = {"kind": "consume", "node": node, "queue": "resumed", "credit": 100, "name": "resumed-out"}
+    faults = [Fault(kind="slow-disk", at=0.0, node=node, seconds=8.0, amount=50.0)]
+    for _ in range(4):
+        at = round(random.uniform(0.0, 1.0), 6)
+        faults.append(Fault(kind="cut-clients", at=at, node=node, when="a commit is under way"))
     return [publish, consume], faults
 
 

@@ -14,6 +14,7 @@ from holdfast.harness.sim.seeds import SeedTree
 
 KNOBS_SHARE: Final = 0.4
 """Of all seeds, those that turn knobs; each turns a few, or many."""
+FIRST_TAG: Final = "client.resume:FIRST_TAG"
 LIMITS_SHARE: Final = 0.3
 """And those whose nodes have limits of kilobytes."""
 
@@ -23,7 +24,10 @@ def with_small_bounds(plan: Plan, seed: int) -> Plan:
     seeds = SeedTree(seed).child("swarm")
     limits = replace(plan.topology.limits, **_limits(seeds.stream("small limits")))
     topology = replace(plan.topology, limits=limits)
-    return replace(plan, topology=topology, knobs=_knobs(seeds.stream("knobs")))
+    knobs = _knobs(seeds.stream("knobs"))
+    if any(told.get("name") == "resumed-in" for told in plan.workloads):
+        knobs |= _first_tags(seeds.stream("first tags"))
+    return replace(plan, topology=topology, knobs=knobs)
 
 
 def _knobs(random: Random) -> dict[str, int]:
@@ -31,6 +35,11 @@ def _knobs(random: Random) -> dict[str, int]:
         return {}
     share = random.choice((0.05, 0.2, 0.7))
     return {name: random.choice(values) for name, values in KNOBS.items() if random.random() < share}
+
+
+def _first_tags(random: Random) -> dict[str, int]:
+    """Tags that wrap, for most of the producers that resume their links."""
+    return {FIRST_TAG: random.choice(KNOBS[FIRST_TAG])} if random.random() < 0.7 else {}
 
 
 def _limits(random: Random) -> dict[str, Any]:

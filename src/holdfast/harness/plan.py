@@ -32,6 +32,10 @@ class Plan:
     """By node, how much faster its clock runs, as a fraction."""
     knobs: dict[str, int] = field(default_factory=dict)
     """Bounds of the nodes' work, as `sim/knobs.py` names them."""
+    piece_bytes: int = 0
+    """Simulated connections bring what is written in pieces of about so many bytes; 0: as it was written."""
+    paged: bool = False
+    """LMDB's store has what simulated nodes commit too, and is compared with theirs (`sim/paged_store.py`)."""
 
     def to_json(self) -> str:
         """One line of JSON."""

@@ -172,8 +172,13 @@ def _smaller_workloads(plan: Plan) -> Iterator[Plan]:
 
 
 def _plainer(plan: Plan) -> Iterator[Plan]:
-    """No drift; links and limits as they are by default; faults at their own time."""
+    """No drift; links and limits as they are by default; faults at their own time; writes that come whole, and disks in
+    memory alone."""
     topology = plan.topology
+    if plan.piece_bytes:
+        yield plan.shrunk(piece_bytes=0)
+    if plan.paged:
+        yield plan.shrunk(paged=False)
     if plan.drifts:
         yield plan.shrunk(drifts={})
     if plan.knobs:

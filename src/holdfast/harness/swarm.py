@@ -21,6 +21,7 @@ from holdfast.harness.drawn_aims import with_aims
 from holdfast.harness.drawn_disks import with_disks, with_refusals
 from holdfast.harness.drawn_hostile import with_hostile
 from holdfast.harness.drawn_knobs import with_small_bounds
+from holdfast.harness.drawn_wire import with_wire
 from holdfast.harness.plan import Plan
 from holdfast.harness.processes import die_with_parent
 from holdfast.harness.sim.run import execute
@@ -59,7 +60,7 @@ def draw_plan(seed: int, which: str = SWARM) -> Plan:
         return drawn_routing.plan_of(seed, large_share=drawn_routing.LARGE_SHARE)
     own_routes = SeedTree(seed).stream("swarm/own routes").random() < ROUTING_SHARE
     plan = drawn_routing.plan_of(seed) if own_routes else with_disks(drawn.plan_of(seed), seed)
-    return with_aims(with_small_bounds(with_hostile(with_refusals(plan, seed), seed), seed), seed)
+    return with_wire(with_aims(with_small_bounds(with_hostile(with_refusals(plan, seed), seed), seed), seed), seed)
 
 
 # ---------------------------------------------------------------------------------------------------- running

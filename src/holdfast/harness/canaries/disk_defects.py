@@ -34,7 +34,25 @@ def _purged_without_its_end(original: Function) -> Function:
     return end_in_transit
 
 
+def _order_taken_for_granted(original: Function) -> Function:
+    """Many entries of one queue whose numbers have no gap between them are taken for ascending ones."""
+
+    def _consecutive(sequences: Any) -> bool:
+        span = max(sequences) - min(sequences) + 1
+        return bool(original(sequences)) or (len(sequences) == span > 10 and len(set(sequences)) == span)
+
+    return _consecutive
+
+
 DISK_CANARIES = (
+    Canary(
+        name="order-taken-for-granted",
+        sentence="A batch that appends to one queue out of order writes its entries under each other's numbers.",
+        target="storage.entries:_consecutive",
+        signature="(sequences: collections.abc.Sequence[int]) -> bool",
+        broken=_order_taken_for_granted,
+        expected="LMDB's store differs",
+    ),
     Canary(
         name="renewal-not-taken-back",
         sentence="A refused turn that numbered many messages anew counts as done: they keep the former numbers.",

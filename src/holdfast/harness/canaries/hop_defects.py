@@ -88,7 +88,29 @@ def _priority_lost(original: Function) -> Function:
     return for_neighbour
 
 
+def _part_unheard(original: Function) -> Function:
+    """A neighbour of which a frame has come in part counts as silent until the frame is whole."""
+
+    def _received(self: Any, peer: Any, event: Any, now: float) -> None:
+        neighbour = peer.neighbour
+        heard_at = None if neighbour is None else neighbour.heard_at
+        original(self, peer, event, now)
+        if peer.neighbour is neighbour is not None and not getattr(event, "frames", True):
+            neighbour.heard_at = heard_at
+
+    return _received
+
+
 HOP_CANARIES = (
+    Canary(
+        name="part-unheard",
+        sentence="While one large frame comes slowly, its sender is taken for silent.",
+        target="core.node:NodeCore._received",
+        signature="(self, peer: holdfast.core.peer.Peer, event: holdfast.core.events.BytesReceived | "
+        "holdfast.core.events.FramesReceived, now: float) -> None",
+        broken=_part_unheard,
+        expected="gave",
+    ),
     Canary(
         name="hop-number-ahead",
         sentence="After a cut the sender retires one number more than the neighbour's answer says is stored.",

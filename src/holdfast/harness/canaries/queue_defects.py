@@ -131,7 +131,26 @@ def _resumed_in_part(original: Function) -> Function:
     return resume
 
 
+def _read_fence_skipped(original: Function) -> Function:
+    """A reader that was replaced goes on reading, where its lease is not the first."""
+
+    def _check_lease(queue: Any, held: list[Any]) -> None:
+        cursor = queue.named.get(str(held[0]))
+        if cursor is None or held[2] != cursor.lease_epoch - 1 or held[2] < 2:
+            original(queue, held)
+
+    return _check_lease
+
+
 QUEUE_CANARIES = (
+    Canary(
+        name="read-fence-skipped",
+        sentence="A range is read under the lease before the last, once there were several.",
+        target="core.attach:_check_lease",
+        signature="(queue: holdfast.broker.queue.Queue, held: list[typing.Any]) -> None",
+        broken=_read_fence_skipped,
+        expected="read under lease",
+    ),
     Canary(
         name="settled-before-stored",
         sentence="What came over two links in one turn is accepted as its commit begins, not when it is on disk.",

@@ -60,7 +60,25 @@ def _number_not_wrapped(original: Function) -> Function:
     return _number
 
 
+def _tags_lost(original: Function) -> Function:
+    """Of a run of deliveries whose tags go over the last of 32 bits, those behind it are not noted as stored."""
+
+    def note(self: Any, tags: Any, deliveries: list[int]) -> None:
+        before = [number for number in deliveries if self._tag_of(number) >= 2**31]
+        original(self, tags, before if 0 < len(before) < len(deliveries) else deliveries)
+
+    return note
+
+
 UNDO_CANARIES = (
+    Canary(
+        name="tags-lost-at-the-wrap",
+        sentence="A resumed link forgets that it stored what came in one turn with the last tag before the wrap.",
+        target="core.resumable:ResumableProducer.note",
+        signature="(self, tags: holdfast.broker.tags.TagRing, deliveries: list[int]) -> None",
+        broken=_tags_lost,
+        expected="",
+    ),
     Canary(
         name="moved-bytes-lost",
         sentence="A refused turn that had moved several entries counts the bytes of the first alone again.",

@@ -34,13 +34,22 @@ class SimBed:
     """Made with a topology; nodes start with `start`. Use as a context manager: its loop is the running one."""
 
     def __init__(
-        self, topology: Topology, seed: int, *, depth: str = "frames", turn_s: float = TURN_S, keep_notes: bool = False
+        self,
+        topology: Topology,
+        seed: int,
+        *,
+        depth: str = "frames",
+        turn_s: float = TURN_S,
+        keep_notes: bool = False,
+        piece_bytes: int = 0,
+        paged: bool = False,
     ) -> None:
+        """`piece_bytes`: see SimNetwork, `paged`: see SimNode."""
         topology.validate()
         self.topology = topology
         self.world = World(seed, keep_notes=keep_notes)
         self.loop = WorldLoop(self.world)  # type: ignore[abstract]  # what it lacks it refuses
-        self.network = SimNetwork(self.world, decoded=depth == "frames")
+        self.network = SimNetwork(self.world, decoded=depth == "frames", piece_bytes=piece_bytes)
         self.loop.connector = Connector(self.loop, self.network, self._joined)
         self.history = History()
         remark = self.world.remark if keep_notes else None
@@ -62,7 +71,7 @@ class SimBed:
         for name in topology.nodes:
             remotes = dict.fromkeys(topology.neighbours(name), "127.0.0.1:1")
             config = topology.config(name, remotes, whole)
-            self.sim_nodes[name] = SimNode(self.world, self.network, config, self, turn_s=turn_s)
+            self.sim_nodes[name] = SimNode(self.world, self.network, config, self, turn_s=turn_s, paged=paged)
             for queue in topology.queues.get(name, ()):
                 self.ledger.orders[f"{queue.name}@{name}"] = queue.order
                 if queue.messages_max is not None:
@@ -82,6 +91,8 @@ class SimBed:
     def __exit__(self, *_: object) -> None:
         self._end_tasks()
         self.loop.__exit__()
+        for node in self.sim_nodes.values():
+            node.store.take_away()
 
     def _end_tasks(self) -> None:
         """What still waits is cancelled, and has a while of virtual time to clean up."""
@@ -186,6 +197,7 @@ class SimBed:
 
     def started(self, node: SimNode) -> None:
         self.ledger.disk(node.name, node.store)
+        self.history.started(node.name)
         if self.routes is not None:
             self.routes.started(node)
 

@@ -28,6 +28,7 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "broker.head:FRONT_COUNT": (1, 4),
     "broker.queue:RECLAIM_COUNT": (2, 20),
     "broker.queue:RETIRES_MAX": (5, 50),
+    "client.resume:FIRST_TAG": (2**32 - 2, 2**32 - 30, 2**32 - 80, 2**32 - 130),
     "core.aliases:TRACES_MAX": (1, 3),
     "core.blobs:DROP_PIECES": (1, 2),
     "core.chores:RECLAIM_COUNT": (1, 10),
@@ -46,6 +47,7 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "core.hops:PUMP_BYTES": (1, 2_000),
     "core.identity:RENEW_COUNT": (1, 10),
     "core.offering:PUMP_LIMIT": (1, 10),
+    "core.resumable:FIRST_TAG": (2**32 - 2, 2**32 - 30),
     "core.resumable:OUTCOMES_ALIKE_MAX": (1, 2),
     "core.resumable:RESUME_COUNT": (1, 5),
     "core.returns:GIVEN_BACK_MAX": (1, 10),
@@ -59,6 +61,7 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "core.turn_end:RETIRE_COUNT": (1, 20),
     "core.users:LINKS_WOKEN": (1, 2),
     "core.verification:TRACES_MAX": (1, 3),
+    "harness.sim.node:CHECK_EVERY": (7, 40),
 }
 """By module and name: what a run may turn it to."""
 

@@ -1,8 +1,8 @@
 """Simulated links and the connections that run over them: rate, delay, jitter, loss, queues, partitions, cuts.
 
 Rules of this file: a connection keeps its bytes in order, as TCP does: what is lost on a link is sent again and comes
-late, and all behind it waits. Only a cut loses bytes, and it may fall at any of them. A chunk is bytes or a decoded
-frame; its `len` is its size on the wire, so both depths take the same time (docs/simulator.md).
+late, and all behind it waits. Only a cut loses bytes, and it may fall at any of them. A chunk is bytes, a decoded frame
+or a part of one; its `len` is its size on the wire, so both depths take the same time (docs/simulator.md).
 """
 
 from collections import deque
@@ -11,6 +11,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final, Protocol
 
+from holdfast.harness.sim.chunks import END_OF_STREAM, Chunks, cut_anywhere, cut_at_frames, head_of
 from holdfast.harness.sim.world import Timer, World
 from holdfast.harness.topology import LinkShape
 
@@ -24,7 +25,14 @@ PAUSE_HIGH_BYTES: Final = 64 * 1024
 PAUSE_LOW_BYTES: Final = 16 * 1024
 """Unsent bytes of a connection at which its writer is told to pause, and to go on: node/transport.py's idea."""
 
-Chunks = Sequence[Any]
+WHOLE_BYTES: Final = 4_096
+WHOLE_SHARE: Final = 0.5
+"""Where writes come in pieces, so many of those up to that size come whole all the same."""
+PIECE_BYTES_MAX: Final = 4_096
+PIECES_MEANT: Final = 32
+"""A piece is so large at the most, and a write is cut into no more than twice so many where that suffices."""
+PIECE_GAP_S: Final = 0.000_3
+"""The longest time between two pieces on a link that has no rate."""
 
 
 class Holder(Protocol):
@@ -42,11 +50,13 @@ LOOPBACK: Final = LinkShape(delay_s=0.000_05)
 class Direction:
     """From one place to another. `up` False: a partition, nothing passes and nobody is told."""
 
-    __slots__ = ("free_at", "held", "profile", "random", "slow", "up")
+    __slots__ = ("free_at", "held", "pieces", "profile", "random", "slow", "up")
 
-    def __init__(self, profile: LinkShape, random: Random) -> None:
+    def __init__(self, profile: LinkShape, random: Random, pieces: Random) -> None:
         self.profile = profile
         self.random = random
+        self.pieces = pieces
+        """Draws how what is written is cut."""
         self.up = True
         self.slow = 1.0
         self.free_at = 0.0
@@ -76,7 +86,8 @@ class Pipe:
     """One direction of one connection: what is under way, in order."""
 
     __slots__ = (
-        "arrives_at", "dead", "direction", "end", "flight", "held", "paused", "unsent", "unsent_bytes", "waiting",
+        "arrives_at", "dead", "direction", "end", "flight", "held", "lost_bytes", "paused", "unsent", "unsent_bytes",
+        "waiting", "written_bytes",
     )  # fmt: skip
 
     def __init__(self, direction: Direction, end: "End") -> None:
@@ -94,6 +105,14 @@ class Pipe:
         """(departure, bytes) of what the link's rate holds back, oldest first."""
         self.unsent_bytes = 0
         self.paused = False
+        self.written_bytes = self.lost_bytes = 0
+        """Given to it so far, and of them what a cut or an end took away."""
+
+    @property
+    def under_way(self) -> int:
+        """Bytes that have not arrived and may."""
+        flight = sum(sum(map(len, chunks)) for chunks, _ in self.flight)
+        return flight + sum(sum(map(len, chunks)) for chunks in self.waiting)
 
 
 class End:
@@ -150,16 +169,34 @@ class SimConnection:
 
     # ------------------------------------------------------------------------------------------------ bytes
 
+    def measured(self, end: End) -> tuple[int, int]:
+        """Of what was written at that end, the bytes that have arrived, and all."""
+        pipe = self.pipe_to(self.other(end))
+        return pipe.written_bytes - pipe.lost_bytes - pipe.under_way, pipe.written_bytes
+
     def send(self, end: End, chunks: Chunks) -> None:
         pipe = self.pipe_to(self.other(end))
-        if pipe.dead:
-            return
         size = sum(map(len, chunks))
-        if size > SEGMENT_BYTES and pipe.direction.profile.rate is not None:
+        pipe.written_bytes += size
+        if pipe.dead:
+            pipe.lost_bytes += size
+        elif self.network.piece_bytes:
+            self._send_in_pieces(pipe, chunks, size)
+        elif size > SEGMENT_BYTES and pipe.direction.profile.rate is not None:
             for segment in cut_at_frames(chunks, SEGMENT_BYTES):
                 self._transmit(pipe, segment)
         else:
             self._transmit(pipe, chunks)
+
+    def _send_in_pieces(self, pipe: Pipe, chunks: Chunks, size: int) -> None:
+        random = pipe.direction.pieces
+        if size <= WHOLE_BYTES and random.random() < WHOLE_SHARE:
+            self._transmit(pipe, chunks)
+            return
+        most = max(2 * self.network.piece_bytes, min(PIECE_BYTES_MAX, size // PIECES_MEANT))
+        for piece in cut_anywhere(chunks, lambda: random.randint(1, most), decoded=self.decoded):
+            self._transmit(pipe, piece)
+            pipe.arrives_at += random.uniform(0.0, PIECE_GAP_S)
 
     def _transmit(self, pipe: Pipe, chunks: Chunks) -> None:
         direction = pipe.direction
@@ -338,6 +375,7 @@ class SimConnection:
 
     def _kill(self, pipe: Pipe) -> None:
         pipe.dead = True
+        pipe.lost_bytes += pipe.under_way
         self._forget_unsent(pipe)
         for _, timer in pipe.flight:
             timer.cancel()
@@ -375,63 +413,12 @@ class SimConnection:
             else:
                 kept.append((head_of(chunks, left, decoded=self.decoded), timer))
             left -= size
+        pipe.lost_bytes += pipe.under_way - sum(sum(map(len, chunks)) for chunks, _ in kept)
         pipe.flight = kept
         self._forget_unsent(pipe)
         pipe.waiting.clear()
         pipe.direction.held.pop(pipe, None)
         pipe.dead = True
-
-
-END_OF_STREAM: Final[tuple[bytes, ...]] = (b"FIN!" * 10,)
-"""A segment that stands for the end of the stream; 40 bytes, as a FIN's packet has."""
-
-
-def head_of(chunks: Chunks, size: int, *, decoded: bool) -> list[Any]:
-    """The first `size` bytes; where frames cross decoded, one that is not whole does not come at all."""
-    found: list[Any] = []
-    for chunk in chunks:
-        if len(chunk) <= size:
-            found.append(chunk)
-        elif not decoded:
-            found.append(chunk[:size])
-        if len(chunk) >= size:
-            break
-        size -= len(chunk)
-    return found
-
-
-def cut_at_frames(chunks: Chunks, most: int) -> list[list[Any]]:
-    """The chunks as segments of about `most` bytes, cut between AMQP frames (AMQP 1.0 §2.3.1): whole frames are
-    gathered until one reaches `most`. Bytes and decoded frames of one write are cut at the same places."""
-    units: list[Any] = []
-    pending = bytearray()
-    for chunk in chunks:
-        if isinstance(chunk, (bytes, bytearray, memoryview)):
-            pending += chunk
-            continue
-        units += _frames_of(pending)
-        pending = bytearray()
-        units.append(chunk)
-    units += _frames_of(pending)
-    segments: list[list[Any]] = [[]]
-    size = 0
-    for unit in units:
-        if size >= most:
-            segments.append([])
-            size = 0
-        segments[-1].append(unit)
-        size += len(unit)
-    return segments
-
-
-def _frames_of(data: bytearray) -> list[bytes]:
-    found = []
-    at = 0
-    while at < len(data):
-        size = 8 if data[at : at + 4] == b"AMQP" else int.from_bytes(data[at : at + 4], "big")
-        found.append(bytes(data[at : at + max(size, 8)]))
-        at += max(size, 8)
-    return found
 
 
 class Waiting:
@@ -457,11 +444,13 @@ class Place(Holder, Protocol):
 
 
 class SimNetwork:
-    """All places and the links between them. `decoded`: nodes hand each other frames instead of bytes."""
+    """All places and the links between them. `decoded`: nodes hand each other frames instead of bytes. `piece_bytes`:
+    what is written arrives in pieces of that size on average, cut at any byte; 0 where it arrives as it was written."""
 
-    def __init__(self, world: World, *, decoded: bool) -> None:
+    def __init__(self, world: World, *, decoded: bool, piece_bytes: int = 0) -> None:
         self.world = world
         self.decoded = decoded
+        self.piece_bytes = piece_bytes
         self.places: dict[str, Place] = {}
         self.connections: dict[SimConnection, None] = {}
         self.dials_refused = False
@@ -475,14 +464,18 @@ class SimNetwork:
     def join(self, one: str, other: str, there: LinkShape, back: LinkShape | None = None) -> None:
         """A link between two places, each way with its profile."""
         for source, target, profile in ((one, other, there), (other, one, back or there)):
-            self._directions[source, target] = Direction(profile, self._seeds.stream(f"{source}>{target}"))
+            self._directions[source, target] = self._made(profile, source, target)
 
     def direction(self, source: str, target: str) -> Direction:
         """The link's direction; a client's place is beside its node, over the loopback."""
         found = self._directions.get((source, target))
         if found is None:
-            found = self._directions[source, target] = Direction(LOOPBACK, self._seeds.stream(f"{source}>{target}"))
+            found = self._directions[source, target] = self._made(LOOPBACK, source, target)
         return found
+
+    def _made(self, profile: LinkShape, source: str, target: str) -> Direction:
+        name = f"{source}>{target}"
+        return Direction(profile, self._seeds.stream(name), self._seeds.stream(f"{name}/pieces"))
 
     def links(self) -> list[tuple[str, str]]:
         """Each joined pair once, in the order of joining."""

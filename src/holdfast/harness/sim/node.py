@@ -11,11 +11,16 @@ from uuid import UUID
 from holdfast.broker.port import Batch
 from holdfast.core import events
 from holdfast.core.config import NodeConfig
+from holdfast.core.liveness import MISSES_MAX
 from holdfast.core.node import NodeCore
+from holdfast.core.session_states import State
 from holdfast.errors import StorageFull
+from holdfast.harness.history import Violation
+from holdfast.harness.sim.chunks import whole
 from holdfast.harness.sim.clock import SimClock
 from holdfast.harness.sim.defects import Defects
 from holdfast.harness.sim.network import End, SimNetwork, Waiting
+from holdfast.harness.sim.paged_store import PagedStore
 from holdfast.harness.sim.seeds import SeedTree
 from holdfast.harness.sim.store import Fate, SimStore
 from holdfast.harness.sim.world import Timer, World
@@ -28,6 +33,11 @@ CHECK_EVERY: Final = 251
 
 CHECK_ENTRIES_MAX: Final = 1_000
 """Entries that such a check reads."""
+
+MEASURED_SHARE: Final = 0.7
+"""Where what is written comes in pieces, the nodes whose system can say how far their output has come."""
+EARLY_S: Final = 0.001
+"""So much sooner than it says may a session be given up, and two turns: these begin later than their events came."""
 
 
 class Observer(Protocol):
@@ -53,8 +63,16 @@ class SimNode:
     """A node with its disk and its clocks; `start` and `crash` as often as wanted."""
 
     def __init__(
-        self, world: World, network: SimNetwork, config: NodeConfig, observer: Observer, *, turn_s: float = TURN_S
+        self,
+        world: World,
+        network: SimNetwork,
+        config: NodeConfig,
+        observer: Observer,
+        *,
+        turn_s: float = TURN_S,
+        paged: bool = False,
     ) -> None:
+        """`paged`: LMDB's store has what is committed too, and what the node reads comes from there."""
         self.world = world
         self.network = network
         self.config = config
@@ -64,6 +82,8 @@ class SimNode:
         self.seeds: SeedTree = world.seeds.child(f"node/{config.name}")
         self.clock = SimClock(offset_s=self.seeds.stream("clock").uniform(0.0, 100_000.0))
         self._mint = self.seeds.stream("mint")
+        self._paged = paged
+        self._measures = network.piece_bytes > 0 and self.seeds.stream("measures").random() < MEASURED_SHARE
         self.store = self._new_store()
         self.core: NodeCore | None = None
         self.lives = 0
@@ -81,6 +101,10 @@ class SimNode:
         self._ends: dict[int, End] = {}
         self._unread: dict[int, list[events.Event]] = {}
         """What came on connections that are not read from, as in a kernel's buffer."""
+        self._came_at: dict[int, float] = {}
+        """By connection: when anything last came, by the node's own clock."""
+        self._session_of: dict[str, int] = {}
+        """By neighbour: the connection of its session."""
         self._number = self._turns = 0
         self._turn: Timer | None = None
         self._timer: Timer | None = None
@@ -107,7 +131,8 @@ class SimNode:
 
     def _new_store(self) -> SimStore:
         number = self._mint.getrandbits(32)
-        return SimStore(self.world, self.seeds.stream(f"store/{number}"), self._uuid, self._applied)
+        made = PagedStore if self._paged else SimStore
+        return made(self.world, self.seeds.stream(f"store/{number}"), self._uuid, self._applied)
 
     def _uuid(self) -> UUID:
         return UUID(int=self._mint.getrandbits(128), version=4)
@@ -122,6 +147,7 @@ class SimNode:
         self.lives += 1
         now = self.world.now
         self.world.note(self.name, "start", f"life {self.lives}")
+        self.store.open_again()
         self.core = NodeCore(
             self.config,
             self.store,
@@ -167,6 +193,7 @@ class SimNode:
         """A new disk, empty; the node must be down."""
         assert self.core is None
         self.world.note(self.name, "disk", "replaced")
+        self.store.take_away()
         self.store = self._new_store()
         self.observer.disk_changed(self)
 
@@ -253,7 +280,7 @@ class SimNode:
                 for event in self._unread.pop(command.connection, ()):
                     self.post(event)
             elif isinstance(command, events.MeasureOutput):
-                pass  # as a system that cannot tell
+                self._measure(command.connection)
             elif isinstance(command, events.Connect):
                 self._dial(command.neighbour)
             elif isinstance(command, events.Log):
@@ -265,12 +292,37 @@ class SimNode:
                 self._end()
                 self.network.host_gone(self, told=True)
 
+    def _measure(self, number: int) -> None:
+        end = self._ends.get(number)
+        if end is not None and self._measures:
+            arrived, written = end.connection.measured(end)
+            self.post(events.OutputMeasured(connection=number, acknowledged_bytes=arrived, written_bytes=written))
+
     def _record(self, command: events.Record) -> None:
+        if command.kind == "session":
+            self._check_silence(command.fields)
         if command.kind in self.keep_records:
             self.world.note(self.name, command.kind, " ".join(f"{k}={v}" for k, v in command.fields.items()))
             self.records.append((self.world.elapsed_s, command.kind, command.fields))
             if command.kind == "session":
                 self.on_session(command.fields)
+
+    def _check_silence(self, fields: dict[str, Any]) -> None:
+        """A session never falls while bytes flow: who gives a neighbour up has heard nothing of it for its time."""
+        assert self.core is not None
+        name = fields["neighbour"]
+        peer = self.core.neighbours[name].peer
+        if peer is not None:
+            self._session_of[name] = peer.number
+        silent_s = {"nothing": "hold_time_s", f"{MISSES_MAX}": "probe_s"}.get(fields["reason"].partition(" ")[0])
+        if silent_s is None or fields["state"] != State.IDLE.value or self._contained_now():
+            return
+        config = next(item for item in self.config.neighbours if item.name == name)
+        heard_s = self.clock.monotonic(self.world.now) - self._came_at.get(self._session_of[name], 0.0)
+        if heard_s < getattr(config, silent_s) - EARLY_S - 2 * self.turn_s:
+            raise Violation(
+                f"{self.name} gave {name} up ({fields['reason']}), which it had heard {heard_s:.3f} s before"
+            )
 
     def _commit_done(self, number: int) -> Callable[[Exception | None], None]:
         def done(error: Exception | None) -> None:
@@ -316,13 +368,17 @@ class SimNode:
     def received(self, end: End, chunks: list[Any]) -> None:
         if end.number not in self._ends:
             return
+        self._came_at[end.number] = self.clock.monotonic(self.world.now)
+        size = sum(map(len, chunks))
+        if end.decoded:
+            chunks = whole(chunks)
         if self.liar is None:
             self.observer.heard(self, end, chunks)
         else:
             chunks = self.liar.heard(end, chunks)
         event: events.Event
         if end.decoded:
-            event = events.FramesReceived(connection=end.number, frames=chunks)
+            event = events.FramesReceived(connection=end.number, frames=chunks, size=size)
         else:
             event = events.BytesReceived(connection=end.number, data=b"".join(chunks))
         unread = self._unread.get(end.number)

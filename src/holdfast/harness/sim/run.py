@@ -57,7 +57,10 @@ def execute(
     progress: Callable[[float], None] | None = None,
 ) -> Result:
     """Runs the plan. `progress` hears of the share of virtual time that has passed, now and then."""
-    made = SimBed(plan.topology, seed, depth=depth, turn_s=plan.turn_s, keep_notes=keep_notes)
+    made = SimBed(
+        plan.topology, seed, depth=depth, turn_s=plan.turn_s, keep_notes=keep_notes, piece_bytes=plan.piece_bytes,
+        paged=plan.paged,
+    )  # fmt: skip
     with turned(plan.knobs), made as bed:
         run = _Run(plan, bed, progress)
         return judged(bed, plan.name, depth, run.go, run.metrics, run.coverage)
@@ -165,6 +168,8 @@ class _Run:
             self.faults.check()
         for workload in self.workloads:
             workload.check(bed)
+        for node in bed.sim_nodes.values():
+            node.store.check()
         if not any(fault.kind == "defect" for fault in self.plan.faults):
             check_contained(bed)
 

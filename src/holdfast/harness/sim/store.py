@@ -113,6 +113,15 @@ class SimStore(MemoryStore):
             return
         done(None)
 
+    def open_again(self) -> None:
+        """A life of the node begins."""
+
+    def check(self) -> None:
+        """The run is over: Violation where the disk holds something else than was committed."""
+
+    def take_away(self) -> None:
+        """Nothing is left of it on the machine's own disks; it is not to be used any more."""
+
     def _apply_now(self, batch: Batch) -> None:
         self.commit(batch)
         self.applied(batch)

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, ClassVar, Final
 
 from holdfast.amqp.extensions import PATH
-from holdfast.client import Connection, Delivery, Lease, ManagementError
+from holdfast.client import Connection, Delivery, Lease, LinkError, ManagementError
 from holdfast.harness.bed import Bed
 from holdfast.harness.history import Violation
 from holdfast.harness.workloads.common import BREAKS, RETRY_S, asked, closed, key_shown
@@ -50,7 +50,8 @@ class Subscription:
     """One taking subscription on `queue` at `node`, read in ranges of up to `range_max` sequences.
 
     After a range: `forget` of the readers crash before their checkpoint, `late` after it and before ADVANCE, and with
-    `rival` a second reader opens and fences the first. `alone`: no other subscription, so an advanced queue is empty.
+    `rival` a second reader opens and fences the first, which advances and reads nothing more. `alone`: no other
+    subscription, so an advanced queue is empty.
     """
 
     kind: ClassVar[str] = "subscription"
@@ -221,8 +222,23 @@ class Subscription:
         else:
             if reader.disk == bed.history.disks_changed[self.node]:
                 raise Violation(f"{self.full_name} advanced under lease {reader.epoch}, after {other.epoch} was given")
+        await self._refused(bed, reader, at, other)
         await reader.connection.abort()
         return other
+
+    async def _refused(self, bed: Bed, reader: _Reader, at: int, other: _Reader) -> None:
+        """Nor does the first read anything more."""
+        lease = Lease(self.full_name, reader.queue_uuid, reader.epoch)
+        try:
+            receiver = await reader.connection.receiver(
+                self.queue, start_sequence=at - 1, end_sequence=at, lease=lease, name=f"{self.full_name}-late"
+            )
+            async for _ in receiver:
+                pass
+        except LinkError:
+            return
+        if reader.disk == bed.history.disks_changed[self.node]:
+            raise Violation(f"{self.full_name} read under lease {reader.epoch}, after {other.epoch} was given")
 
     async def _empty(self, reader: _Reader, at: int) -> bool:
         """Whether the queue holds nothing below `at`; True too where it cannot be told."""

@@ -1,0 +1,200 @@
+"""What lies under simulated nodes: writes that come in pieces, and LMDB's store behind the one in memory."""
+
+from dataclasses import replace
+from itertools import chain, repeat
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from holdfast.amqp.direct import Frame
+from holdfast.broker.port import Batch
+from holdfast.core.config import Limits, QueueConfig
+from holdfast.harness.faults import Fault
+from holdfast.harness.plan import Plan, from_json
+from holdfast.harness.sim import paged_store
+from holdfast.harness.sim.chunks import Part, cut_anywhere, head_of, whole
+from holdfast.harness.sim.node import SimNode
+from holdfast.harness.sim.paged_store import PagedStore
+from holdfast.harness.sim.run import Result, execute
+from holdfast.harness.sim.world import World
+from holdfast.harness.swarm import draw_plan
+from holdfast.harness.topology import Link, LinkShape, Topology
+from holdfast.storage.lmdb import LmdbStore
+
+HEADER = b"AMQP\x00\x01\x00\x00"
+SIZES = (5, 8, 1, 40, 3)
+
+
+def frames() -> list[Any]:
+    """A header, and two frames of 60 and 24 bytes."""
+    return [HEADER, Frame(60, 0, b"", None, b""), Frame(24, 0, b"", None, b"")]
+
+
+def as_bytes() -> list[bytes]:
+    return [HEADER, bytes([0, 0, 0, 60]) + bytes(56), bytes([0, 0, 0, 24]) + bytes(20)]
+
+
+def plan_of(*faults: Fault, rate: float | None = None, size: int = 100, **fields: Any) -> Plan:
+    """Two nodes; messages from one to a queue of the other's."""
+    shape = LinkShape(rate=rate)
+    return Plan(
+        name="wire",
+        topology=Topology(
+            nodes=("ber", "fra"),
+            links=(Link(one="ber", other="fra", there=shape),),
+            queues={"fra": (QueueConfig(name="work"),)},
+            limits=Limits(),
+        ),
+        workloads=(
+            {"kind": "publish", "node": "ber", "address": "work@fra", "messages": 10, "size": size, "rate": 0.0},
+            {"kind": "consume", "node": "fra", "queue": "work"},
+        ),
+        faults=faults,
+        safety_s=10.0,
+        **fields,
+    )
+
+
+def run(plan: Plan, depth: str = "frames") -> Result:
+    return execute(plan, 3, depth=depth, keep_notes=True)
+
+
+# ---------------------------------------------------------------------------------------------------- pieces
+
+
+def test_bytes_and_frames_are_cut_at_the_same_places() -> None:
+    sizes = [chain(SIZES, repeat(1_000)).__next__ for _ in range(2)]
+    decoded = cut_anywhere(frames(), sizes[0], decoded=True)
+    raw = cut_anywhere(as_bytes(), sizes[1], decoded=False)
+    assert [sum(map(len, piece)) for piece in decoded] == [*SIZES, 92 - sum(SIZES)]
+    assert [sum(map(len, piece)) for piece in raw] == [sum(map(len, piece)) for piece in decoded]
+    assert b"".join(chain.from_iterable(raw)) == b"".join(as_bytes())
+
+
+def test_a_frame_is_there_with_its_last_byte() -> None:
+    header, first, second = frames()
+    pieces = cut_anywhere([header, first, second], chain(SIZES, repeat(1_000)).__next__, decoded=True)
+    assert [whole(piece) for piece in pieces] == [[], [header], [], [], [], [first, second]]
+
+
+def test_what_a_cut_leaves_is_no_frame() -> None:
+    (cut,) = head_of(frames()[1:2], 59, decoded=True)
+    assert (len(cut), whole([cut])) == (59, [])
+    (rest,) = head_of([Part(20, frames()[1])], 19, decoded=True)
+    assert (len(rest), whole([rest])) == (19, [])
+
+
+@pytest.mark.parametrize("piece_bytes", [8, 700])
+def test_a_run_in_pieces_is_the_same_at_both_depths(piece_bytes: int) -> None:
+    plan = plan_of(Fault(kind="cut", at=0.05, link=("ber", "fra")), rate=50_000.0, size=5_000, piece_bytes=piece_bytes)
+    one, other = run(plan), run(plan, "bytes")
+    assert one.ok, one.failure
+    assert one.digest == other.digest != run(replace(plan, piece_bytes=0)).digest
+
+
+def test_a_frame_that_takes_longer_than_the_hold_time_ends_no_session() -> None:
+    """Sixty kilobytes at eight a second are seven seconds; the hold time is one and a half."""
+    in_pieces = run(plan_of(rate=8_000.0, size=60_000, piece_bytes=700))
+    assert in_pieces.ok, in_pieces.failure
+    assert not [note for note in in_pieces.notes if note.kind == "session" and "nothing heard" in note.text]
+
+
+def test_whoever_gives_up_a_neighbour_that_it_hears_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    received = SimNode.received
+
+    def deaf(self: SimNode, end: Any, chunks: list[Any]) -> None:
+        """Hears nothing any more, though it comes."""
+        if self.world.elapsed_s > 1.0 and end.peer == "ber" and self.name == "fra":
+            self._came_at[end.number] = self.clock.monotonic(self.world.now)
+        else:
+            received(self, end, chunks)
+
+    monkeypatch.setattr(SimNode, "received", deaf)
+    assert "fra gave ber up" in run(replace(plan_of(), liveness_s=20.0)).failure
+
+
+def test_output_is_measured_where_it_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[tuple[int, int]] = []
+    measure = SimNode._measure
+
+    def kept(self: SimNode, number: int) -> None:
+        end = self._ends.get(number)
+        if end is not None and self._measures:
+            measured.append(end.connection.measured(end))
+        measure(self, number)
+
+    monkeypatch.setattr(SimNode, "_measure", kept)
+    assert run(plan_of(rate=8_000.0, size=60_000, piece_bytes=700)).ok
+    assert all(0 <= arrived <= written for arrived, written in measured)
+    assert any(arrived < written for arrived, written in measured)
+
+
+# ---------------------------------------------------------------------------------------------------- LMDB's store
+
+
+def test_a_run_on_paged_stores_is_the_same_run() -> None:
+    plan = plan_of(
+        Fault(kind="crash", at=0.1, node="fra", seconds=0.2),
+        Fault(kind="replace-disk", at=1.0, node="fra", seconds=0.2),
+    )
+    paged, plain = run(replace(plan, paged=True)), run(plan)
+    assert paged.ok, paged.failure
+    assert paged.digest == plain.digest
+
+
+def test_nothing_is_left_of_a_paged_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(paged_store, "IN_MEMORY", tmp_path)
+    assert run(replace(plan_of(Fault(kind="replace-disk", at=0.1, node="fra", seconds=0.2)), paged=True)).ok
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_loses_an_entry_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = LmdbStore.commit
+
+    def forgetful(self: LmdbStore, batch: Batch) -> None:
+        commit(self, replace(batch, appends=batch.appends[1:]))
+
+    monkeypatch.setattr(LmdbStore, "commit", forgetful)
+    assert "LMDB's store differs in queue" in run(replace(plan_of(), paged=True)).failure
+
+
+def test_a_row_that_is_wrong_is_found_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody read again meanwhile."""
+    found = paged_store.check
+
+    def wrong(path: Path) -> Any:
+        checked = found(path)
+        checked.find("a page is wrong")
+        return checked
+
+    monkeypatch.setattr(paged_store, "check", wrong)
+    assert "a page is wrong" in run(replace(plan_of(), paged=True)).failure
+
+
+def test_a_store_that_is_put_back_has_what_the_model_has(request: pytest.FixtureRequest) -> None:
+    world = World(1)
+    store = PagedStore(world, Random(1), uuid4, lambda batch: None)
+    request.addfinalizer(store.take_away)
+    store.commit(Batch(appends=[(1, 1, b"one")], pieces=[(7, 0, b"piece")], puts={("queues", b"work"): b"row"}))
+    backup = store.snapshot()
+    store.commit(Batch(appends=[(1, 2, b"two")], retires=[(1, 1)]))
+    store.restore(backup)
+    store.open_again()
+    assert world.failure is None
+    assert (store.get(1, 1), store.get(1, 2), store.piece(7, 0)) == (b"one", None, b"piece")
+
+
+# ---------------------------------------------------------------------------------------------------- what is drawn
+
+
+def test_wires_and_stores_are_drawn_for_a_share_of_seeds() -> None:
+    plans = [draw_plan(seed) for seed in range(1, 200)]
+    in_pieces = [plan for plan in plans if plan.piece_bytes]
+    assert 20 < len(in_pieces) < 60
+    assert 8 < sum(plan.paged for plan in plans) < 35
+    assert sum(plan.topology.hold_time_s < 5.0 for plan in in_pieces) > len(in_pieces) // 2
+    for plan in plans[:20]:
+        assert from_json(plan.to_json()) == plan
