@@ -1,6 +1,8 @@
 """Faults that wait for a moment of a node's work, and the small bounds that make moments last."""
 
+from dataclasses import replace
 from importlib import import_module
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from holdfast.errors import ConfigError
 from holdfast.harness.coverage import MEETINGS, everything
 from holdfast.harness.drawn_aims import AIMED, CAUSES, LASTS_S, PROLONGS, with_aims
 from holdfast.harness.drawn_knobs import with_small_bounds
+from holdfast.harness.drawn_scenes import OF_MOMENTS, overtaken
 from holdfast.harness.faults import KINDS, Fault, make_fault, meeting_name
 from holdfast.harness.moments import AIM_S, AT_REST, DOWN, MOMENTS, met
 from holdfast.harness.phases import last_fault_s
@@ -197,3 +200,35 @@ def test_a_disk_fails_while_a_store_that_went_back_gets_new_numbers() -> None:
     back = Fault(kind="restore-backup", at=0.0, node="ber", seconds=0.1, amount=1.0)
     aimed = [fault for fault in with_aims(plan_of(back, *disks), 1).faults if fault.when]
     assert {fault.when for fault in aimed} == {"messages get new numbers"} and len(aimed) > 3
+
+
+def test_a_moment_that_needs_clients_of_a_kind_has_them() -> None:
+    plans = [draw_plan(seed) for seed in range(1, 301)]
+    for moment, scene in OF_MOMENTS.items():
+        aimed = [(plan, fault) for plan in plans for fault in plan.faults if fault.when == moment]
+        there = 0
+        for plan, fault in aimed:
+            names = {
+                told["name"]
+                for told in scene(Random(1), plan.topology.nodes[0], plan, plan.topology.nodes[1:]).workloads
+            }
+            there += bool({told["node"] for told in plan.workloads if told.get("name") in names} & set(fault.places))
+        assert there > (3 if scene is overtaken else len(aimed) / 2), moment
+    for plan in plans:
+        programs = [(told["kind"], told["node"], told.get("name")) for told in plan.workloads]
+        assert len(set(programs)) == len(programs)
+
+
+@pytest.mark.parametrize("moment", OF_MOMENTS)
+def test_a_scene_brings_its_moment_about(moment: str) -> None:
+    """One of some faults meets it within the five seconds that each waits."""
+    aimed = [Fault(kind="cut-clients", at=float(at), node="fra", when=moment) for at in range(1, 6)]
+    slow = Fault(kind="slow-disk", at=0.9, node="fra", seconds=4.0, amount=100.0)
+    plan = replace(plan_of(slow, *aimed), knobs={knob: KNOBS[knob][0] for knob in PROLONGS.get(moment, ())})
+    ring = tuple(Link(one=one, other=other) for one, other in (("ber", "fra"), ("fra", "jfk"), ("jfk", "ber")))
+    plan = replace(plan, topology=replace(plan.topology, nodes=("ber", "fra", "jfk"), links=ring))
+    scene = OF_MOMENTS[moment](Random(2), "fra", plan, ("ber", "jfk"))
+    queues = {"fra": (*plan.topology.queues["fra"], *scene.queues.values())}
+    workloads, faults = (*plan.workloads, *scene.workloads), (*plan.faults, *scene.faults)
+    result = run(replace(plan, topology=replace(plan.topology, queues=queues), workloads=workloads, faults=faults))
+    assert result.coverage[MEETINGS][meeting_name("cut-clients", moment)] > 0

@@ -87,7 +87,6 @@ REASONS: Final[dict[str, dict[str, str]]] = {
         "DriverWarned": "the driver's word; tests of it give it",
         "DriverFailed": "the driver's word; tests of it give it",
         "NetworkChanged": "a system's word; tests of sessions give it",
-        "OutputMeasured": "the simulated system cannot tell; tests of liveness and of the runtime do",
         "DescriptorsMeasured": "a process's own; the runtime's tests have it",
         "ReadPutOff": "what comes in one moment is taken in one turn here: no read is put off",
     },

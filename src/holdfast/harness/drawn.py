@@ -5,18 +5,19 @@ elsewhere. Every plan drawn can end well: what may be lost for good (two disks, 
 never drawn together. Networks that compute their routes: `drawn_routing.py`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 from random import Random
 from typing import Any, Final
 
 from holdfast.core.config import Limits, QueueConfig
+from holdfast.harness.drawn_scenes import churn, draw_scenes
 from holdfast.harness.faults import Fault, FaultBudget
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.network import SEGMENT_BYTES
 from holdfast.harness.sim.seeds import SeedTree
-from holdfast.harness.topology import Link, LinkShape, Topology
+from holdfast.harness.topology import Link, LinkShape, Topology, joined
 
 NODE_NAMES: Final = ("ber", "fra", "jfk", "lhr", "nrt", "osl", "syd", "zrh")
 NODES_MAX: Final = 6
@@ -37,18 +38,12 @@ RESUMED_SHARE: Final = 0.2
 """Of the consumers, those whose links are resumed."""
 DEFECTS_SHARE: Final = 0.15
 """Of all plans, those in which nodes have defects."""
-BACKLOG_SHARE: Final = 0.08
-"""And those with a backlog that a lone consumer finds after its node began anew, and gives back some of."""
 MANNERS_SHARE: Final = 0.3
 """And those that leave, annotate what they give back, or call it undeliverable."""
 NAMELESS_SHARE: Final = 0.15
 """Of the producers, those without a name, whose links are resumed."""
 LARGE_SHARE: Final = 0.3
 """Of all plans, those in which some messages are larger than what a node keeps whole in memory."""
-RESUMED_PRODUCER_SHARE: Final = 0.06
-"""And those with a lone producer that resumes its link again and again."""
-CROWD_SHARE: Final = 0.06
-"""And those with many producers that share the commits of a node which dies in the middle of several."""
 FAULT_KINDS: Final = (
     "crash", "power", "stop", "replace-disk", "full-disk", "slow-disk", "failed-sync", "clock-step", "cut",
     "silent-cut", "partition", "one-way", "clog", "slow-link", "re-route",
@@ -69,14 +64,13 @@ def plan_of(seed: int) -> Plan:
     )
     faults += _companions(seeds.stream("companions"), faults, faults_on)
     if "re-route" in faults_on and len(links) >= len(nodes):
-        faults += _churn(seeds.stream("churn"), joined(links), safety_s)
+        random = seeds.stream("churn")
+        faults += [] if random.random() < 0.4 else churn(random, joined(links), safety_s)
     faults += _defects(seeds.stream("defects"), nodes, safety_s)
-    backlog, restarts = _backlog(seeds.stream("backlog"), nodes)
-    crowd, crashes = _crowd(seeds.stream("crowd"), nodes)
-    resumed, breaks = _resumed_producer(seeds.stream("resumed producer"), nodes)
-    faults += restarts + crashes + breaks
+    scenes = draw_scenes(seeds, nodes)
+    faults += scenes.faults
     queues, workloads, limits, slowest_s = draw_load(seeds, nodes, links, faults, safety_s, hops=1)
-    workloads += backlog + crowd + resumed
+    workloads += scenes.workloads
     faults += _resumed(seeds.stream("resumed"), workloads, safety_s)
     faults.sort(key=lambda fault: fault.at)
     timing = seeds.stream("timing")
@@ -136,60 +130,6 @@ def _defects(random: Random, nodes: Sequence[str], span_s: float) -> list[Fault]
     ]  # fmt: skip
 
 
-def _backlog(random: Random, nodes: Sequence[str]) -> tuple[list[dict[str, Any]], list[Fault]]:
-    """A backlog, and the crash of its node: what lies there is in no cache then, and is read ahead from the disk while
-    some of it comes back. What others send mostly goes on as it comes."""
-    if random.random() >= BACKLOG_SHARE:
-        return [], []
-    node = random.choice(nodes)
-    publish = {
-        "kind": "publish", "node": node, "address": f"backlog@{node}", "messages": random.choice((100, 200)),
-        "producers": 1, "size": random.choice((12, 200)), "rate": 0.0, "in_doubt": 200, "name": "backlog-in",
-    }  # fmt: skip
-    consume = {
-        "kind": "consume", "node": node, "queue": "backlog", "consumers": 1, "credit": random.choice((1, 5)),
-        "think_s": 0.02, "release": 0.1, "modify": 0.1, "reject": 0.0, "name": "backlog-out",
-    }  # fmt: skip
-    crash = Fault(kind="crash", at=round(random.uniform(0.2, 1.0), 6), node=node, seconds=0.2)
-    return [publish, consume], [crash]
-
-
-def _crowd(random: Random, nodes: Sequence[str]) -> tuple[list[dict[str, Any]], list[Fault]]:
-    """Producers that share commits, and crashes of their node while a slow one is under way: each asks the new life
-    what it has of it."""
-    if random.random() >= CROWD_SHARE:
-        return [], []
-    node = random.choice(nodes)
-    publish = {
-        "kind": "publish", "node": node, "address": f"crowd@{node}", "messages": 300, "size": 12, "rate": 0.0,
-        "producers": random.choice((3, 5)), "in_doubt": 5, "name": "crowd-in",
-    }  # fmt: skip
-    consume = {"kind": "consume", "node": node, "queue": "crowd", "credit": 100, "name": "crowd-out"}
-    faults = [Fault(kind="slow-disk", at=0.0, node=node, seconds=8.0, amount=50.0)]
-    for _ in range(4):
-        at, kind = round(random.uniform(0.5, 5.0), 6), random.choice(("crash", "power"))
-        faults.append(Fault(kind=kind, at=at, node=node, seconds=0.1, when="a commit waits behind another"))
-    return [publish, consume], faults
-
-
-def _resumed_producer(random: Random, nodes: Sequence[str]) -> tuple[list[dict[str, Any]], list[Fault]]:
-    """A producer without a name whose link breaks while what it sent is on its way to the disk: what its node has
-    stored of it, the node must know by the tags."""
-    if random.random() >= RESUMED_PRODUCER_SHARE:
-        return [], []
-    node = random.choice(nodes)
-    publish = {
-        "kind": "publish", "node": node, "address": f"resumed@{node}", "messages": 200, "producers": 1, "size": 12,
-        "rate": 0.0, "in_doubt": random.choice((5, 50, 50)), "named": False, "name": "resumed-in",
-    }  # fmt: skip
-    consume = {"kind": "consume", "node": node, "queue": "resumed", "credit": 100, "name": "resumed-out"}
-    faults = [Fault(kind="slow-disk", at=0.0, node=node, seconds=8.0, amount=50.0)]
-    for _ in range(4):
-        at = round(random.uniform(0.0, 1.0), 6)
-        faults.append(Fault(kind="cut-clients", at=at, node=node, when="a commit is under way"))
-    return [publish, consume], faults
-
-
 def _resumed(random: Random, workloads: list[dict[str, Any]], span_s: float) -> list[Fault]:
     """Consumers whose links are resumed after a break, for a while or for as long as it takes, and breaks of all that
     clients have with their nodes."""
@@ -200,19 +140,6 @@ def _resumed(random: Random, workloads: list[dict[str, Any]], span_s: float) -> 
             for _ in range(random.choice((1, 2, 5))):
                 at = round(random.uniform(0.0, span_s), 6)
                 found.append(Fault(kind="cut-clients", at=at, node=told["node"]))
-    return found
-
-
-def _churn(random: Random, links: list[tuple[str, str]], span_s: float) -> list[Fault]:
-    """Where there are two ways: routes that change often, so that later messages overtake earlier ones."""
-    if random.random() < 0.4:
-        return []
-    found = []
-    for _ in range(random.randint(4, 16)):
-        link, at = random.choice(links), round(random.uniform(0.0, span_s), 6)
-        found.append(Fault(kind="re-route", at=at, link=link, seconds=round(random.uniform(0.05, 2.0), 6)))
-        if random.random() < 0.3:
-            found.append(Fault(kind="slow-link", at=at, link=link, seconds=1.0, amount=random.choice((10.0, 100.0))))
     return found
 
 
@@ -263,15 +190,6 @@ def _link(random: Random, one: str, other: str) -> Link:
     return Link(one=one, other=other, there=there, back=back)
 
 
-def joined(links: Iterable[Link]) -> list[tuple[str, str]]:
-    """The pairs that those links join, each once, whoever dials: as the first of its links has it."""
-    found: dict[tuple[str, str], None] = {}
-    for link in links:
-        if (link.other, link.one) not in found:
-            found[link.one, link.other] = None
-    return list(found)
-
-
 def _shapes(links: tuple[Link, ...]) -> list[LinkShape]:
     """Of each direction that has one of its own."""
     return [shape for link in links for shape in (link.there, link.back) if shape is not None]
@@ -298,7 +216,7 @@ def draw_load(
     workloads = draw_variety(seeds.stream("variety"), nodes, workloads, disk_lost=disk_lost)
     workloads = draw_manners(seeds.stream("manners"), workloads)
     window = window_of(sum(int(told.get("messages", 0)) * int(told.get("producers", 0)) for told in workloads), trip_s)
-    # A frame comes whole or not at all in this world: the hold time outlasts the largest on the slowest link.
+    # A frame comes whole but in the seeds of drawn_wire.py: the hold time outlasts the largest on the slowest link.
     unit = SEGMENT_BYTES + min(FRAME_BYTES, max([int(told["size"]) for told in workloads if "size" in told]))
     slowest_s = max(2 * shape.delay_s + unit / (shape.rate or 1e9) for shape in shapes)
     limits = draw_limits(seeds.stream("limits"), window, disk_lost=disk_lost)

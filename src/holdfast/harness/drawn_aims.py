@@ -1,15 +1,16 @@
 """Faults aimed at a moment of a node's work, so that what rarely meets by chance meets often (docs/adr/0050).
 
 Rules of this file: from a stream of its own, so that nothing else of a seed changes. All moments are drawn alike, the
-rare ones as often as the common; one that comes about by a fault, or lasts by a knob, is drawn with it. A fault whose
-time is part of a story keeps it: where a disk is replaced, and where a store goes back or is copied, but that its disk
-may stall or fill up while its messages get new numbers.
+rare ones as often as the common; one that comes about by a fault, in a scene or by a knob is drawn with it. A fault
+whose time is part of a story keeps it: where a disk is replaced, and where a store goes back or is copied, but that its
+disk may stall or fill up while its messages get new numbers.
 """
 
 from dataclasses import replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
+from holdfast.harness.drawn_scenes import OF_MOMENTS
 from holdfast.harness.faults import PUT_BACK, Fault
 from holdfast.harness.moments import MOMENTS
 from holdfast.harness.plan import Plan
@@ -26,7 +27,7 @@ AIMED: Final = (
 CAUSES: Final = {
     "a commit waits behind another": "slow-disk",
     "a commit is under way": "slow-disk",
-    "a consumer drains": "stalled-disk",
+    "a consumer drains": "slow-disk",
     "a link may be resumed": "cut-clients",
     "a purge goes on": "purge",
     "reading is paused": "stalled-disk",
@@ -41,6 +42,7 @@ DISKS: Final = frozenset({"full-disk", "refusing-disk", "slow-disk", "stalled-di
 LASTS_S: Final = {"full-disk": 3.0, "slow-disk": 2.0, "stalled-disk": 8.0, "stop": 0.5}
 """How long such a fault lasts where it does not end at once."""
 PROLONGS: Final = {
+    "a consumer drains": ("core.offering:PUMP_LIMIT", "broker.cursor:MARK_AHEAD"),
     "a deleted queue leaves": ("core.chores:RECLAIM_COUNT",),
     "a large message comes": ("core.streams:COMMIT_BYTES", "core.streams:PIECE_BYTES"),
     "a large message goes": ("core.sending:TURN_BYTES", "core.sending:NEIGHBOUR_TURN_BYTES"),
@@ -61,6 +63,8 @@ def with_aims(plan: Plan, seed: int) -> Plan:
     names = tuple(MOMENTS)
     faults: list[Fault] = []
     knobs = dict(plan.knobs)
+    workloads, queues = list(plan.workloads), dict(plan.topology.queues)
+    played: set[tuple[Any, str]] = set()
     for fault in plan.faults:
         share, moment, chance = random.random(), random.choice(names), random.random()
         if fault.node in renewed and fault.kind in DISKS:
@@ -73,10 +77,20 @@ def with_aims(plan: Plan, seed: int) -> Plan:
         faults.append(replace(fault, when=moment))
         if moment in CAUSES:
             faults.append(_cause(random, fault, CAUSES[moment]))
+        if moment in OF_MOMENTS:
+            node, scene = random.choice(fault.places), OF_MOMENTS[moment]
+            others = [name for name in plan.topology.nodes if name not in (node, *fixed)]
+            made = scene(random, node, plan, others)
+            if (scene, node) not in played and node not in fixed:
+                played.add((scene, node))
+                workloads += made.workloads
+                faults += made.faults
+                queues |= {place: (*queues.get(place, ()), queue) for place, queue in made.queues.items()}
         if chance < 0.7:
             knobs |= {knob: KNOBS[knob][0] for knob in PROLONGS.get(moment, ())}
     faults.sort(key=lambda fault: fault.at)
-    return replace(plan, faults=tuple(faults), knobs=knobs)
+    topology = replace(plan.topology, queues=queues)
+    return replace(plan, topology=topology, workloads=tuple(workloads), faults=tuple(faults), knobs=knobs)
 
 
 def _cause(random: Random, fault: Fault, kind: str) -> Fault:

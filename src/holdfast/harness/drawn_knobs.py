@@ -8,6 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
+from holdfast.harness.drawn_scenes import RESUMED
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.knobs import KNOBS
 from holdfast.harness.sim.seeds import SeedTree
@@ -25,7 +26,7 @@ def with_small_bounds(plan: Plan, seed: int) -> Plan:
     limits = replace(plan.topology.limits, **_limits(seeds.stream("small limits")))
     topology = replace(plan.topology, limits=limits)
     knobs = _knobs(seeds.stream("knobs"))
-    if any(told.get("name") == "resumed-in" for told in plan.workloads):
+    if any(told.get("name") == RESUMED for told in plan.workloads):
         knobs |= _first_tags(seeds.stream("first tags"))
     return replace(plan, topology=topology, knobs=knobs)
 

@@ -49,7 +49,7 @@ MOMENTS: Final[dict[str, Moment]] = {
     "producers wait for room": lambda core: bool(core.starved),
     "messages are parked": lambda core: bool(core.parked_receivers),
     "messages wait for an earlier one": lambda core: bool(core.destination.waiters),
-    "messages wait for room in their queue": lambda core: bool(core.destination.blocked),
+    "messages that waited find their queue full": lambda core: bool(core.destination.blocked),
     "messages that waited are moved": lambda core: bool(core.destination.releasing),
     "neighbours gave messages back": lambda core: bool(core.forwarding.returned),
     "a purge goes on": lambda core: bool(core.chores.purges),

@@ -5,7 +5,7 @@ unless a fault changes it: the fewest hops, of equal ones the lowest name.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -161,6 +161,15 @@ class Topology:
             nodes=tuple(item for item in whole.nodes if item.name not in missing),
             links=tuple(item for item in whole.links if missing.isdisjoint(item.ends)),
         )
+
+
+def joined(links: Iterable[Link]) -> list[tuple[str, str]]:
+    """The pairs that those links join, each once, whoever dials: as the first of its links has it."""
+    found: dict[tuple[str, str], None] = {}
+    for link in links:
+        if (link.other, link.one) not in found:
+            found[link.one, link.other] = None
+    return list(found)
 
 
 def line(names: str | tuple[str, ...], shape: LinkShape | None = None) -> Topology:

@@ -20,7 +20,9 @@ PURGED = "its queue was purged"
 
 @dataclass(kw_only=True)
 class Manage:
-    """`rounds` times at `node`: CREATE, `messages` sent, STATUS, PURGE, READ, DELETE, a pause of `pause_s`."""
+    """`rounds` times at `node`: CREATE, `messages` sent, STATUS, in the share `purge` of rounds PURGE and READ, DELETE,
+    a pause of `pause_s`.
+    """
 
     kind: ClassVar[str] = "manage"
 
@@ -29,6 +31,7 @@ class Manage:
     messages: int = 20
     size: int = 200
     pause_s: float = 0.5
+    purge: float = 1.0
     name: str = "scratch"
     asked: int = field(default=0, init=False)
     purged: int = field(default=0, init=False)
@@ -66,7 +69,9 @@ class Manage:
         self.uuids[str(made["uuid"])] = None
         log = await self._fill(bed, connection, queue, producer)
         await self._look(bed, connection, queue, log, str(made["uuid"]))
-        await self._empty(bed, connection, queue, log, str(made["uuid"]))
+        if random.random() < self.purge:
+            await self._empty(bed, connection, queue, log)
+        await self._delete(connection, queue)
 
     async def _fill(self, bed: Bed, connection: Connection, queue: str, producer: str) -> ProducerLog:
         """`messages` of this round's own producer, excused from the start: a purge may take any of them."""
@@ -106,7 +111,7 @@ class Manage:
         elif int(found["messages"]) != log.accepted and not bed.history.disks_changed[self.node]:
             raise Violation(f"STATUS of {self.node}: {queue} has {found['messages']} messages, not {log.accepted}")
 
-    async def _empty(self, bed: Bed, connection: Connection, queue: str, log: ProducerLog, uuid: str) -> None:
+    async def _empty(self, bed: Bed, connection: Connection, queue: str, log: ProducerLog) -> None:
         reconnects, disks = connection.reconnects, bed.history.disks_changed[self.node]
         told = await self._ask(connection, "PURGE", "queue", queue)
         purged = int(told["purged"])
@@ -117,9 +122,11 @@ class Manage:
         told = await self._ask(connection, "READ", "queue", queue)
         if int(told["messages"]):
             raise Violation(f"{queue} at {self.node} was purged, and has {told['messages']} messages")
+
+    async def _delete(self, connection: Connection, queue: str) -> None:
         await self._ask(connection, "DELETE", "queue", queue)
         try:
-            told = await self._ask(connection, "READ", "queue", queue)
+            await self._ask(connection, "READ", "queue", queue)
         except ManagementError as error:
             if error.code != 404:
                 raise

@@ -1,0 +1,165 @@
+"""Scenes: a few clients and faults of their own, for a share of the seeds, that bring about what chance hardly does.
+
+Rules of this file: each scene from a stream of its own, on queues of its own, so that it changes nothing else. What a
+scene is for is a state of one node; a moment that needs clients of a kind has its scene in OF_MOMENTS.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from holdfast.core.config import QueueConfig
+from holdfast.harness.faults import Fault
+from holdfast.harness.plan import Plan
+from holdfast.harness.sim.seeds import SeedTree
+from holdfast.harness.topology import joined
+
+RESUMED: Final = "resumed-in"
+"""The workload of a producer that resumes its link again and again."""
+
+
+@dataclass(slots=True)
+class Scene:
+    """What it adds to a plan; `queues` by node."""
+
+    workloads: list[dict[str, Any]] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    queues: dict[str, QueueConfig] = field(default_factory=dict)
+
+
+def draw_scenes(seeds: SeedTree, nodes: Sequence[str]) -> Scene:
+    """All of a seed's scenes as one."""
+    found = Scene()
+    for name, (share, draw) in SCENES.items():
+        random = seeds.stream(name)
+        if random.random() < share:
+            scene = draw(random, random.choice(nodes))
+            found.workloads += scene.workloads
+            found.faults += scene.faults
+    return found
+
+
+def _sends(node: str, queue: str, messages: int, **told: Any) -> dict[str, Any]:
+    """A producer of short messages, as fast as they are taken."""
+    usual = {"producers": 1, "size": 12, "rate": 0.0, "in_doubt": 200, "name": f"{queue}-in"}
+    return {"kind": "publish", "node": node, "address": f"{queue}@{node}", "messages": messages, **usual, **told}
+
+
+def _takes(node: str, queue: str, **told: Any) -> dict[str, Any]:
+    return {"kind": "consume", "node": node, "queue": queue, "credit": 100, "name": f"{queue}-out", **told}
+
+
+def _slow_disk(node: str) -> Fault:
+    """Each commit takes a tenth of a second or two."""
+    return Fault(kind="slow-disk", at=0.0, node=node, seconds=8.0, amount=50.0)
+
+
+# ---------------------------------------------------------------------------------------------------- by chance
+
+
+def backlog(random: Random, node: str) -> Scene:
+    """A backlog, and the crash of its node: what lies there is in no cache then, and is read ahead from the disk while
+    some of it comes back. What others send mostly goes on as it comes."""
+    sends = _sends(node, "backlog", random.choice((100, 200)), size=random.choice((12, 200)))
+    takes = _takes(node, "backlog", credit=random.choice((1, 5)), think_s=0.02, release=0.1, modify=0.1, reject=0.0)
+    crash = Fault(kind="crash", at=round(random.uniform(0.2, 1.0), 6), node=node, seconds=0.2)
+    return Scene([sends, takes], [crash])
+
+
+def crowd(random: Random, node: str) -> Scene:
+    """Producers that share commits, and crashes of their node while a slow one is under way: each asks the new life
+    what it has of it."""
+    sends = _sends(node, "crowd", 300, producers=random.choice((3, 5)), in_doubt=5)
+    faults = [_slow_disk(node)]
+    for _ in range(4):
+        at, kind = round(random.uniform(0.5, 5.0), 6), random.choice(("crash", "power"))
+        faults.append(Fault(kind=kind, at=at, node=node, seconds=0.1, when="a commit waits behind another"))
+    return Scene([sends, _takes(node, "crowd")], faults)
+
+
+def resumed(random: Random, node: str) -> Scene:
+    """A producer without a name whose link breaks while what it sent is on its way to the disk: what its node has
+    stored of it, the node must know by the tags."""
+    sends = _sends(node, "resumed", 200, in_doubt=random.choice((5, 50, 50)), named=False)
+    faults = [_slow_disk(node)]
+    for _ in range(4):
+        at = round(random.uniform(0.0, 1.0), 6)
+        faults.append(Fault(kind="cut-clients", at=at, node=node, when="a commit is under way"))
+    return Scene([sends, _takes(node, "resumed")], faults)
+
+
+SCENES: Final[dict[str, tuple[float, Callable[[Random, str], Scene]]]] = {
+    "backlog": (0.08, backlog),
+    "crowd": (0.06, crowd),
+    "resumed producer": (0.06, resumed),
+}
+"""By the name of its stream: the share of the seeds that have it."""
+
+# ---------------------------------------------------------------------------------------------------- for a moment
+
+
+def deleted(random: Random, node: str, plan: Plan, others: Sequence[str]) -> Scene:
+    """Queues that are deleted with what they hold."""
+    told = {"rounds": 8, "messages": random.choice((20, 100)), "purge": 0.2, "name": "deleted"}
+    return Scene([{"kind": "manage", "node": node, "pause_s": plan.safety_s / 8, **told}])
+
+
+def drained(random: Random, node: str, plan: Plan, others: Sequence[str]) -> Scene:
+    """Strangers that keep to the protocol: no honest client drains a link that has credit."""
+    told = {"clients": 3, "acts": 300, "seconds": 0.9 * plan.safety_s, "pause_s": 0.01, "rude": 0.0, "name": "drained"}
+    return Scene([{"kind": "hostile", "node": node, **told}])
+
+
+def narrow(random: Random, node: str, plan: Plan, others: Sequence[str]) -> Scene:
+    """A queue that is always full, with producers near and far."""
+    queue = QueueConfig(name="narrow", order="none", messages_max=random.choice((1, 5)), when_full="block")
+    sends = [_sends(node, "narrow", 50, in_doubt=random.choice((5, 50)))]
+    if others:
+        sends.append({**sends[0], "node": random.choice(others), "messages": 100, "name": f"narrow-of-{node}"})
+    takes = _takes(node, "narrow", think_s=round(plan.safety_s / 150, 3))
+    return Scene([*sends, takes], queues={node: queue})
+
+
+def overtaken(random: Random, node: str, plan: Plan, others: Sequence[str]) -> Scene:
+    """A full queue in strict order whose messages overtake each other, where there are two ways to it."""
+    links, nodes = joined(plan.topology.links), plan.topology.nodes
+    kept = len(others) == len(nodes) - 1  # a strict queue waits for ever for what a lost disk had
+    if not (others and kept) or plan.topology.routing is not None or len(links) < len(nodes):
+        return Scene()
+    near = [link for link in links if node in link]
+    queue = QueueConfig(name="overtaken", order="strict", messages_max=random.choice((1, 5)), when_full="block")
+    sends = _sends(random.choice([name for link in near for name in link if name != node]), "overtaken", 200)
+    sends |= {"address": f"overtaken@{node}", "name": f"overtaken-of-{node}", "rate": round(200 / plan.safety_s, 3)}
+    takes = _takes(node, "overtaken", think_s=round(plan.safety_s / 180, 3))
+    faults = []
+    for _ in range(8):
+        link, at, slow = random.choice(near), random.uniform(0.0, plan.safety_s), random.choice((10.0, 100.0, 300.0))
+        faults.append(Fault(kind="slow-link", at=round(at, 6), link=link, seconds=1.0, amount=slow))
+        at += random.uniform(0.1, 0.6)
+        faults.append(Fault(kind="re-route", at=round(at, 6), link=link, seconds=round(random.uniform(0.2, 1.0), 6)))
+    return Scene([sends, takes], faults, {node: queue})
+
+
+def churn(random: Random, links: Sequence[tuple[str, str]], span_s: float) -> list[Fault]:
+    """Where there are two ways: routes that change often, so that later messages overtake earlier ones."""
+    found = []
+    for _ in range(random.randint(4, 16)):
+        link, at = random.choice(links), round(random.uniform(0.0, span_s), 6)
+        found.append(Fault(kind="re-route", at=at, link=link, seconds=round(random.uniform(0.05, 2.0), 6)))
+        if random.random() < 0.3:
+            found.append(Fault(kind="slow-link", at=at, link=link, seconds=1.0, amount=random.choice((10.0, 100.0))))
+    return found
+
+
+OF_MOMENTS: Final[dict[str, Callable[[Random, str, Plan, Sequence[str]], Scene]]] = {
+    "a consumer drains": drained,
+    "a deleted queue leaves": deleted,
+    "messages are parked": narrow,
+    "messages that waited are moved": overtaken,
+    "messages that waited find their queue full": overtaken,
+    "messages wait for an earlier one": overtaken,
+    "producers wait for room": narrow,
+}
+"""By moment: the scene at a node of a plan in which it comes about, with others of its nodes, those whose disks stay
+what they are. It lasts for about as long as faults strike; where the plan has no place for it, it is empty."""
