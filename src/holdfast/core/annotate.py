@@ -31,7 +31,9 @@ _ENQUEUED: Final = b"\xa3\x13x-opt-enqueued-time\x83"
 _LATE: Final = encode(LATE) + b"\x41"
 _OWN_BYTES: Final = len(_SEQUENCE) + len(_ENQUEUED) + 16
 _SECTION: Final = Struct(">3sBII")
+_MAP8: Final = 0xC1
 _MAP32: Final = 0xD1
+_OUR_NAMES: Final = (OWN_PREFIX.encode(), *(name.encode() for name in TOLD_ANEW))
 _MESSAGE_ANNOTATIONS: Final = b"\x00\x53\x72"
 
 DURABLE_HEADER: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
@@ -69,10 +71,21 @@ def strip(payload: bytes, sections: Sections, bytes_max: int) -> Annotations:
         raise RemoteProtocolError(
             conditions.DECODE_ERROR, f"message-annotations: accepted is a map of at most {ANNOTATIONS_MAX}"
         )
+    sent = _as_sent(bytes(payload[first:last]), 2 * len(fields))
+    if sent is not None:
+        return sent
     number = fields.get(NUMBER)
     kept = {key: value for key, value in fields.items() if not _ours(key)}
     items = b"".join(encode(key) + encode(value) for key, value in kept.items())
     return Annotations(2 * len(kept), items, number if isinstance(number, int) else None)
+
+
+def _as_sent(section: bytes, count: int) -> Annotations | None:
+    """The annotations in their sender's encoding, where no name that is ours is in it; else None."""
+    if section[:3] != _MESSAGE_ANNOTATIONS or any(name in section for name in _OUR_NAMES):
+        return None
+    head = {_MAP8: 6, _MAP32: 12}.get(section[3])
+    return None if head is None else Annotations(count, section[head:], None)
 
 
 def notes_of(item: entry.Entry) -> dict[Any, Any]:
