@@ -43,6 +43,10 @@ WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
         {"kind": "reconnecting-producer", "node": "jfk", "address": "flights@lhr", "producers": 2, "life_s": 0.3},
         CONSUME,
     ),
+    "spooled": (
+        {"kind": "spooled", "node": "jfk", "address": "flights@lhr", "producers": 2, "life_s": 0.3},
+        CONSUME,
+    ),
     "expiring": (
         {"kind": "expiring", "node": "jfk", "address": "flights@lhr", "messages": 40, "producers": 2, "rate": 30.0},
         CONSUME,

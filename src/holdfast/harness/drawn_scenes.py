@@ -89,10 +89,18 @@ def resumed(random: Random, node: str) -> Scene:
     return Scene([sends, _takes(node, "resumed")], faults)
 
 
+def spooled(random: Random, node: str) -> Scene:
+    """Programs with spools that die, some of them with their machine."""
+    sends = _sends(node, "spooled", random.choice((40, 100)), producers=random.choice((1, 2)), rate=50.0)
+    sends |= {"kind": "spooled", "in_doubt": random.choice((1, 20)), "lives": random.choice((3, 8))}
+    return Scene([sends, _takes(node, "spooled")])
+
+
 SCENES: Final[dict[str, tuple[float, Callable[[Random, str], Scene]]]] = {
     "backlog": (0.08, backlog),
     "crowd": (0.06, crowd),
     "resumed producer": (0.06, resumed),
+    "spooled": (0.08, spooled),
 }
 """By the name of its stream: the share of the seeds that have it."""
 

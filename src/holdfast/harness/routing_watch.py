@@ -23,6 +23,7 @@ from holdfast.harness.sim.node import SimNode
 from holdfast.routing import supers
 
 if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
     from holdfast.harness.sim.bed import SimBed
     from holdfast.harness.topology import Topology
 
@@ -70,6 +71,7 @@ class RoutingWatch:
         assert topology.routing is not None
         routing = topology.routing
         self.silent = routing.on_unreachable_super == "silence" and bool(topology.supers)
+        self.measures = routing.cost == "measured"
         slowest_s = max((link.there.delay_s + link.there.jitter_s for link in topology.links), default=0.0)
         beats = supers.MISSED + supers.DIFFERS
         self.settle_s = (
@@ -100,6 +102,8 @@ class RoutingWatch:
         """How often the tables of a disturbed network were compared while it was left alone."""
         self.spoils = 0
         """Tables that were made wrong."""
+        self.cost_changes = 0
+        """Costs that were told because they were measured."""
         self._versions: dict[str, int] = {}
         self._stores: dict[bytes, str] = {}
         self._newest: dict[str, int] = {}
@@ -126,6 +130,23 @@ class RoutingWatch:
         self.turns_of_sessions[node.name] += 2  # it registers, and may have to go past its earlier life's word
         for neighbour in core.neighbours.values():
             self._listen(node.name, neighbour)
+        if self.measures:
+            self._follow_costs(node.name, core)
+
+    def _follow_costs(self, name: str, core: "NodeCore") -> None:
+        """Each cost that is told is one word more, and news that must spread."""
+        assert core.routing is not None
+        costs, set_cost = core.routing.costs, core.routing.set_cost
+
+        def changed(neighbour: str, cost_micro: int) -> None:
+            before = costs.get(neighbour)
+            set_cost(neighbour, cost_micro)
+            if costs.get(neighbour) != before:
+                self.cost_changes += 1
+                self.turns_of_sessions[name] += 1
+                self.disturbed(0.0)
+
+        setattr(core.routing, "set_cost", changed)  # noqa: B010  # as in `_listen`
 
     def _listen(self, name: str, neighbour: Neighbour) -> None:
         send = neighbour.send
@@ -313,7 +334,7 @@ class RoutingWatch:
                     return f"{name} has no session with {far}, and their link works"
         links = set(joined)
         edges = {
-            name: {end: cost for end, cost in ends.items() if (min(name, end), max(name, end)) in links}
+            name: {end: self._cost(name, end) for end in ends if (min(name, end), max(name, end)) in links}
             for name, ends in self.edges.items()
         }
         names = [name for name in self.edges if self._up(name)]
@@ -321,6 +342,13 @@ class RoutingWatch:
             if wrong := self._wrong_in(part, edges):
                 return wrong
         return ""
+
+    def _cost(self, name: str, end: str) -> int:
+        """As the topology file has it; where costs are measured, as `name` found it last."""
+        core = self.bed.sim_nodes[name].core
+        if not self.measures or core is None or core.routing is None:
+            return self.edges[name][end]
+        return core.routing.costs[end]
 
     def _wrong_in(self, part: list[str], edges: dict[str, dict[str, int]]) -> str:
         ways = {name: oracle.ways_from(name, edges) for name in part}
@@ -366,17 +394,21 @@ class RoutingWatch:
         self._look_number += 1  # the last look is this one
         ends_at = self.bed.now() + self.settle_s
         wrong = self.wrong()
-        while wrong and self.bed.now() < ends_at:
+        while wrong and self.bed.now() < self._right_by(ends_at):
             run(1.0)
             wrong = self.wrong()
         if wrong:
             raise Violation(f"{wrong}, {self.settle_s:g} s after all was healed and done")
         while self.bed.now() < max(self._spoke_at, self.changed_at) + STILL_S:
             run(1.0)
-            if self.bed.now() > ends_at + STILL_S:
+            if self.bed.now() > self._right_by(ends_at) + STILL_S:
                 raise Violation(f"nodes still tell each other of links {self.settle_s:g} s after all was healed")
         if wrong := self.wrong():
             raise Violation(f"{wrong}, though nothing has happened since all tables were right")
+
+    def _right_by(self, ends_at: float) -> float:
+        """A cost that is measured anew is news again; it is told seldom, and comes back to the given one."""
+        return max(ends_at, self._undisturbed_from + self.settle_s) if self.measures else ends_at
 
     # ------------------------------------------------------------------------------------------------ figures
 
@@ -389,6 +421,7 @@ class RoutingWatch:
             "routing_words": sum(self.words.values()),
             "table_changes": self.changes,
             "looks": self.looks,
+            "cost_changes": self.cost_changes,
         }
         if self.convergences:
             found["convergence_s"] = round(max(self.convergences), 6)

@@ -8,11 +8,14 @@ import asyncio
 from asyncio import events
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
-from typing import Any, TypeVarTuple
+from typing import Any, Final, TypeVarTuple
 
 from holdfast.harness.sim.world import Timer, World
 
 _Ts = TypeVarTuple("_Ts")
+
+THREAD_S: Final = 0.002
+"""What is given to a thread takes so long: a sync of a disk."""
 
 
 class WorldHandle(asyncio.TimerHandle):
@@ -102,6 +105,24 @@ class WorldLoop(asyncio.AbstractEventLoop):
 
     def _done(self, task: "asyncio.Task[Any]") -> None:
         self.tasks.pop(task, None)
+
+    def run_in_executor(  # type: ignore[override]  # of one executor, which is none
+        self, executor: None, func: Callable[[*_Ts], Any], *args: *_Ts
+    ) -> "asyncio.Future[Any]":
+        """What a thread would do is done at one moment, a while later."""
+        future = self.create_future()
+        self.world.after(THREAD_S, self._ran, future, func, args)
+        return future
+
+    def _ran(self, future: "asyncio.Future[Any]", func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        if future.cancelled():
+            return
+        try:
+            found = func(*args)
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(found)
 
     # ------------------------------------------------------------------------------------------------ network
 

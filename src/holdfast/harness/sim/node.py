@@ -318,7 +318,7 @@ class SimNode:
         if silent_s is None or fields["state"] != State.IDLE.value or self._contained_now():
             return
         config = next(item for item in self.config.neighbours if item.name == name)
-        heard_s = self.clock.monotonic(self.world.now) - self._came_at.get(self._session_of[name], 0.0)
+        heard_s = self.clock.monotonic(self.world.now) - self._came_at.get(self._session_of.get(name, 0), 0.0)
         if heard_s < getattr(config, silent_s) - EARLY_S - 2 * self.turn_s:
             raise Violation(
                 f"{self.name} gave {name} up ({fields['reason']}), which it had heard {heard_s:.3f} s before"

@@ -20,6 +20,7 @@ from holdfast.harness.workloads.publish import ProducerLog, Publish
 from holdfast.harness.workloads.reconnecting import ReconnectingProducer
 from holdfast.harness.workloads.relay import Relay
 from holdfast.harness.workloads.slow_consumer import SlowConsumer
+from holdfast.harness.workloads.spooled import SpooledProducer
 from holdfast.harness.workloads.subscription import Subscription
 
 KINDS: Final[dict[str, type[Any]]] = {
@@ -32,6 +33,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Copy,
         Browse,
         ReconnectingProducer,
+        SpooledProducer,
         Expiring,
         Relay,
         Manage,
@@ -70,6 +72,7 @@ __all__ = [
     "ReconnectingProducer",
     "Relay",
     "SlowConsumer",
+    "SpooledProducer",
     "Subscription",
     "Workload",
     "attached",

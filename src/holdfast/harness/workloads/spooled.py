@@ -1,0 +1,161 @@
+"""`spooled`: programs whose messages lie in a spool, and that are killed, or lose their machine's power, at any moment.
+
+Rules of this file: what `submit` has returned for arrives, once, in whichever life; what was in its hands when the
+program died may or may not. A life that ends leaves its file as the system has it then, cut after its last sync where
+the power was lost. CUSTODY, "Producers"; docs/client.md.
+"""
+
+import asyncio
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import ClassVar, Final
+
+from holdfast.client import Connection, Outcome, Sender, Spool, Spooled
+from holdfast.harness.bed import Bed
+from holdfast.harness.contents import content_of, message_of
+from holdfast.harness.history import Violation
+from holdfast.harness.workloads.common import BREAKS, RETRY_S, attached, closed, full_address
+from holdfast.harness.workloads.publish import ProducerLog
+
+SYNC_OVER_S: Final = 0.1
+"""By then a sync that was under way when its program died is over, and the file is closed."""
+KILLED: Final = "its program died before its spool had it"
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def _put_back(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+class _Log(ProducerLog):
+    """As a producer's; that a message lies in the spool is not yet an outcome."""
+
+    def _decided(self, number: int, future: "asyncio.Future[Outcome]") -> None:
+        if future.cancelled() or future.exception() is not None or not isinstance(future.result(), Spooled):
+            super()._decided(number, future)
+
+
+@dataclass(kw_only=True)
+class SpooledProducer:
+    """As `publish`, each program with a spool, in `lives` lives of `life_s` on average; the last one finishes.
+
+    The share `power` of lives ends with the machine's power.
+    """
+
+    kind: ClassVar[str] = "spooled"
+
+    node: str
+    address: str
+    messages: int = 100
+    producers: int = 1
+    size: int = 200
+    rate: float = 50.0
+    in_doubt: int = 20
+    lives: int = 5
+    life_s: float = 0.5
+    power: float = 0.4
+    name: str = "spooled"
+    logs: list[_Log] = field(default_factory=list, init=False)
+    lived: int = field(default=0, init=False)
+    cut_bytes: int = field(default=0, init=False)
+    """What power losses took of the files."""
+
+    async def setup(self, bed: Bed) -> None:
+        return
+
+    def start(self, bed: Bed) -> None:
+        for number in range(self.producers):
+            name = f"{self.name}-{self.node}-{number}"
+            bed.spawn(self._produce(bed, name), name)
+
+    async def _produce(self, bed: Bed, name: str) -> None:
+        log = _Log(bed.history, name, full_address(self.address, self.node), self.size, named=False)
+        self.logs.append(log)
+        random = bed.stream(name)
+        with tempfile.TemporaryDirectory(prefix="holdfast-spool-") as made:
+            path = Path(made) / "spool"
+            life = 1
+            while not await self._live(bed, name, life, path, log, random):
+                life += 1
+
+    async def _live(self, bed: Bed, name: str, life: int, path: Path, log: _Log, random: Random) -> bool:
+        """True once all is stored; False where this life ended before, and left its file."""
+        self.lived += 1
+        seconds = random.expovariate(1.0 / self.life_s) if life < self.lives else None
+        connection = await bed.connect(self.node, f"{name}-{life}")
+        synced = len(_content(path))
+        died = False
+        try:
+            async with asyncio.timeout(seconds):
+                sender = await attached(lambda: self._sender(connection, name, life, path))
+                while log.given_out < self.messages:
+                    await self._submit(bed, sender, log)
+                    synced = _size(path)
+                    if self.rate:
+                        await asyncio.sleep(random.expovariate(self.rate))
+                await sender.drain()
+        except TimeoutError:
+            died = True
+        except BREAKS:
+            pass
+        else:
+            for number in list(log.open):
+                del log.open[number]
+                log.accepted += 1
+                bed.history.accept(log.key(number))
+            await closed(connection)
+            return True
+        await self._dies(connection, path, synced if died and random.random() < self.power else None, random)
+        return False
+
+    async def _sender(self, connection: Connection, name: str, life: int, path: Path) -> Sender:
+        spool = Spool(path, fsync_interval_s=0.0)
+        return await connection.sender(
+            self.address, producer=name, in_doubt_max=self.in_doubt, when_full=spool, name=f"{name}-{life}"
+        )
+
+    async def _submit(self, bed: Bed, sender: Sender, log: _Log) -> None:
+        """One message; where this is cancelled nobody knows whether the spool has it."""
+        number = log.take()
+        key = log.key(number)
+        message = message_of(key, self.size, None)
+        bed.history.sent[key] = content_of(message)
+        try:
+            future = await sender.submit(message)
+        except (asyncio.CancelledError, *BREAKS):
+            del log.open[number]
+            bed.history.excuse(key, KILLED)
+            raise
+        future.add_done_callback(lambda done: log._decided(number, done))
+
+    async def _dies(self, connection: Connection, path: Path, synced: int | None, random: Random) -> None:
+        """The file is what it was in this moment, whatever the library writes to it as it ends."""
+        left = _content(path)
+        if synced is not None:
+            kept = random.randint(min(synced, len(left)), len(left))
+            self.cut_bytes += len(left) - kept
+            left = left[:kept]
+        await connection.abort()
+        await asyncio.sleep(SYNC_OVER_S + random.uniform(0.0, RETRY_S))
+        _put_back(path, left)
+
+    def check(self, bed: Bed) -> None:
+        for log in self.logs:
+            if log.refused:
+                raise Violation(f"{bed.history.producers[log.me]} had {log.refused} messages of its spool refused")
+
+    def metrics(self) -> dict[str, float]:
+        return {
+            "accepted": sum(log.accepted for log in self.logs),
+            "lives": self.lived,
+            "cut bytes": self.cut_bytes,
+        }
