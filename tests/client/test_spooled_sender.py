@@ -9,14 +9,19 @@ from random import Random
 import pytest
 
 from client.fake_broker import FakeBroker
+from holdfast.amqp.extensions import TRY_LATER
 from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.performatives import Rejected as RejectedState
 from holdfast.amqp.performatives import Released as ReleasedState
+from holdfast.amqp.types import Symbol
 from holdfast.client import (
     Accepted,
     ClientFull,
     Connection,
     ConnectionFailed,
     ProducerConflict,
+    Rejected,
     Sender,
     Spool,
     Spooled,
@@ -165,9 +170,18 @@ async def test_an_older_copy_of_a_spool_is_a_conflict_before_anything_is_accepte
     await connection.abort()
 
 
+FULL = RejectedState(Error(Symbol("amqp:resource-limit-exceeded"), "the disk is full", {TRY_LATER: True}))
+
+
+@pytest.mark.parametrize("state", [ReleasedState(), FULL])
 @pytest.mark.parametrize("is_cut", [False, True])
 async def test_what_the_node_gives_back_stays_in_the_spool_and_is_offered_again(
-    broker: FakeBroker, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cut: bool
+    broker: FakeBroker,
+    connection: Connection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_cut: bool,
+    state: object,
 ) -> None:
     monkeypatch.setattr(given_back, "AGAIN_S", 60.0 if is_cut else 0.01)
     sender = await spooling(connection, tmp_path / "spool")
@@ -176,7 +190,7 @@ async def test_what_the_node_gives_back_stays_in_the_spool_and_is_offered_again(
     def decide(bare: bytes) -> object:
         nonlocal asked
         asked += 1
-        return ReleasedState() if asked % 2 and asked < 9 else None
+        return state if asked % 2 and asked < 9 else None
 
     broker.decide = decide
     for number in range(20):
@@ -189,6 +203,16 @@ async def test_what_the_node_gives_back_stays_in_the_spool_and_is_offered_again(
     await asyncio.wait_for(sender.drain(), 10)
     assert sorted(broker.bodies("q")) == sorted(bodies(*range(20)))
     assert (sender.accepted, sender.spooled) == (20, 0) and sender.released > 0
+
+
+async def test_what_is_rejected_for_good_leaves_the_spool(
+    broker: FakeBroker, connection: Connection, tmp_path: Path
+) -> None:
+    sender = await spooling(connection, tmp_path / "spool")
+    broker.decide = lambda bare: RejectedState(Error(Symbol("amqp:resource-limit-exceeded"), "too many annotations"))
+    outcome = await sender.send(b"1")
+    assert isinstance(outcome, Rejected) and not outcome.is_full
+    assert (sender.rejected, sender.spooled) == (1, 0)
 
 
 async def test_what_the_node_gives_back_goes_before_anything_later(

@@ -22,6 +22,10 @@ A node that has settled a delivery does not learn whether its sender heard of it
 the tag all the same; without it a tag used again would be taken for the delivery before.
 """
 
+TRY_LATER: Final = Symbol("holdfast:try-later")
+"""In the info of a rejection's error, true: the node has no room now, and may take the very same message later. Clients
+of other brokers take `rejected` for an end, and that is what they are to do here."""
+
 START_SEQUENCE: Final = Symbol("holdfast:start-sequence:ulong")
 END_SEQUENCE: Final = Symbol("holdfast:end-sequence:ulong")
 SUBSCRIPTION: Final = Symbol("holdfast:subscription:list")

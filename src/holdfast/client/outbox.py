@@ -12,7 +12,7 @@ from holdfast.client import payload
 from holdfast.client.bodies import Body
 from holdfast.client.doubt import Doubt, OnOutcome, key_of, number_of
 from holdfast.client.given_back import GivenBack
-from holdfast.client.outcomes import ACCEPTED, NOT_TAKEN, Accepted, Outcome, Rejected, Spooled
+from holdfast.client.outcomes import ACCEPTED, Accepted, Outcome, Rejected, Spooled, is_not_taken
 from holdfast.client.producer import ProducerNumbers
 from holdfast.client.spool import SpoolFile
 from holdfast.client.waiting import Waiting
@@ -187,7 +187,7 @@ class Outbox:
         messages stays, and is offered again after a while, or on the next link.
         """
         doubt, spool, count = self.doubt, self._spool, 0
-        if spool is not None and isinstance(outcome, NOT_TAKEN):
+        if spool is not None and is_not_taken(outcome):
             back = [entry for entry in entries if entry.key in doubt]
             self.released += len(back)
             self.given_back.add(back)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.amqp import conditions, performatives
+from holdfast.amqp.extensions import TRY_LATER
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +17,12 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Refused for good; `condition` is an AMQP error condition. The same number may be tried again later."""
+    """Refused; `condition` is an AMQP error condition. The same number may be tried again later: where `is_full`, the
+    node had no room for it, and may take it then."""
 
     condition: str
     description: str
+    is_full: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,11 @@ Outcome = Accepted | Rejected | Released | Modified | Spooled
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
-NOT_TAKEN: Final = (Released, Modified)
+
+
+def is_not_taken(outcome: Outcome) -> bool:
+    """Whether the node may take the very same message another time."""
+    return isinstance(outcome, (Released, Modified)) or (isinstance(outcome, Rejected) and outcome.is_full)
 
 
 def too_large(bytes_max: int) -> Rejected:
@@ -62,7 +69,8 @@ def from_state(state: object) -> Outcome:
         error = state.error
         if error is None:
             return Rejected("amqp:not-allowed", "rejected without a reason")
-        return Rejected(str(error.condition), error.description or "")
+        is_full = (error.info or {}).get(TRY_LATER) is True
+        return Rejected(str(error.condition), error.description or "", is_full)
     if isinstance(state, performatives.Modified):
         return Modified(bool(state.delivery_failed), bool(state.undeliverable_here))
     return RELEASED

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
+from holdfast.amqp.extensions import TRY_LATER
 from holdfast.amqp.performatives import Error, Rejected
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.broker.port import Batch
@@ -45,7 +46,7 @@ LOOK_S: Final = 1.0
 
 
 def _refusal(text: str) -> Rejected:
-    return Rejected(Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), text))
+    return Rejected(Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), text, {TRY_LATER: True}))
 
 
 FULL: Final = "the node's disk is full"

@@ -530,7 +530,7 @@ class CustodyReceiver(Intake):
     def gave_up(self) -> None:
         self.fail()
 
-    def refusal(self, condition: str, description: str) -> object:
+    def refusal(self, condition: str, description: str, *, later: bool) -> object:
         return Released()
 
     def overflow(self, delivery: Delivery) -> None:

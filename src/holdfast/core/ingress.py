@@ -14,7 +14,7 @@ from holdfast.amqp import conditions
 from holdfast.amqp.bounds import ALONE_BYTES, EVENTS_MAX
 from holdfast.amqp.connection import Deliveries, Delivery, DeliveryPart, Receiver
 from holdfast.amqp.effort import HEAD_BYTES_FREE, MESSAGE, REFUSED
-from holdfast.amqp.extensions import NUMBER
+from holdfast.amqp.extensions import NUMBER, TRY_LATER
 from holdfast.amqp.framing import check, data_starts, fault
 from holdfast.amqp.message import BARE_STARTS, split
 from holdfast.amqp.performatives import Accepted, Error, Rejected, Released, TransactionalState
@@ -50,8 +50,10 @@ DESCRIPTION_CHARACTERS_MAX: Final = 500
 """Of a rejection: words of the peer may be in it, and it may be remembered (resumable.py)."""
 
 
-def rejection(condition: str, description: str) -> Rejected:
-    return Rejected(Error(Symbol(condition), description[:DESCRIPTION_CHARACTERS_MAX]))
+def rejection(condition: str, description: str, *, later: bool = False) -> Rejected:
+    """`later`: there is no room now, and the same message may be taken once there is."""
+    info: dict[Any, Any] | None = {TRY_LATER: True} if later else None
+    return Rejected(Error(Symbol(condition), description[:DESCRIPTION_CHARACTERS_MAX], info))
 
 
 class Ingress:
@@ -325,9 +327,9 @@ class Intake(Ingress):
     def gave_up(self) -> None:
         """A large message could not be taken."""
 
-    def refusal(self, condition: str, description: str) -> object:
+    def refusal(self, condition: str, description: str, *, later: bool) -> object:
         """The outcome of a message that cannot be stored."""
-        return rejection(condition, description)
+        return rejection(condition, description, later=later)
 
     def _take_stream(self, stream: Stream) -> bool:
         if stream.outcome is not None:
@@ -525,7 +527,7 @@ class ProducerLink(Intake):
             if queue.config.when_full == "block" and self.may_wait:
                 return False
             text = f"queue {queue.name!r} is full: {queue.messages} messages, {queue.bytes_held} bytes"
-            return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
+            return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True))
         if queue.config.durable and not self._fits_disk(payload):
             if self._waits_for_disk or not core.room_is_known:
                 core.wait_for_room(self)

@@ -44,8 +44,8 @@ class Bringer(Protocol):
     growing: "Stream | None"
     parked: "deque[Delivery | Stream]"
 
-    def refusal(self, condition: str, description: str) -> object:
-        """The outcome that says so."""
+    def refusal(self, condition: str, description: str, *, later: bool) -> object:
+        """The outcome that says so; `later`: the same message may be taken once there is room."""
 
     def begins(self, stream: "Stream", head: bytes) -> None:
         """The message begins with these bytes; RemoteProtocolError where more of it must be known."""
@@ -155,7 +155,8 @@ class Stream:
                 break
             if not core.has_room(size + PIECE_OVERHEAD + LEFT_BYTES):
                 if core.room_is_known:
-                    self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, "the node's disk has no room for the message")
+                    text = "the node's disk has no room for the message"
+                    self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
                 break
             core.turn.streams[self] = None
             batch.pieces.append((blob.number, blob.end, bytes(memoryview(ahead)[at : at + size])))
@@ -177,10 +178,10 @@ class Stream:
         link, number = self.first.link, self.first.delivery_id
         return Delivery(link, number, b"", self.first.message_format, self.settled, payload, None, None)
 
-    def fail(self, condition: str, description: str) -> None:
+    def fail(self, condition: str, description: str, *, later: bool = False) -> None:
         """It cannot be taken; its bringer answers so when it is whole."""
         if self.outcome is None:
-            self.outcome = self.bringer.refusal(condition, description)
+            self.outcome = self.bringer.refusal(condition, description, later=later)
             self.close()
 
     def close(self) -> None:
@@ -201,7 +202,7 @@ def begin(core: "NodeCore", bringer: Bringer, part: DeliveryPart) -> Stream:
     stream = Stream(core, bringer, part, core.blobs.new())
     if len(core.streams) >= core.config.limits.streams_max:
         text = f"{len(core.streams)} large messages are under way here, no more are taken"
-        stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+        stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
     else:
         core.streams[stream] = None
     return stream
@@ -210,4 +211,4 @@ def begin(core: "NodeCore", bringer: Bringer, part: DeliveryPart) -> Stream:
 def refused(streams: dict[Stream, None], why: str) -> None:
     """The batch with pieces of theirs found no space."""
     for stream in streams:
-        stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, why)
+        stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, why, later=True)

@@ -15,12 +15,16 @@ from holdfast.harness.topology import LinkShape, Topology
 
 PIECES_SHARE: Final = 0.2
 PAGED_SHARE: Final = 0.1
+PIECE_BYTES: Final = "core.streams:PIECE_BYTES"
+"""Not turned beside LMDB: the check of its store knows how large the pieces of a blob are."""
 
 
 def with_wire(plan: Plan, seed: int) -> Plan:
     """The plan with what its connections and disks are made of."""
     seeds = SeedTree(seed).child("swarm")
-    plan = replace(plan, paged=seeds.stream("paged").random() < PAGED_SHARE)
+    if seeds.stream("paged").random() < PAGED_SHARE:
+        knobs = {knob: value for knob, value in plan.knobs.items() if knob != PIECE_BYTES}
+        plan = replace(plan, paged=True, knobs=knobs)
     random = seeds.stream("pieces")
     if random.random() >= PIECES_SHARE:
         return plan

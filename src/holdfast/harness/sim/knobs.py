@@ -43,7 +43,6 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "core.excluders:ENDED_A_TURN": (1, 2),
     "core.expiry:RETIRES_MAX": (5, 50),
     "core.guard:EFFORT_A_TURN": (100, 1_000),
-    "core.hops:ASIDE_MAX": (1, 10),
     "core.hops:PUMP_BYTES": (1, 2_000),
     "core.identity:RENEW_COUNT": (1, 10),
     "core.offering:PUMP_LIMIT": (1, 10),
