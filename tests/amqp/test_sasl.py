@@ -3,10 +3,11 @@
 import pytest
 
 from amqp.joined import NOW, client, hear, of, performatives, pump, server
-from holdfast.amqp import codec
+from holdfast.amqp import codec, conditions
 from holdfast.amqp.connection import Connection, Opened, ProtocolFailed
 from holdfast.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_FRAME_SIZE_MAX, SASL_HEADER, frame
 from holdfast.amqp.performatives import (
+    Error,
     Open,
     SaslChallenge,
     SaslInit,
@@ -14,6 +15,7 @@ from holdfast.amqp.performatives import (
     SaslOutcome,
     SaslResponse,
 )
+from holdfast.amqp.types import Symbol
 
 
 def users(mechanism: str, user: str | None, password: str | None) -> bool:
@@ -109,6 +111,31 @@ def test_a_malformed_frame_gets_an_outcome(raw: str) -> None:
     events = hear(side, SASL_HEADER + bytes.fromhex(raw) + bytes(9_000), NOW)
     assert of(ProtocolFailed, events) and side.closed
     assert answers(side)[-1] == SaslOutcome(1)
+
+
+def test_a_login_that_the_node_failed_with_is_no_wrong_password() -> None:
+    """A client gives up for good after code 1; after code 4 it tries again."""
+    side = server(authenticate=users)
+    hear(side, SASL_HEADER, NOW)
+    side.transport_lost(Error(Symbol(conditions.INTERNAL_ERROR), "a failure of ours"))
+    assert answers(side)[-1] == SaslOutcome(4)
+
+
+def test_a_login_that_comes_too_late_is_no_wrong_password() -> None:
+    side = server(authenticate=users, handshake_time_out_s=5.0)
+    hear(side, SASL_HEADER + sasl(SaslInit("PLAIN"))[:9], NOW)
+    side.tick(NOW + 5.0)
+    assert answers(side)[-1] == SaslOutcome(4) and side.closed
+
+
+@pytest.mark.parametrize("code", [2, 4])
+def test_a_client_is_told_that_its_login_was_not_checked(code: int) -> None:
+    side = client(mechanism="ANONYMOUS")
+    (failed,) = of(
+        ProtocolFailed, hear(side, SASL_HEADER + sasl(SaslMechanisms(("ANONYMOUS",)), SaslOutcome(code)), NOW)
+    )
+    assert failed.error.condition == conditions.RESOURCE_LIMIT_EXCEEDED
+    assert f"code {code}" in str(failed.error.description)
 
 
 def test_the_bound_on_sasl_frames() -> None:

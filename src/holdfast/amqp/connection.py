@@ -563,10 +563,10 @@ class Connection(Bounds):
         self._fail(Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), text), events)
 
     def _fail(self, error: Error, events: list[ConnEvent]) -> None:
-        """Close because of what the peer did. Before our open there is nothing to close: the transport ends, a login
-        with its outcome (CLIENTS 4)."""
+        """Close because of what the peer did, or did not do in time, or of a failure of ours. Before our open there is
+        nothing to close: the transport ends, a login with its outcome (CLIENTS 4)."""
         if isinstance(self._sasl, ServerSasl):
-            self.output.append(self._sasl.refuse())
+            self.output.append(self._sasl.refuse(error.condition))
         elif self._sasl is None:
             if self.state is State.HDR_EXCH or self.state is State.OPEN_RCVD:
                 self._send_open()

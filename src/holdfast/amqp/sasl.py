@@ -29,6 +29,8 @@ AUTH: Final = 1
 SYS: Final = 2
 SYS_TEMP: Final = 4
 """Outcome codes, §5.3.3.6. After SYS and SYS_TEMP the same login may succeed later."""
+_TEMPORARY: Final = frozenset((conditions.INTERNAL_ERROR, conditions.RESOURCE_LIMIT_EXCEEDED))
+"""A login that ends with one of these says nothing of its user."""
 
 USER_CHARACTERS_MAX: Final = 100
 """Of a name that somebody who is not logged in gave, in a text."""
@@ -95,9 +97,10 @@ class ServerSasl:
             return self._plain(value.response)
         raise RemoteProtocolError(conditions.NOT_ALLOWED, f"{type(value).__name__} has no place in this login")
 
-    def refuse(self) -> bytes:
-        """The outcome for who broke the protocol of the login; nothing behind an outcome."""
-        return b"" if self.done else self._outcome(False)
+    def refuse(self, condition: str) -> bytes:
+        """The outcome of a login that ends with that error: who broke its protocol is refused, and who was too slow, or
+        met a failure of ours, may try again. Nothing behind an outcome."""
+        return b"" if self.done else self._outcome(False, SYS_TEMP if condition in _TEMPORARY else AUTH)
 
     def _plain(self, response: bytes) -> bytes:
         parts = response.split(b"\x00")
@@ -158,7 +161,8 @@ class ClientSasl:
             self.failed = value.code != OK
             if value.code in (SYS, SYS_TEMP):
                 self.condition = conditions.RESOURCE_LIMIT_EXCEEDED
-                self.reason = f"the login was not checked for now (code {value.code}): too many failed before"
+                why = "it took too long, the node failed, or too many logins did before"
+                self.reason = f"the login was not checked for now (code {value.code}): {why}"
             elif self.failed and not self.reason:
                 if value.code != AUTH:
                     self.reason = f"the login was refused (code {value.code})"
