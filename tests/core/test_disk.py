@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.amqp.extensions import PRODUCER
 from holdfast.amqp.performatives import Accepted, Rejected
 from holdfast.core import chores, events, turn_end
 from holdfast.core.config import Limits, QueueConfig
@@ -65,6 +66,23 @@ def test_a_full_disk_gives_no_credit_and_answers_when_there_is_room() -> None:
     assert numbers(seen) == names(1, 30)
     assert len(client.outcomes) == 30 and all(outcome == Accepted() for _, outcome in client.outcomes)
     assert late.credit > 0 and link.credit > 0 and state(rig.client(node))["state"] == "ok"
+
+
+def test_a_link_that_was_taken_over_waits_for_no_room() -> None:
+    """Its connection may be gone long before there is any."""
+    rig, node, client = small_disk()
+    link = client.sender("work", properties={PRODUCER: "me"})
+    rig.settle()
+    for number in range(1, 11):
+        client.send(link, body(number), number=number)
+    rig.settle()
+    assert node.core is not None and state(rig.client(node))["state"] == "full"
+    newer = rig.client(node).sender("work", properties={PRODUCER: "me"})
+    rig.settle()
+    assert newer.attached and link.detached
+    node.ends[min(node.core.connections)].lose("gone")
+    rig.run(2)
+    node.core.validate()
 
 
 def test_what_is_under_way_beyond_parked_bytes_max_is_rejected_and_never_released() -> None:

@@ -349,6 +349,8 @@ class Intake(Ingress):
 
     def gone(self) -> None:
         """What was parked comes again by another link, or not."""
+        self.core.refills.pop(self, None)
+        self.core.starved.pop(self, None)
         self.peer.late.pop(self, None)
         self.clear_parked()
         if self.growing is not None:

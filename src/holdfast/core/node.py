@@ -356,9 +356,6 @@ class NodeCore:
         peer.egress.pop(link, None)
         if isinstance(link, Ingress):
             link.gone()
-            if isinstance(link, Intake):
-                self.refills.pop(link, None)
-                self.starved.pop(link, None)
         else:
             link.gone(event.unsettled)
             self.drains.pop(link, None)
@@ -379,7 +376,6 @@ class NodeCore:
         if isinstance(link, ProducerLink):
             handle.context = None
             link.gone()
-            self.refills.pop(link, None)
             return
         self.forget_link(handle)
         self.drains.pop(link, None)

@@ -76,7 +76,6 @@ class RelayLink(Intake):
     def gone(self) -> None:
         super().gone()
         self.requests.gone()
-        self.core.refills.pop(self, None)
         self.core.relays.pop(self, None)
         for route in self.routes.values():
             self.core.starved.pop(route, None)
