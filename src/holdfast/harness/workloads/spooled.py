@@ -24,16 +24,39 @@ SYNC_OVER_S: Final = 0.1
 KILLED: Final = "its program died before its spool had it"
 
 
-def _content(path: Path) -> bytes:
-    return path.read_bytes() if path.exists() else b""
+class _Disk:
+    """What lies under one life's spool, and how much of it is synced. A file begins with what the life before left,
+    whatever the library has written to it as that one ended."""
 
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.synced: int | None = None
+        """None while nobody notes it: then all is."""
 
-def _size(path: Path) -> int:
-    return path.stat().st_size
+    def watch(self, sender: Sender) -> None:
+        """Notes each sync of the sender's spool from now on; what it wrote to be attached is synced."""
+        spool = sender._spool
+        assert spool is not None
+        datasync = spool._datasync
+        self.synced = self.path.stat().st_size
 
+        def noted() -> None:
+            datasync()
+            self.synced = self.path.stat().st_size
 
-def _put_back(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
+        setattr(spool, "_datasync", noted)  # noqa: B010  # this one object's
+
+    def content(self) -> bytes:
+        return self.path.read_bytes() if self.path.exists() else b""
+
+    def after_power_loss(self, random: Random) -> bytes:
+        """Cut anywhere behind what was synced."""
+        content = self.content()
+        synced = len(content) if self.synced is None else min(self.synced, len(content))
+        return content[: random.randint(synced, len(content))]
+
+    def put_back(self, content: bytes) -> None:
+        self.path.write_bytes(content)
 
 
 class _Log(ProducerLog):
@@ -92,14 +115,14 @@ class SpooledProducer:
         self.lived += 1
         seconds = random.expovariate(1.0 / self.life_s) if life < self.lives else None
         connection = await bed.connect(self.node, f"{name}-{life}")
-        synced = len(_content(path))
+        disk = _Disk(path)
         died = False
         try:
             async with asyncio.timeout(seconds):
                 sender = await attached(lambda: self._sender(connection, name, life, path))
+                disk.watch(sender)
                 while log.given_out < self.messages:
                     await self._submit(bed, sender, log)
-                    synced = _size(path)
                     if self.rate:
                         await asyncio.sleep(random.expovariate(self.rate))
                 await sender.drain()
@@ -114,7 +137,13 @@ class SpooledProducer:
                 bed.history.accept(log.key(number))
             await closed(connection)
             return True
-        await self._dies(connection, path, synced if died and random.random() < self.power else None, random)
+        left = disk.content()
+        if died and random.random() < self.power:
+            left = disk.after_power_loss(random)
+            self.cut_bytes += len(disk.content()) - len(left)
+        await connection.abort()
+        await asyncio.sleep(SYNC_OVER_S + random.uniform(0.0, RETRY_S))
+        disk.put_back(left)
         return False
 
     async def _sender(self, connection: Connection, name: str, life: int, path: Path) -> Sender:
@@ -136,17 +165,6 @@ class SpooledProducer:
             bed.history.excuse(key, KILLED)
             raise
         future.add_done_callback(lambda done: log._decided(number, done))
-
-    async def _dies(self, connection: Connection, path: Path, synced: int | None, random: Random) -> None:
-        """The file is what it was in this moment, whatever the library writes to it as it ends."""
-        left = _content(path)
-        if synced is not None:
-            kept = random.randint(min(synced, len(left)), len(left))
-            self.cut_bytes += len(left) - kept
-            left = left[:kept]
-        await connection.abort()
-        await asyncio.sleep(SYNC_OVER_S + random.uniform(0.0, RETRY_S))
-        _put_back(path, left)
 
     def check(self, bed: Bed) -> None:
         for log in self.logs:
