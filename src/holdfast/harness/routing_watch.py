@@ -33,7 +33,7 @@ FULL_LINKS: Final = 4
 """Links on one way that are thought full at the same time."""
 TOLD_MAX: Final = 4
 """How often one form of a record may be told to one neighbour in one session, between two synchronisations: once, and
-again where an older word of the neighbour's crosses it."""
+again where an older word of the neighbour's crosses it. What the neighbour asks for is told each time."""
 LOOK_S: Final = 2.0
 """After a cut tables are compared so often, until they are right or something else disturbs them."""
 COPIES_MORE: Final = 1
@@ -187,6 +187,8 @@ class RoutingWatch:
         if kind == "resync":
             self._told.pop((name, neighbour), None)
             self._told.pop((neighbour, name), None)
+        elif kind == "known" and fields["ask"]:
+            self._told.pop((neighbour, name), None)  # on a full, thin link several are asked for before one comes
         elif kind == "links":
             told = self._told.setdefault((name, neighbour), Counter())
             for row in fields["rows"]:
