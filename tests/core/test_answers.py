@@ -80,3 +80,18 @@ def test_what_waits_is_in_the_cost_of_skipping() -> None:
     alone = cost_of(c.core, "holdfast:queue", "SKIP", "nosuch", {})
     c.queue(WAITING).messages += 100 * WAITING_LOOKED_AT
     assert cost_of(c.core, "holdfast:queue", "SKIP", "nosuch", {}) == alone + 100
+
+
+def test_a_queue_that_another_made_is_there_once_it_is_on_disk() -> None:
+    """Whoever asks for it meanwhile waits for the same commit."""
+    rig, node, one = world()
+    other = rig.client(node)
+    for client in (one, other):
+        client.manage("STATUS", "node")
+    node.hold_commits = True
+    for client in (one, other):
+        with pytest.raises(IndexError):  # no answer
+            client.manage("CREATE", "queue", "q")
+    node.hold_commits = False
+    rig.settle()
+    assert len(one.deliveries) == len(other.deliveries) == 1

@@ -187,7 +187,7 @@ def queue_create(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answ
     ]
     if differ:
         raise Refused(409, f"queue {name!r} is there with other settings: {'; '.join(differ)}")
-    return Answer(200, "OK", {**queue_map(core, queue), "created": False})
+    return Answer(200, "OK", {**queue_map(core, queue), "created": False}, stored=True)
 
 
 def queue_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) -> "Answer | Later":
