@@ -283,7 +283,7 @@ class Receiver(ClientLink):
         self._top_up()
         resume = self._resume
         if resume is not None and link.resumes_only and link.attached and not resume.again and not resume.awaited:
-            resume.again = True
+            resume.next_round()
             link.detach(closed=False)
 
     def fail(self, error: Exception) -> None:

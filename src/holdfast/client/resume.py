@@ -37,10 +37,19 @@ class _Rounds:
         """The last map, of either side, was incomplete."""
         self.again = False
         """We detached to attach once more with what is left."""
+        self._ended = False
         self._left = -1
 
+    def next_round(self) -> None:
+        """This one is over: we detach."""
+        self.again = self._ended = True
+
     def _stuck(self, left: int) -> bool:
-        """Whether the last round settled nothing, so that another, with `left` tags, would not either."""
+        """Whether the last round settled nothing, so that another, with `left` tags, would not either. A break ends no
+        round: what it settled nobody knows yet."""
+        ended, self._ended = self._ended, False
+        if not ended:
+            return False
         before, self._left = self._left, left
         return 0 <= before <= left
 

@@ -364,7 +364,7 @@ class Sender(ClientLink):
         if again:
             self._outbox.send_again(again)
         if resume.round_over(link) and not resume.again:
-            resume.again = True
+            resume.next_round()
             link.detach(closed=False)
 
     def _take(

@@ -99,6 +99,8 @@ class PagedStore(SimStore):
         self._pages = self._opened()
         if wrong:
             raise Violation(f"the store's check finds: {wrong[0]}")
+        if self.world.failure is not None:  # no event comes any more that would raise it
+            raise self.world.failure
 
     def _compare(self) -> None:
         for name in TABLES:

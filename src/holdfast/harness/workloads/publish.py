@@ -135,8 +135,6 @@ class Publish:
     async def _produce(self, bed: Bed, name: str) -> None:
         log = self.new_log(bed, name)
         self.logs.append(log)
-        if not self.named:
-            bed.history.on_started.append(lambda node: self._forgotten(bed, node, log))
         random = bed.stream(name)
         producer = name if self.named else None
         connection = await bed.connect(self.node, name)
@@ -149,15 +147,10 @@ class Publish:
                 break
             except BREAKS:
                 if not self.named:
-                    self._forgotten(bed, self.node, log)
+                    bed.history.may_repeat.update(map(log.key, log.open))
                 await ended(sender)
                 await asyncio.sleep(RETRY_S)
         await closed(connection)
-
-    def _forgotten(self, bed: Bed, node: str, log: ProducerLog) -> None:
-        """Nobody knows any more what `node` had stored of a producer without a name."""
-        if node == self.node:
-            bed.history.may_repeat.update(map(log.key, log.open))
 
     def new_log(self, bed: Bed, name: str) -> ProducerLog:
         return ProducerLog(bed.history, name, full_address(self.address, self.node), self.size, named=self.named)
