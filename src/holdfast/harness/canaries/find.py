@@ -63,7 +63,7 @@ def hunt(
         tried += len(chunk)
         if tell is not None:
             tell(tried)
-        failed = [failure for failure in report.failed if canary.expected in failure.failure]
+        failed = [failure for failure in report.failed if failure.ended and canary.expected in failure.failure]
         without = {failure.seed: run(failure.seed, canary.swarm) for failure in failed[:CANDIDATES]}
         good = [failure for failure in failed if failure.seed in without and without[failure.seed].ok]
         if good:

@@ -77,7 +77,7 @@ UNDO_CANARIES = (
         target="core.resumable:ResumableProducer.note",
         signature="(self, tags: holdfast.broker.tags.TagRing, deliveries: list[int]) -> None",
         broken=_tags_lost,
-        expected="",
+        expected="appended twice",
     ),
     Canary(
         name="moved-bytes-lost",
@@ -85,7 +85,7 @@ UNDO_CANARIES = (
         target="core.undo:_undo_moves",
         signature="(core: 'NodeCore', turn: holdfast.core.turn.Turn, retry: holdfast.broker.port.Batch) -> None",
         broken=_moved_bytes_lost,
-        expected="bytes, and those of its entries",
+        expected="BrokenInvariant",
     ),
     Canary(
         name="aside-stranded",

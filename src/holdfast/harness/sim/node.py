@@ -72,7 +72,7 @@ class SimNode:
         turn_s: float = TURN_S,
         paged: bool = False,
     ) -> None:
-        """`paged`: LMDB's store has what is committed too, and what the node reads comes from there."""
+        """`paged`: LMDB's store has what is committed too, and each read of the node is compared with it."""
         self.world = world
         self.network = network
         self.config = config

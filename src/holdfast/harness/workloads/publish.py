@@ -1,7 +1,8 @@
 """`publish`: producers, named with numbers of their own or not, and the log of what each has sent.
 
 Rules of this file: a number stands for one body for ever, whoever sends it and how often. What is refused, or was in
-doubt when a link ended, goes again under its number; of a producer without a name that may double it.
+doubt when a link ended, goes again under its number; where a producer without a name has to make a new link, that may
+double it.
 """
 
 import asyncio
