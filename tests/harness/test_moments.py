@@ -203,6 +203,7 @@ def test_a_disk_fails_while_a_store_that_went_back_gets_new_numbers() -> None:
 
 
 def test_a_moment_that_needs_clients_of_a_kind_has_them() -> None:
+    """Where the plan has a place for them: some scenes need two ways, or tables from outside."""
     plans = [draw_plan(seed) for seed in range(1, 301)]
     for moment, scene in OF_MOMENTS.items():
         aimed = [(plan, fault) for plan in plans for fault in plan.faults if fault.when == moment]
@@ -213,7 +214,7 @@ def test_a_moment_that_needs_clients_of_a_kind_has_them() -> None:
                 for told in scene(Random(1), plan.topology.nodes[0], plan, plan.topology.nodes[1:]).workloads
             }
             there += bool({told["node"] for told in plan.workloads if told.get("name") in names} & set(fault.places))
-        assert there > (3 if scene is overtaken else len(aimed) / 2), moment
+        assert there > (3 if scene is overtaken else len(aimed) / 3), moment
     for plan in plans:
         programs = [(told["kind"], told["node"], told.get("name")) for told in plan.workloads]
         assert len(set(programs)) == len(programs)

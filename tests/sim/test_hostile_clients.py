@@ -7,6 +7,7 @@ import pytest
 from holdfast.core.config import QueueConfig
 from holdfast.harness.coverage import ACTS as ACTS_KIND
 from holdfast.harness.coverage import Coverage
+from holdfast.harness.drawn import plan_of
 from holdfast.harness.drawn_hostile import GIVES_BACK, SHARE, with_hostile
 from holdfast.harness.hostile import ACTS
 from holdfast.harness.plan import Plan
@@ -47,12 +48,12 @@ def test_a_run_can_be_repeated(depth: str) -> None:
 
 
 def test_a_share_of_seeds_has_them_and_the_rest_of_each_is_as_it_was() -> None:
-    plans = [draw_plan(seed) for seed in range(1, 401)]
+    before = [plan_of(seed) for seed in range(1, 401)]
+    plans = [with_hostile(plan, seed) for seed, plan in enumerate(before, 1)]
     hostile = [[told for told in plan.workloads if told["kind"] == "hostile"] for plan in plans]
     assert SHARE * 0.7 < sum(bool(found) for found in hostile) / len(plans) < SHARE * 1.3
-    for seed, (plan, found) in enumerate(zip(plans, hostile, strict=True), 1):
-        without = replace(plan, workloads=plan.workloads[: len(plan.workloads) - len(found)])
-        assert with_hostile(without, seed) == plan
+    for plan, found, without in zip(plans, hostile, before, strict=True):
+        assert replace(plan, workloads=plan.workloads[: len(plan.workloads) - len(found)]) == without
         for told in found:
             assert told["seconds"] < plan.safety_s
             if "held" in told:

@@ -114,7 +114,10 @@ def deleted(random: Random, node: str, plan: Plan, others: Sequence[str]) -> Sce
 
 
 def drained(random: Random, node: str, plan: Plan, others: Sequence[str]) -> Scene:
-    """Strangers that keep to the protocol: no honest client drains a link that has credit."""
+    """Strangers that keep to the protocol: no honest client drains a link that has credit. Beside computed routes they
+    are drawn by `drawn_hostile.py` alone."""
+    if plan.topology.routing is not None:
+        return Scene()
     told = {"clients": 3, "acts": 300, "seconds": 0.9 * plan.safety_s, "pause_s": 0.01, "rude": 0.0, "name": "drained"}
     return Scene([{"kind": "hostile", "node": node, **told}])
 
