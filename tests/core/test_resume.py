@@ -396,6 +396,24 @@ def test_a_map_that_fits_no_frame_is_told_in_part() -> None:
     assert consumer.told.unsettled is not None and node.queue("work").messages == 300 - first
 
 
+def test_what_a_map_did_not_tell_is_free_once_the_link_is_closed() -> None:
+    rig, node = world()
+    consumer = Consumer(rig, node, credit=300)
+    fill(rig, node, *(str(number) for number in range(300)))
+    consumer.lose()
+    consumer.client = rig.client(node, max_frame_size=1024)
+    consumer.attach({tag(number): None for number in range(300)}, 400)
+    first = len(consumer.told.unsettled or {})
+    assert 0 < first < 300
+    consumer.client.accept()
+    consumer.link.detach(closed=True)
+    rig.settle()
+    other = rig.client(node)
+    other.receiver("work", credit=400)
+    rig.settle()
+    assert len(other.deliveries) == 300 - first
+
+
 def test_a_half_dead_consumer_s_entries_are_free_at_once_for_who_comes_back_without_a_map() -> None:
     rig, node = world()
     consumer = Consumer(rig, node)

@@ -344,7 +344,7 @@ class ResumableConsumer(ConsumerLink):
         record = self.record
         kept_on = (self.fenced or _resumable(self.link)) and record.hold_s > 0 and not self.core.stopping
         if record.taker is not self or not kept_on:
-            super().gone(unsettled)
+            super().gone([*unsettled, *self.waiting.values(), *(sequence for _, sequence in self.steps)])
             self.core.resume.goes_no_further(self)
             if record.taker is self:
                 self.core.resume.ended(record, closed=True)
