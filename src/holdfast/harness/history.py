@@ -39,8 +39,7 @@ class History:
         self.sent: dict[bytes, Content] = {}
         """Key to what was sent under it, where a workload drew it."""
         self.may_repeat: set[bytes] = set()
-        """Keys in doubt when what would tell them again was lost: a disk, or the link of a producer without a name, or
-        what its node knew of that link."""
+        """Keys in doubt when what would tell them again was lost: a disk, or the link of a producer without a name."""
         self.accepted: dict[bytes, None] = {}
         self.refused: dict[bytes, str] = {}
         """Rejected, released or modified for good: the producer knows that it was not taken."""
@@ -65,8 +64,6 @@ class History:
         """Seconds by which somebody has set wall clocks forward, in all."""
         self.on_clock: list[Callable[[], None]] = []
         self.on_accepted: list[Callable[[bytes], None]] = []
-        self.on_started: list[Callable[[str], None]] = []
-        """Told of a node's name when one of its lives begins."""
         self._paid: set[tuple[str, bytes]] = set()
         self._shown_by: dict[bytes, set[tuple[str, int]]] = {}
         """By key: the nodes that have shown it to consumers, each with the number of the disk that it came from."""
@@ -149,11 +146,6 @@ class History:
         return not self.outstanding and not any(self.owed.values())
 
     # ------------------------------------------------------------------------------------------------ machines
-
-    def started(self, node: str) -> None:
-        """A life of that node begins."""
-        for listener in self.on_started:
-            listener(node)
 
     def disk_changed(self, node: str) -> None:
         """What readers there were owed is no longer known: a place in a queue went with the disk."""

@@ -197,7 +197,6 @@ class SimBed:
 
     def started(self, node: SimNode) -> None:
         self.ledger.disk(node.name, node.store)
-        self.history.started(node.name)
         if self.routes is not None:
             self.routes.started(node)
 

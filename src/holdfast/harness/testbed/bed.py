@@ -123,7 +123,6 @@ class TestBed:
     async def start_node(self, name: str) -> None:
         """Starts it, or starts it again on its store; links that lead to it do so from now on."""
         node = self.real_nodes[name]
-        self.history.started(name)
         await node.start()
         for (_, other), proxy in self.proxies.items():
             if other == name:
