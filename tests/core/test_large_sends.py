@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Properties, Source, Target
+from holdfast.amqp.performatives import Properties, Released, Source, Target
 from holdfast.amqp.types import Symbol
 from holdfast.core.config import QueueConfig
 from holdfast.units import MIB
@@ -125,3 +125,22 @@ def test_settled_deliveries_may_share_an_id_on_a_link_without_an_address(rig: Ri
     consumer.accept()
     rig.run(1)
     assert is_clean(node)
+
+
+def test_a_consumer_that_settles_a_large_one_before_its_end_is_sent_the_next_behind_it(rig: Rig) -> None:
+    """One at a time is sent on a link: the end of the first is told before the second begins."""
+    node = start(rig)
+    sender, link = sending(rig, node)
+    for name in "bcd":
+        sender.send(link, body(LARGE, name))
+    rig.settle()
+    client = held(rig, node)
+    client.receiver("work", credit=3)
+    rig.settle()
+    assert node.core is not None and not client.deliveries  # the first is under way
+    client.session.write_disposition(True, 0, 0, True, Released())
+    go_on(rig, client)
+    assert client.accept() == [body(LARGE, name) for name in "bc"]  # the credit of what it released is used up
+    rig.run(1)
+    assert node.bodies("work") == [body(LARGE, "d")] and not node.core.sending
+    assert all(not blob.pins for blob in node.core.blobs.by_number.values())

@@ -62,6 +62,7 @@ module.exports = {
         say('made', { address: receiver.source.address, dynamic: receiver.source.dynamic });
         receiver.add_credit(1);
         const [{ message }] = await take(receiver);
+        await heard(); // whoever sent it has closed its link
         await shut(receiver);
         await barrier(connection, options.address);
         const late = connection.open_sender(receiver.source.address);

@@ -211,6 +211,7 @@ def test_rhea_s_dynamic_source(client: Client, hub: NodeProcess, address: str, r
     made = peer.hear("made")
     assert made["dynamic"]
     client.send_bodies(made["address"], "to a dynamic node")
+    peer.say("close it")
     assert peer.hear("closed")["condition"] == "amqp:not-found"
     peer.say("go on")
     assert peer.done()["body"] == "to a dynamic node"

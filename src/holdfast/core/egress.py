@@ -167,8 +167,8 @@ class ConsumerLink(Offered):
         return self in self.peer.deferred and self.will_want() > 0
 
     def will_want(self) -> int:
-        if not self.peer.writable or not self.link.sendable:
-            return 0
+        if self.large is not None or not self.peer.writable or not self.link.sendable:
+            return 0  # also behind a large one that was settled before its end, until that is told
         settlements = self.core.chores.settlements
         if self._waits_for_its_user() or (settlements.waiting and settlements.is_crowded(self)):
             return 0

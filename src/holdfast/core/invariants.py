@@ -18,7 +18,7 @@ from holdfast.broker.port import Batch
 from holdfast.broker.queue import ENTRY_BYTES, Queue
 from holdfast.core import link_tables
 from holdfast.core.catalog import WAITING
-from holdfast.core.egress import ConsumerLink, Egress
+from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
 from holdfast.core.hops import CustodySender
 from holdfast.core.ingress import Ingress, Intake, ProducerLink
 from holdfast.core.memory import PARKED_BYTES
@@ -215,6 +215,10 @@ def links(facts: Facts) -> None:
             _must(send.peer is peer and peer in core.sending, f"connection {number}: a large message nobody sends")
         for session in peer.amqp.sessions:
             _must(session.connection is peer.amqp, f"connection {number} has another's session")
+    sending = [link.large for link in facts.links if isinstance(link, (ConsumerLink, ReaderLink))]
+    sending += [sender.large for neighbour in core.neighbours.values() for sender in neighbour.senders.values()]
+    sent = {send for send in sending if send is not None}
+    _must(sent == {send for peer in core.sending for send in peer.sends}, "large messages sent, and those of links")
     known = {id(link) for link in facts.links}
     for what, standing in link_tables.in_tables(core):
         _alive(core, standing.peer, f"{what}: a link's")
