@@ -99,6 +99,20 @@ async def test_tags_are_not_used_twice_over_breaks(broker: FakeBroker, connectio
     assert len(broker.tags) == 4 and len(broker.bodies("q")) == 4
 
 
+async def test_a_refused_attach_forgets_nothing(broker: FakeBroker, connection: Connection) -> None:
+    """The node has no room for the link just now: what is in doubt stays so until it has, and is not sent as new."""
+    broker.keeps_maps = True
+    sender = await in_doubt(broker, connection, 2)
+    broker.refuse = ("amqp:resource-limit-exceeded", "memory is used up")
+    attaches = broker.attaches
+    broker.cut()
+    await broker.until(lambda: broker.attaches > attaches)
+    broker.refuse = None
+    broker.release_outcomes()
+    await asyncio.wait_for(sender.drain(), 10)
+    assert broker.bodies("q") == bodies(0, 1) and sender.accepted == 2
+
+
 @pytest.mark.parametrize("frame_size", [512, 1024])
 async def test_a_map_that_fits_no_frame_goes_in_rounds(frame_size: int, broker: FakeBroker) -> None:
     from holdfast.client import connect

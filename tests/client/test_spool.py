@@ -22,6 +22,7 @@ from holdfast.client.errors import ClientFull
 from holdfast.client.numbering import BLOCK, Numbering
 from holdfast.client.spool import MAGIC, Spool, SpoolFile
 from holdfast.errors import ConfigError, StorageError
+from holdfast.units import MIB
 
 
 def open_spool(path: Path, **options: int) -> SpoolFile:
@@ -312,6 +313,32 @@ def test_the_bound_and_one_past_it(tmp_path: Path) -> None:
     held.flush_done()
     assert held.append(bytes(100)) == 4
     held.close()
+
+
+def test_a_message_of_any_size_that_fits_is_read_back(tmp_path: Path) -> None:
+    """What `append` took is no damage, and neither is what lies behind it."""
+    spool = Spool(tmp_path / "s", bytes_max=200 * MIB)
+    file = SpoolFile(spool, producer="p", address="q")
+    sizes = [7, 65 * MIB, 9]
+    for size in sizes:
+        file.append(bytes(size))
+    assert [len(payload) for _, payload in file.load(10)] == sizes
+    file.close()
+    again = SpoolFile(spool, producer="p", address="q")
+    assert (again.undone, again.damaged_bytes) == (3, 0)
+    assert [len(payload) for _, payload in again.load(10)] == sizes
+    again.close()
+
+
+def test_a_message_whose_length_no_record_can_say_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_module, "RECORD_BYTES_MAX", 1_000)
+    file = SpoolFile(Spool(tmp_path / "s"), producer="p", address="q")
+    fits = 1_000 - 1 - 8
+    file.append(bytes(fits))
+    with pytest.raises(ClientFull, match="4 GiB"):
+        file.append(bytes(fits + 1))
+    assert [len(payload) for _, payload in file.load(10)] == [fits]
+    file.close()
 
 
 def test_another_producers_spool_is_refused(tmp_path: Path) -> None:

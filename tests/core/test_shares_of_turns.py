@@ -9,7 +9,11 @@ from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Modified, Properties, Rejected, Released, Source, Target
 from holdfast.core import events
 from holdfast.core.config import Limits, QueueConfig
+from holdfast.units import KIB
 from support.rig import Client, Node, Rig
+
+CUT_SHORT = b"\x00\x53\x75\xb0\x00\x00\x10\x00xx"
+"""A data section that is longer by its own word than what comes."""
 
 OVER = 32
 """What is understood before it counts."""
@@ -120,6 +124,37 @@ def test_what_is_put_off_is_looked_at_later() -> None:
     refused = [context for context, state in client.outcomes if isinstance(state, Rejected)]
     assert refused == [number for number in range(60) if number % 7 == 6]
     assert len(hub.bodies("work")) == 60 - len(refused) and link.attached
+
+
+def test_a_large_one_behind_what_is_put_off_lets_nothing_through_unseen() -> None:
+    """It waits in the same place, and is one of those that nobody has looked at."""
+    full = QueueConfig(name="work", messages_max=1_500, when_full="block")
+    rig, hub, client = alone(limits=Limits(stream_bytes=16 * KIB), queues=(full,))
+    link = producer(client, Target(address="work"))
+    other = rig.client(hub)
+    theirs = producer(other, Target(address="work"))
+    while hub.queue("work").messages < 1_500:
+        for _ in range(min(theirs.credit, 1_500 - hub.queue("work").messages)):
+            other.send(theirs, "first")
+        rig.settle()
+    count = link.credit - 2
+    assert count > 600
+    for number in range(count):
+        link.send(Message(data=[b"good"]).encode() if number < 500 else CUT_SHORT, context=number)
+    read(client, hub)
+    rig.settle()
+    link.send(Message(data=[b"L" * 64 * KIB]).encode(), context="large")
+    taker = rig.client(hub)
+    taker.receiver("work", credit=10_000)
+    taken = []
+    while rig.settle() or taker.deliveries:
+        taken += [item.payload for item in taker.deliveries]
+        for item in taker.deliveries:
+            item.link.settle(item.delivery_id, item.delivery_id, Accepted())
+        taker.deliveries.clear()
+    assert len(taken) == 1_500 + 500 + 1 and not [payload for payload in taken if payload.endswith(CUT_SHORT)]
+    rejected = [context for context, state in client.outcomes if isinstance(state, Rejected)]
+    assert rejected == list(range(500, count))
 
 
 def test_a_plain_run_is_taken_at_once() -> None:

@@ -302,7 +302,7 @@ class Sender(ClientLink):
         resume = self._resume
         if resume is not None:
             resume.suspend(link)
-            if event.closed:
+            if event.closed and not link.refused:  # a refusal ends no link: the node keeps what it knows of the last
                 resume.forget()
         self._unlinked()
         if resume is not None and resume.again and self._gone is None:

@@ -29,8 +29,8 @@ from holdfast.errors import ConfigError, StorageError
 from holdfast.units import MIB
 
 MAGIC: Final = b"holdfast spool 1\n"
-RECORD_BYTES_MAX: Final = 64 * MIB + 64
-"""A message of the largest size and its record's own fields; a greater length is damage."""
+RECORD_BYTES_MAX: Final = 2**32 - 1
+"""The longest that a record can say to be."""
 COMPACT_BYTES: Final = 4 * MIB
 """The file is written anew when it holds this much that is done, and more done than undone."""
 READ_BYTES: Final = 256 * 1024
@@ -122,6 +122,8 @@ class SpoolFile:
                 f"spool {self.path}: found {self.undone_bytes} bytes that the node has not taken, accepted is at "
                 f"most {self.bytes_max} with the next message"
             )
+        if size - _FRAME.size > RECORD_BYTES_MAX:
+            raise ClientFull(f"spool {self.path}: found a message of {len(payload)} bytes, accepted is less than 4 GiB")
         self._check_synced()
         if self.numbering.needs_block():
             self._renumber(Numbering.reserve)
@@ -269,7 +271,7 @@ class SpoolFile:
             while offset + _FRAME.size <= len(chunk):
                 length, checksum = _FRAME.unpack_from(chunk, offset)
                 after = offset + _FRAME.size + length
-                if not 1 <= length <= RECORD_BYTES_MAX or start + after > end:
+                if length < 1 or start + after > end:
                     break
                 if after > len(chunk):
                     if offset:

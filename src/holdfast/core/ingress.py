@@ -295,6 +295,8 @@ class Intake(Ingress):
         if part.first:
             stream = self.growing = streams.begin(self.core, self, part)
             self.parked.append(stream)
+            if self.unchecked:  # it waits behind what nobody has looked at
+                self.unchecked += 1
         assert stream is not None
         if part.last and isinstance(part.state, TransactionalState):
             text = f"txn-id {part.state.txn_id.hex()}: transactions are not offered here"
@@ -315,6 +317,7 @@ class Intake(Ingress):
             stream.close()
             if stream in self.parked:
                 self.parked.remove(stream)
+                self.unchecked = min(self.unchecked, len(self.parked))
         self.core.refills[self] = None  # its credit is free, and what was parked behind it may go on
 
     def stream_waits(self) -> None:
