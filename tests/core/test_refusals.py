@@ -199,3 +199,27 @@ def test_a_neighbour_that_is_refused_says_why_it_has_no_session() -> None:
     jfk = rig.node("jfk", neighbours=(NeighbourConfig(name="hub", remote="127.0.0.1:1"),))
     rig.run(3)
     assert "connections of clients, the most there may be" in jfk.core.neighbours["hub"].reason
+
+
+def test_who_waits_for_its_share_of_work_may_be_gone_when_its_time_comes() -> None:
+    """What another one's share brought ended it: nobody else waits for that."""
+    rig = Rig()
+    hub = rig.node("hub", limits=Limits(user_connections_max=1))
+    opened(rig, hub)
+    first = Raw(rig, hub)
+    first.say(HELLO)
+    for _ in range(REFUSALS_MAX - 1):
+        Raw(rig, hub).say(HELLO)
+    core = hub.core
+    assert core is not None and len(core.refusals.due) == REFUSALS_MAX
+    many = bytes.fromhex("0000000c 03000000 00000000") * 2_500  # empty frames that no run has: one counted each
+    last = Raw(rig, hub)
+    rig.settle()
+    last.say(AMQP_HEADER + many + HELLO[8:], settle=False)
+    first.say(many, settle=False)
+    for raw in (last, first):
+        rig._deliver(raw.end.wire.other(raw.end))
+    assert [peer.number for peer in core.guard.waiting] == [last.number, first.number]
+    rig.settle()
+    assert not first.alive and not core.guard.waiting
+    assert not core.containment.parts_failed and not core.containment.resting

@@ -116,8 +116,8 @@ class Guard:
         left = EFFORT_A_TURN
         for peer in list(self.waiting):
             resumes_at = peer.amqp.resumes_at
-            if resumes_at is not None and resumes_at > now:
-                continue
+            if peer not in self.waiting or (resumes_at is not None and resumes_at > now):
+                continue  # what another one's share brought may have ended this one
             if left <= 0:
                 break
             del self.waiting[peer]
@@ -129,11 +129,12 @@ class Guard:
             else:
                 core.told(peer, peer.amqp.resume(now))
                 left -= peer.amqp.effort_used
+            if core.connections.get(peer.number) is not peer:
+                continue
             peer.touch()
             if peer.amqp.resumes_at is None:
-                if not peer.unpause(EFFORT):
-                    continue
-                core.commands.append(events.ResumeReading(connection=peer.number))
+                if peer.unpause(EFFORT):
+                    core.commands.append(events.ResumeReading(connection=peer.number))
             elif not peer.amqp.closed:
                 self.waiting[peer] = None
 

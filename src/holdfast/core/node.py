@@ -282,8 +282,8 @@ class NodeCore:
 
     def drop(self, peer: Peer, reason: str) -> None:
         """Ends a connection at once; what was under way on it is lost, and goes again."""
-        self.guard.log(peer, "INFO", f"connection ended: {reason}")
         if self.connections.pop(peer.number, None) is not None:
+            self.guard.log(peer, "INFO", f"connection ended: {reason}")
             self.commands.append(events.CloseConnection(connection=peer.number, abort=True))
             self.told(peer, peer.amqp.transport_lost())
             self.peer_gone(peer, reason)
