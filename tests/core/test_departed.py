@@ -13,7 +13,7 @@ from holdfast.broker import deletion
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.exclusions import Exclusions
 from holdfast.broker.queue import Queue
-from holdfast.core import departed, identity, warnings
+from holdfast.core import departed, endings, identity, warnings
 from holdfast.core.catalog import Catalog
 from holdfast.core.chores import Chores
 from holdfast.core.config import NeighbourConfig
@@ -361,12 +361,12 @@ def test_a_deep_queue_becomes_dead_letters_in_shares_and_over_a_restart(tmp_path
     node.crash()
     node = LoneNode(tmp_path)
     queue = node.queue("@gone")
-    assert queue.tombstones == departed.DEPART_COUNT and queue.messages == 1_000
+    assert queue.tombstones == endings.MOVED_COUNT and queue.messages == 1_000
     node.commits.clear()
     node.core.departures.begin(queue, lambda *ended: told.append(ended), with_tombstones=False)
     node.settle()
-    assert told == [(1_000 - departed.DEPART_COUNT, 1_000)]
-    assert max(len(batch.retires) for batch in node.commits) == departed.DEPART_COUNT
+    assert told == [(1_000 - endings.MOVED_COUNT, 1_000)]
+    assert max(len(batch.retires) for batch in node.commits) == endings.MOVED_COUNT
     assert queue.tombstones == 1_000
     assert node.core.catalog.own("$dead-letters").messages == 1_000
     node.core.departures.begin(queue, lambda *ended: told.append(ended), with_tombstones=True)

@@ -4,6 +4,11 @@ Rules of this file: data.
 """
 
 from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+ASIDE_MAX: Final = 20_000
+"""Messages that one sender puts aside, unsent; more than what may wait at a destination for one missing number."""
 
 
 @dataclass(slots=True)
@@ -20,3 +25,8 @@ class Blocked:
     window: int = 1
     """How many are tried next, the lowest numbers: one, then twice as many each time that all were taken; of large ones
     as many as one turn sends."""
+
+
+def aside_of(blocked: dict[UUID, Blocked]) -> int:
+    """How many messages of these are put aside."""
+    return sum(len(item.aside) for item in blocked.values()) if blocked else 0

@@ -15,15 +15,13 @@ from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
 from holdfast.core import identity
 from holdfast.core.chores import at_rest
-from holdfast.core.endings import DEATH_BYTES_MAX, dead_letter_on_its_way
+from holdfast.core.endings import MOVED_BYTES, MOVED_COUNT, dead_letter_on_its_way, has_moved_its_share, has_room_to_die
 
 if TYPE_CHECKING:
     from holdfast.broker.queue import Queue
     from holdfast.core.hops import CustodyReceiver, CustodySender
     from holdfast.core.node import NodeCore
 
-DEPART_COUNT: Final = 200
-DEPART_BYTES: Final = 4 * 1024 * 1024
 """Messages that one turn makes dead letters of, and what it reads for that."""
 
 ORPHANS_TOLD_MAX: Final = 20
@@ -167,14 +165,14 @@ class Departures:
 
     def _some(self, queue: "Queue", departure: Departure) -> None:
         core = self.core
-        if len(core.turn.moves) >= DEPART_COUNT:
+        if has_moved_its_share(core):
             return
         name = queue.name[1:]
         reason = f"{name!r} left: it is in neither the configuration nor the topology of {core.config.name!r}"
-        found, place = at_rest(queue, departure.place, departure.end, count_max=DEPART_COUNT, bytes_max=DEPART_BYTES)
+        found, place = at_rest(queue, departure.place, departure.end, count_max=MOVED_COUNT, bytes_max=MOVED_BYTES)
         for sequence, value in found:
-            departure.starved = not core.has_room(len(value) + DEATH_BYTES_MAX, forwarding=True)
-            if departure.starved:
+            departure.starved = not has_room_to_die(core, len(value))
+            if departure.starved or has_moved_its_share(core):
                 departure.place = sequence
                 return
             queue.shared.forget(sequence)

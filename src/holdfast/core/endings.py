@@ -12,6 +12,7 @@ from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
 from holdfast.core.catalog import DEAD_LETTERS
+from holdfast.units import MIB
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -22,6 +23,10 @@ DEAD_FROM: Final = Symbol("x-opt-dead-letter-from")
 REASON_CHARACTERS_MAX: Final = 500
 DEATH_BYTES_MAX: Final = 4_096
 """What a dead letter says of its end, beside annotations at their bound."""
+MOVED_COUNT: Final = 200
+MOVED_BYTES: Final = 4 * MIB
+"""What is gathered for one commit before no more is moved to the dead letters, but for what consumers reject: it grows
+no larger the longer the disk does not answer."""
 NOTE_BYTES: Final = 256
 """What each annotation that a consumer adds to a message counts beside the message, and each subscription that has it:
 they cost time, however short."""
@@ -86,6 +91,16 @@ def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> int:
         annotations=notes,
     )
     return core.catalog.own(DEAD_LETTERS).append(dead, entry.size_of(dead))
+
+
+def has_room_to_die(core: "NodeCore", size: int) -> bool:
+    """Whether an entry of `size` bytes may become a dead letter: the store has room for both, and takes something."""
+    return not core.disk.takes_nothing and core.has_room(size + DEATH_BYTES_MAX, forwarding=True)
+
+
+def has_moved_its_share(core: "NodeCore") -> bool:
+    """Whether the commit that is gathered has as much as entries that are moved may bring to it."""
+    return len(core.turn.moves) >= MOVED_COUNT or core.work.batch.bytes_appended >= MOVED_BYTES
 
 
 def dead_letter_on_its_way(

@@ -21,12 +21,13 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.taker import UNLIMITED
 from holdfast.core import carried
 from holdfast.core.aliases import Given, Taken
-from holdfast.core.blocked import Blocked
+from holdfast.core.blocked import ASIDE_MAX, Blocked, aside_of
 from holdfast.core.egress import too_large
-from holdfast.core.endings import dead_letter_on_its_way, tombstone_of
+from holdfast.core.endings import tombstone_of
 from holdfast.core.forwarding import HELD_MAX, PASSED_BYTES
 from holdfast.core.hop_links import TakesTurns, hop_key, name_and_source
 from holdfast.core.ingress import Intake
+from holdfast.core.oversized import Oversized
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend
 from holdfast.errors import RemoteProtocolError
@@ -46,9 +47,6 @@ LAST_STORED: Final = Symbol("holdfast:last-stored")
 
 RETRY_S: Final = (1.0, 30.0)
 """How long a sender waits where a number, or, longer each time up to the second, the link itself was refused."""
-
-ASIDE_MAX: Final = 20_000
-"""Messages that one sender puts aside, unsent; more than what may wait at a destination for one missing number."""
 
 
 class CustodySender(TakesTurns):
@@ -85,6 +83,7 @@ class CustodySender(TakesTurns):
         """An entry of at most that many bytes is surely taken, with what custody says beside it."""
         self.active = False
         self.blocked: dict[UUID, Blocked] = {}
+        self.oversized = Oversized(self)
         self.large: LargeSend | None = None
         self.given: Given | None = None
         """The link's aliases, where the neighbour takes such."""
@@ -108,15 +107,16 @@ class CustodySender(TakesTurns):
         self.active = False
         self.retry_at = None
         self.blocked.clear()
+        self.oversized.clear()
         if self.large is not None and not self.large.stopped:  # the other way has it from its beginning
             self.in_doubt.pop(self.large.context, None)
             self.number -= 1
             self.large.stop()
             if not self.in_doubt:
                 self.neighbour.unanswered.pop(self, None)
-        self._give_back([sequence for sequence, shown in self.cursor.shown.items() if shown.taker is self])
+        self.give_back([sequence for sequence, shown in self.cursor.shown.items() if shown.taker is self])
 
-    def _give_back(self, sequences: list[int]) -> None:
+    def give_back(self, sequences: list[int]) -> None:
         """Those of `sequences` that are still this sender's own go back to their places."""
         held = self.cursor.shown
         mine = [sequence for sequence in sequences if (shown := held.get(sequence)) and shown.taker is self]
@@ -166,7 +166,7 @@ class CustodySender(TakesTurns):
         self._unblock(stored)
         for blocked in self.blocked.values():
             blocked.probe = None
-        self._give_back(again)
+        self.give_back([*again, *self.oversized.clear()])
         self.sure_bytes = limit - BESIDE_BYTES if limit is not None else sys.maxsize
         self.number = 0
         self.refusals = 0
@@ -190,8 +190,8 @@ class CustodySender(TakesTurns):
         """After a failure was contained: entries in its hands of which it knows nothing go back to their places."""
         held = self.core.forwarding.returned.get(self.destination)
         aside = [sequence for blocked in self.blocked.values() for sequence in blocked.aside]
-        known = {*self.in_doubt.values(), *aside, *(() if held is None else held.sequences)}
-        self._give_back([sequence for sequence in self.cursor.shown if sequence not in known])
+        known = {*self.in_doubt.values(), *aside, *self.oversized.sequences, *(() if held is None else held.sequences)}
+        self.give_back([sequence for sequence in self.cursor.shown if sequence not in known])
 
     # ------------------------------------------------------------------------------------------------ taker
 
@@ -205,7 +205,7 @@ class CustodySender(TakesTurns):
         forwarding = self.core.forwarding
         if not self.active or (forwarding.returned and forwarding.held(self.destination) >= HELD_MAX):
             return 0
-        if self.blocked and sum(len(blocked.aside) for blocked in self.blocked.values()) >= ASIDE_MAX:
+        if len(self.oversized.sequences) + aside_of(self.blocked) >= ASIDE_MAX:
             return 0
         return min(link.credit, self.core.config.limits.hop_in_doubt_max - len(self.in_doubt))
 
@@ -275,9 +275,7 @@ class CustodySender(TakesTurns):
         )
         if (large or len(value) > self.sure_bytes) and too_large(link, parts, said):
             self.number -= 1
-            reason = f"larger than {self.neighbour.name!r} takes"
-            dead_letter_on_its_way(core, queue, sequence, value, reason, str(self.destination))
-            self.cursor.shown.pop(sequence)
+            self.oversized.add(sequence, value)
             return
         if origin == ours:  # first: what nobody remembers to have sent would look like a restored store's
             sent = core.forwarding.sent
@@ -340,7 +338,7 @@ class CustodySender(TakesTurns):
             numbers = [number for _, number in sorted(blocked.aside.items())]
             if all(number < after for number, after in pairwise(numbers)):
                 del self.blocked[origin]
-                self._give_back(list(blocked.aside))
+                self.give_back(list(blocked.aside))
             else:
                 blocked.due = self.core.now
                 blocked.attempts = 0
@@ -366,7 +364,7 @@ class CustodySender(TakesTurns):
                     blocked.lowest = min(blocked.lowest, number)
                     left -= len(value)
                     self._send(sequence, value)
-                    if self.in_doubt.get(self.number) == sequence:  # else too large for it, and a dead letter now
+                    if self.in_doubt.get(self.number) == sequence:  # else it is oversized
                         blocked.probe = sequence
                         tried += 1
                     if left <= 0 or tried >= blocked.window or (tried and self.wants() <= 0):
@@ -380,13 +378,14 @@ class CustodySender(TakesTurns):
     @property
     def timed(self) -> bool:
         """Whether it has something to do at a moment of its own."""
-        return self.retry_at is not None or bool(self.blocked)
+        return self.retry_at is not None or bool(self.blocked or self.oversized.sequences)
 
     def next_deadline(self) -> float | None:
         """When `tick` is wanted, while the session is up."""
         if self.retry_at is not None or not self.open:
             return self.retry_at
-        return min((blocked.due for blocked in self.blocked.values() if blocked.probe is None), default=None)
+        moments = [blocked.due for blocked in self.blocked.values() if blocked.probe is None]
+        return min([*moments, self.oversized.due] if self.oversized.sequences else moments, default=None)
 
     # ------------------------------------------------------------------------------------------------ events
 
@@ -436,7 +435,8 @@ class CustodySender(TakesTurns):
         if self.retry_at is not None and now >= self.retry_at and self.neighbour.established:
             self.retry_at = None
             self.go(self.neighbour.peer)
-        elif self.blocked and self.open:
+        elif self.open:
+            self.oversized.step(now)
             self._try_blocked(now)
 
 

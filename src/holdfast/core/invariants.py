@@ -286,7 +286,7 @@ def _sender(facts: Facts, sender: CustodySender, where: str) -> None:
         _must(sender.peer is sender.neighbour.peer, f"{where} speaks on a connection that the session has left")
     _must(not sender.open or sender.link is not None, f"{where} is open without a link")
     returned = core.forwarding.returned.get(sender.destination)
-    known = {*sender.in_doubt.values(), *(() if returned is None else returned.sequences)}
+    known = {*sender.in_doubt.values(), *sender.oversized.sequences, *(() if returned is None else returned.sequences)}
     for blocked in sender.blocked.values():
         known.update(blocked.aside)
     held = {sequence for sequence, item in sender.queue.shared.shown.items() if item.taker is sender}

@@ -278,6 +278,8 @@ def _wait(core: "NodeCore", destination: str, queue: Queue, sequence: int) -> st
         return f"the answer of {hop.name!r}"
     if any(sequence in blocked.aside for blocked in sender.blocked.values()):
         return "an earlier number of its origin, for which its destination has no place yet"
+    if sequence in sender.oversized.sequences:
+        return f"room for a dead letter: it is larger than {hop.name!r} takes"
     if forwarding.held(destination) >= HELD_MAX:
         return "a change of a table: too much came back"
     if not sender.link.credit:

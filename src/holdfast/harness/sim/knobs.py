@@ -33,7 +33,7 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "core.blobs:DROP_PIECES": (1, 2),
     "core.chores:RECLAIM_COUNT": (1, 10),
     "core.chores:RETIRES_MAX": (5, 50),
-    "core.departed:DEPART_COUNT": (1, 10),
+    "core.endings:MOVED_COUNT": (1, 10),
     "core.destination:LOOKS_MAX": (2, 20),
     "core.destination:ORIGINS_A_TURN": (1, 2),
     "core.destination:RELEASE_BYTES": (1, 2_000),

@@ -1,0 +1,76 @@
+"""Messages larger than the neighbour takes that is their next hop: each becomes a dead letter, and a tombstone goes on
+in its place (CUSTODY, end to end 3).
+
+Rules of this file: what there is no room for yet, or no share of the turn, stays in the hands of its custody sender,
+unsent, and what is behind it goes on; a batch that no disk takes would hold up everybody's.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from holdfast.core.endings import dead_letter_on_its_way, has_moved_its_share, has_room_to_die
+
+if TYPE_CHECKING:
+    from holdfast.core.hops import CustodySender
+
+AGAIN_S: Final = 1.0
+"""How long it is until room is looked for again."""
+
+NEXT_S: Final = 0.02
+"""How long it is until the commit that is gathered may be another one."""
+
+
+class Oversized:
+    """Those of one custody sender, in the order in which they were found."""
+
+    def __init__(self, sender: "CustodySender") -> None:
+        self.sender = sender
+        self.sequences: dict[int, None] = {}
+        self.due = 0.0
+
+    def add(self, sequence: int, value: bytes) -> None:
+        """The sender has taken it, and its link does not."""
+        if self.sequences or self._must_wait(value):
+            self.sequences[sequence] = None
+            self.sender.neighbour.timed[self.sender] = None
+        else:
+            self._end(sequence, value)
+
+    def step(self, now: float) -> None:
+        """Ends those that there is room for, a turn's share at most. What has become something else meanwhile, as by
+        its time to live, goes back to its place."""
+        if not self.sequences or now < self.due:
+            return
+        sender, shown = self.sender, self.sender.cursor.shown
+        for sequence in list(self.sequences):
+            held = sequence in shown and shown[sequence].taker is sender
+            value = sender.queue.value(sequence) if held else None
+            if value is not None and not sender.queue.expired(value):
+                if self._must_wait(value):
+                    return
+                self._end(sequence, value)
+            elif value is not None:
+                sender.give_back([sequence])
+            del self.sequences[sequence]
+
+    def clear(self) -> list[int]:
+        """Forgets them; what there was."""
+        sequences = [*self.sequences]
+        self.sequences.clear()
+        return sequences
+
+    def _must_wait(self, value: bytes) -> bool:
+        """Whether it is not its time yet; then `due` says when that is asked again."""
+        core = self.sender.core
+        if not has_room_to_die(core, len(value)):
+            self.due = core.now + AGAIN_S
+            return True
+        if has_moved_its_share(core):
+            self.due = core.now + NEXT_S
+            return True
+        return False
+
+    def _end(self, sequence: int, value: bytes) -> None:
+        sender = self.sender
+        reason = f"larger than {sender.neighbour.name!r} takes"
+        dead_letter_on_its_way(sender.core, sender.queue, sequence, value, reason, sender.destination)
+        sender.cursor.shown.pop(sequence)

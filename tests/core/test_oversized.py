@@ -1,0 +1,187 @@
+"""Messages larger than their next hop takes: dead letters, as there is room, and never in the way of others."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.performatives import Header, Properties
+from holdfast.core.config import Limits
+from holdfast.core.endings import MOVED_BYTES
+from holdfast.units import KIB, MIB
+from support.hops import reroute
+from support.rig import Client, Node, Rig
+
+TAKES = Limits(message_bytes_max=100 * KIB, partial_bytes_max=8 * MIB)
+LARGE = "y" * (150 * KIB)
+
+
+def apart() -> tuple[Rig, Node, Node]:
+    """jfk, whose neighbour hub takes less than it does, and is away."""
+    rig = Rig()
+    jfk, hub = rig.pair(jfk={"queues": ()}, limits=TAKES)
+    rig.run(3)
+    hub.crash()
+    return rig, jfk, hub
+
+
+def no_room(node: Node) -> None:
+    """The store takes nothing that adds to it."""
+    assert node.core is not None
+    node.store.room_bytes = lambda: -(10**9)  # type: ignore[method-assign]
+    node.core.room_bytes = -(10**9)
+
+
+def room(rig: Rig, node: Node) -> None:
+    """It does again."""
+    assert node.core is not None
+    del node.store.room_bytes  # type: ignore[method-assign]
+    node.core.room_bytes = node.store.room_bytes()
+    rig.run(2)
+
+
+def sends(rig: Rig, node: Node, count: int, body: str = LARGE, address: str = "work@hub", **parts: Any) -> Client:
+    """As many as there is credit for, `count` at most."""
+    client = rig.client(node)
+    link = client.sender(address)
+    rig.settle()
+    for _ in range(count):
+        if not link.sendable:
+            rig.run(1)
+        if not link.sendable:
+            break
+        client.send(link, body, **parts)
+        rig.settle()
+    return client
+
+
+def dead(node: Node) -> int:
+    assert node.core is not None
+    queue = node.core.catalog.queues.get("$dead-letters")
+    return 0 if queue is None else queue.messages
+
+
+def waits(node: Node) -> Any:
+    assert node.core is not None
+    return node.core.neighbours["hub"].senders["hub"].oversized
+
+
+def refused(node: Node) -> int:
+    """Commits that the disk refused since the last that it took."""
+    assert node.core is not None
+    return node.core.disk._refused
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_on_a_full_disk_others_go_on(restarts: bool) -> None:
+    """What leaves is stored as leaving, consumers empty the node, and each becomes a dead letter as there is room."""
+    rig, jfk, hub = apart()
+    jfk.store._bytes_max = jfk.store._bytes_used + 8 * MIB
+    sends(rig, jfk, 20, "x" * (100 * KIB), "local")
+    sends(rig, jfk, 200)
+    rig.run(3)
+    assert jfk.core is not None and jfk.core.disk.full
+    count = jfk.queue("@hub").messages
+    assert count > 5
+    if restarts:
+        jfk.crash()
+        jfk.start()
+    hub.start()
+    rig.run(10)
+    assert refused(jfk) == 0
+    client = rig.client(jfk)
+    client.receiver("local")
+    taken = 0
+    for _ in range(20):
+        rig.run(1)
+        taken += len(client.accept())
+    assert taken == 20 and dead(jfk) == count and not waits(jfk).sequences
+    assert jfk.queue("@hub").messages == 0
+
+
+def test_a_slow_disk_gathers_no_more_than_a_share() -> None:
+    rig, jfk, hub = apart()
+    sends(rig, jfk, 100)
+    core = jfk.core
+    assert core is not None
+    hub.start()
+    finish = jfk.finish_commit
+
+    def held() -> None:
+        if dead(jfk):
+            jfk.hold_commits = True
+        else:
+            finish()
+
+    jfk.finish_commit = held  # type: ignore[method-assign]
+    rig.run(8)
+    assert core.disk.stalled and len(waits(jfk).sequences) > 20
+    assert core.work.batch.bytes_appended < MOVED_BYTES + 2 * len(LARGE)
+    jfk.finish_commit, jfk.hold_commits = finish, False  # type: ignore[method-assign]
+    finish()
+    rig.run(5)
+    assert dead(jfk) == 100 and not waits(jfk).sequences and jfk.queue("@hub").messages == 0
+
+
+def waiting(**parts: Any) -> tuple[Rig, Node, Node]:
+    """Three large ones wait at jfk for room; three small ones behind them have gone."""
+    rig, jfk, hub = apart()
+    sends(rig, jfk, 3, **parts)
+    sends(rig, jfk, 3, "small")
+    no_room(jfk)
+    hub.start()
+    rig.run(5)
+    assert jfk.queue("@hub").messages == len(waits(jfk).sequences) == 3 and dead(jfk) == 0
+    return rig, jfk, hub
+
+
+def test_what_is_behind_them_goes_on() -> None:
+    rig, jfk, hub = waiting()
+    room(rig, jfk)
+    assert dead(jfk) == 3 and jfk.queue("@hub").messages == 0 and not waits(jfk).sequences
+    assert hub.bodies("work") == ["small"] * 3  # the tombstones are there
+    sends(rig, jfk, 1, "later")
+    rig.run(1)
+    assert hub.bodies("work") == ["small"] * 3 + ["later"]
+
+
+def test_where_tells_what_one_waits_for() -> None:
+    rig, jfk, _ = waiting(properties=Properties(message_id="mine"))
+    told = rig.client(jfk).manage("WHERE", "node", message_id="mine")[1]
+    assert told["waits_for"] == "room for a dead letter: it is larger than 'hub' takes"
+
+
+def test_a_link_that_takes_more_gets_them() -> None:
+    rig, jfk, hub = waiting()
+    hub.crash()
+    hub.config = replace(hub.config, limits=Limits())
+    hub.start()
+    rig.run(5)
+    assert not waits(jfk).sequences and sorted(hub.bodies("work")) == ["small"] * 3 + [LARGE] * 3
+    room(rig, jfk)
+    assert dead(jfk) == 0 and jfk.queue("@hub").messages == 0
+
+
+def test_one_whose_time_is_over_goes_as_a_tombstone() -> None:
+    rig, jfk, hub = waiting(header=Header(ttl=8_000))
+    rig.run(8)
+    assert not waits(jfk).sequences and jfk.queue("@hub").messages == 0
+    room(rig, jfk)
+    assert dead(jfk) == 0 and hub.bodies("work") == ["small"] * 3
+
+
+def test_another_way_takes_them() -> None:
+    """They go back to their places, and the neighbour that takes as much has them."""
+    rig = Rig()
+    ends = {"c": {"limits": TAKES}}
+    a, _, c, d = rig.graph("a-b", "a-c", "b-d", "c-d", routes={"a": {"d": "c"}, "b": {"d": "d"}}, **ends)
+    rig.run(3)
+    c.crash()
+    sends(rig, a, 1, address="work@d")
+    no_room(a)
+    c.start()
+    rig.run(3)
+    assert a.core.neighbours["c"].senders["d"].oversized.sequences
+    reroute(rig, a, d="b")
+    rig.run(3)
+    assert d.bodies("work") == [LARGE] and not a.core.neighbours["c"].senders["d"].oversized.sequences
