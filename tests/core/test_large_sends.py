@@ -1,5 +1,6 @@
 """Large messages on links that share something: a session's window, a queue's entries, delivery-ids (ADR 0014)."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -8,8 +9,10 @@ from holdfast.amqp.connection import Receiver
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Properties, Released, Source, Target
 from holdfast.amqp.types import Symbol
+from holdfast.core import sending as sending_out
 from holdfast.core.config import QueueConfig
-from holdfast.units import MIB
+from holdfast.core.peer import Peer
+from holdfast.units import KIB, MIB
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS, body, is_clean, sending, start
 
@@ -144,3 +147,36 @@ def test_a_consumer_that_settles_a_large_one_before_its_end_is_sent_the_next_beh
     rig.run(1)
     assert node.bodies("work") == [body(LARGE, "d")] and not node.core.sending
     assert all(not blob.pins for blob in node.core.blobs.by_number.values())
+
+
+def test_a_turn_writes_a_share_of_all_connections_together(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who had none in one turn is first in the next: all of them end about together."""
+    monkeypatch.setattr(sending_out, "PUMP_BYTES", 300 * KIB)
+    node = start(rig)
+    sender, link = sending(rig, node)
+    sender.send(link, body(8 * LARGE))
+    rig.settle()
+    core = node.core
+    assert core is not None
+    ended: list[int] = []
+    turns: list[tuple[int, int]] = []
+    original = sending_out._pump_one
+
+    def counted(peer: Peer) -> int:
+        size = original(peer)
+        turns.append((core.work.turns, size))
+        if not peer.sends:
+            ended.append(core.work.turns)
+        return size
+
+    monkeypatch.setattr(sending_out, "_pump_one", counted)
+    readers = [rig.client(node) for _ in range(10)]
+    for reader in readers:
+        reader.receiver("work", credit=1, source={"distribution_mode": Symbol("copy")})
+    rig.settle()
+    assert all(len(reader.bodies()[0]) == 8 * LARGE for reader in readers)
+    by_turn = Counter[int]()
+    for turn, size in turns:
+        by_turn[turn] += size
+    assert 0 < max(by_turn.values()) <= 300 * KIB + sending_out.TURN_BYTES + sending_out.STEP_BYTES
+    assert len(ended) == 10 and max(ended) - min(ended) <= 12

@@ -2,7 +2,7 @@
 
 Rules of this file: a piece is read only when its socket takes more and its session's window is open, so that memory
 holds less than a piece and a frame of each; large deliveries of one connection take turns, a frame or so each, and what
-one turn of the loop writes of them is bounded, so that everything else comes between.
+one turn of the loop writes of them is bounded, for each connection and for all, so that everything else comes between.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from holdfast.amqp.connection import Sender
 from holdfast.broker import entry
 from holdfast.core.blobs import Blob
 from holdfast.core.peer import Peer
-from holdfast.units import KIB
+from holdfast.units import KIB, MIB
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -21,6 +21,9 @@ TURN_BYTES: Final = 256 * KIB
 """What one turn writes of large messages to one connection; to a neighbour a frame, which control waits for."""
 
 NEIGHBOUR_TURN_BYTES: Final = 32 * KIB
+
+PUMP_BYTES: Final = 8 * MIB
+"""What one turn writes of them to all connections together: some 10 ms."""
 
 STEP_BYTES: Final = 32 * KIB
 """What one of several may write before it is another's turn, a frame at least."""
@@ -104,23 +107,38 @@ class LargeSend:
 
 
 def pump(core: "NodeCore") -> None:
-    """One turn's share of every connection."""
+    """One turn's share: of each connection as far as all of them have some; who had none is first in the next turn."""
+    left = min(PUMP_BYTES, core.memory.offered_max)
     for peer in list(core.sending):
-        left = TURN_BYTES if peer.neighbour is None else NEIGHBOUR_TURN_BYTES
-        while left > 0 and peer.writable and peer.sends:
-            written = 0
-            for send in list(peer.sends):
-                step = send.step()
-                written += step
-                if step and send in peer.sends:  # the next one's turn, now and in the next turn
-                    del peer.sends[send]
-                    peer.sends[send] = None
-                left -= step
-                if left <= 0:
-                    break
-            if not written:
+        if left <= 0:
+            break
+        if not peer.writable:
+            continue
+        left -= _pump_one(peer)
+        if peer in core.sending:
+            del core.sending[peer]
+            core.sending[peer] = None
+
+
+def _pump_one(peer: Peer) -> int:
+    """A connection's share of the turn; its bytes."""
+    most = TURN_BYTES if peer.neighbour is None else NEIGHBOUR_TURN_BYTES
+    left = most
+    while left > 0 and peer.writable and peer.sends:
+        written = 0
+        for send in list(peer.sends):
+            step = send.step()
+            written += step
+            if step and send in peer.sends:  # the next one's turn, now and in the next turn
+                del peer.sends[send]
+                peer.sends[send] = None
+            left -= step
+            if left <= 0:
                 break
-            peer.touch()
+        if not written:
+            break
+        peer.touch()
+    return most - left
 
 
 def due(core: "NodeCore") -> bool:

@@ -51,6 +51,7 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "core.resumable:RESUME_COUNT": (1, 5),
     "core.returns:GIVEN_BACK_MAX": (1, 10),
     "core.sending:NEIGHBOUR_TURN_BYTES": (500, 3_000),
+    "core.sending:PUMP_BYTES": (500, 6_000),
     "core.sending:STEP_BYTES": (500, 3_000),
     "core.sending:TURN_BYTES": (500, 3_000),
     "core.settlements:EFFORT_A_TURN": (40, 400),
