@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from core.test_memory import status_request
 from holdfast.amqp.codec import encode
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.effort import ATTACH
@@ -23,6 +24,7 @@ from holdfast.amqp.performatives import (
 )
 from holdfast.amqp.types import Ulong
 from holdfast.core.chores import Chores
+from holdfast.core.config import Limits
 from holdfast.core.management import OPERATIONS, Answer
 from holdfast.core.places import QUEUE_EFFORT
 from holdfast.core.requests import BACK_BYTES_MAX
@@ -78,6 +80,28 @@ def test_requests_of_who_takes_no_answers_wait_and_the_others_do_not() -> None:
 def to(address: str, number: int) -> bytes:
     """A framed transfer whose message says where it goes."""
     return transfer(number, encode(Properties(to=address, reply_to="nobody")) + DATA, settled=True)
+
+
+def test_a_link_whose_requests_were_all_rejected_goes_on_once_there_is_room() -> None:
+    """What another link's requests hold of the connection's bound ends with them; then this one's are answered."""
+    rig = Rig()
+    limits = Limits(connection_request_bytes_max=65_536, user_requests_per_s=1)
+    node = rig.node("hub", limits=limits)
+    client = rig.client(node)
+    first, second = client.sender("$management"), client.sender("$management")
+    rig.settle()
+    for number in range(3):
+        first.send(status_request(20_000), context=("first", number))
+    rig.settle()
+    for number in range(3 * limits.requests_max):
+        assert second.credit
+        second.send(status_request(30_000), context=number)
+        rig.settle()
+    assert len(client.outcomes) >= 3 * limits.requests_max and isinstance(client.outcomes[-1][1], Rejected)
+    rig.run(8)
+    second.send(status_request(500), context="later")
+    rig.run(2)
+    assert client.outcomes[-1] == ("later", Accepted())
 
 
 def test_requests_by_a_link_without_an_address_are_bounded_too() -> None:

@@ -116,6 +116,7 @@ class RequestLink(Ingress):
         if text is not None:
             if not delivery.settled:
                 self.settle([delivery.delivery_id], rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
+            self._renew()
             return
         self.count(size)
         self.waiting.append(delivery)
