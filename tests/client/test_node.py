@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.client import Accepted, LinkStolen, ManagementError, Spool, connect
 from holdfast.client.blocking import BlockingConnection
+from holdfast.units import MIB
 from support.eventually import eventually_async
 from support.process import NodeProcess, run_holdfast, summary
 
@@ -56,6 +57,54 @@ async def test_nothing_is_lost_or_doubled_over_kills_of_the_node(node: NodeProce
     await connection.close()
     assert sender.accepted == 4000 and connection.reconnects == 3
     assert await bodies(node, "q") == [b"%d" % number for number in range(4000)]
+
+
+@pytest.mark.parametrize("size", [1_000, 2 * MIB])
+@pytest.mark.parametrize("count_max", [None, 8])
+async def test_what_waits_in_a_resuming_receiver_comes_once(
+    node: NodeProcess, size: int, count_max: int | None
+) -> None:
+    """Also where the node begins a large one anew, which it does as a delivery of its own."""
+    async with await connect(node.url, retry_s=30) as connection:
+        sender = await connection.sender("q")
+        for number in range(5):
+            await sender.send(b"%d" % number * size)
+        receiver = await connection.receiver("q", resume_s=30, count_max=count_max)
+
+        async def waits() -> int:
+            return len(receiver._buffer)
+
+        async def sent_again() -> bool:
+            queue = await connection.manage("READ", "holdfast:queue", "q")
+            return receiver.duplicates_suppressed == 2 and queue["unsettled"] == 5
+
+        async def resumed() -> bool:
+            return connection.reconnects == 1 and receiver._resume is not None and receiver._bound.is_set()
+
+        await eventually_async(waits, lambda count: count == 5, what="five messages")
+        taken = await receiver.batch(count_max=2)
+        assert connection._wire is not None and connection._wire._transport is not None
+        connection._wire._transport.abort()
+        await eventually_async(resumed, what="a resumed link")
+        if size > MIB:  # all five are sent again, and two of them were handed out
+            await eventually_async(sent_again, what="five messages again")
+        async with asyncio.timeout(30):
+            while len(taken) < 5:
+                taken += await receiver.batch()
+        seen = [delivery.message.body_bytes()[:1] for delivery in taken]
+        assert seen == [b"%d" % number for number in range(5)] and await receiver.batch(timeout_s=0.5) == []
+        assert receiver.received == 5 and connection.reconnects == 1
+        for delivery in taken:
+            delivery.accept()
+        if count_max:
+            for _ in range(5):
+                await sender.send(b"more")
+            for _ in range(count_max - 5):
+                (delivery,) = await receiver.batch(count_max=1)
+                delivery.accept()
+            assert await receiver.batch(timeout_s=0.5) == []
+        await receiver.close()
+        await await_left(node, "q", 2 if count_max else 0)
 
 
 async def test_a_receiver_sees_each_once_over_restarts(node: NodeProcess) -> None:

@@ -8,6 +8,7 @@ never uses a sequence twice, and a queue made anew has other times. Sources: AMQ
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Final, Self
 
 from holdfast.amqp import conditions, events
@@ -175,8 +176,10 @@ class Receiver(ClientLink):
             self.fail(LinkError(text, conditions.NOT_IMPLEMENTED))
             return
         resume = self._resume
-        if resume is not None and isinstance(link, EngineReceiver) and not resume.answered(link) and self._again:
-            self._drop_buffer()
+        if resume is not None and isinstance(link, EngineReceiver):
+            gone = resume.answered(link)
+            if self._again:
+                self._drop(self._buffer if gone is None else gone)
         self._look_if_bound()
         super().attached(link)
         self.touch()
@@ -195,14 +198,15 @@ class Receiver(ClientLink):
             self._resume.suspend()
             self._bound.clear()
         elif not self._copy:
-            self._drop_buffer()
+            self._drop(self._buffer)
 
-    def _drop_buffer(self) -> None:
-        """Not handed out, not settled: the node offers it again."""
-        dropped = len(self._buffer)
-        self._buffer.clear()
+    def _drop(self, deliveries: Iterable[Delivery]) -> None:
+        """Those of these that were not handed out, and nobody has settled: the node offers them again."""
+        gone = set(map(id, deliveries))
+        before = len(self._buffer)
+        self._buffer = deque(item for item in self._buffer if item.settled or id(item) not in gone)
         if self._left is not None:
-            self._left += dropped
+            self._left += before - len(self._buffer)
 
     def detached(self, event: events.LinkDetached) -> None:
         if event.link is not self._link:
@@ -260,7 +264,9 @@ class Receiver(ClientLink):
 
     def resume_aborted(self, event: events.ResumeAborted) -> None:
         if self._resume is not None:
-            self._resume.aborted(event.tag)
+            delivery = self._resume.aborted(event.tag)
+            if delivery is not None and self._buffer:
+                self._drop([delivery])
             self._look_if_bound()
             self.touch()
 
