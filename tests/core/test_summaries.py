@@ -1,7 +1,7 @@
 """Summaries and answers between neighbours that compute routes: in order, within bounds. docs/routing.md."""
 
 from holdfast.amqp.types import Ulong
-from holdfast.core.routes import ANSWERS, ASK_S, EARLY_ROWS_MAX
+from holdfast.core.routes import ANSWERS, ASK_S, EARLY_MAX, EARLY_ROWS_MAX
 from holdfast.routing.linkstate import SUMMARY_ROWS_MAX
 from support.rig import Rig
 from support.routing import core_routes, network
@@ -26,6 +26,30 @@ def test_a_summary_of_a_session_that_is_over_does_not_come_before_that_of_the_ne
     routes._hear_known(neighbour, told)
     routes.link_up(neighbour)
     assert routes.states.told["b"].marks["c"].version == 1
+
+
+def test_of_an_early_summary_no_more_is_kept_than_is_understood() -> None:
+    """A neighbour says what it likes, as often as it likes, before its session is up."""
+    rig = Rig()
+    a, _ = network(rig, "a-b", supers=("a",))
+    rig.run(3)
+    routes, neighbour = core_routes(a), a.core.neighbours["b"]
+    routes.link_down(neighbour)
+    row = ["c", Ulong(7), Ulong(2), Ulong(0)]
+    told = {
+        "kind": "known",
+        "rows": [[*row, "x" * 10_000], "y" * 10_000, ["z" * 10_000, 1, 2, 3]],
+        "more": bytes(10_000),
+    }
+    for _ in range(1_000):
+        routes._hear_known(neighbour, told)
+    kept = routes._early["b"]
+    assert len(kept) == EARLY_MAX
+    assert all(item == {"rows": [row], "first": False, "last": False, "ask": False} for item in kept)
+    routes._hear_known(neighbour, told | {"first": True, "last": True})
+    assert len(kept) == 1
+    routes.link_up(neighbour)
+    assert routes.states.told["b"].marks["c"].version == 7
 
 
 def test_a_summary_longer_than_the_credit_goes_on_where_it_stopped() -> None:

@@ -220,11 +220,11 @@ class PartsReceiver(Receiver):
         self._break(f"{self._what}: the connection broke in the middle of a message")
         super().lost()
 
-    def _drop_buffer(self) -> None:
-        for delivery in self._buffer:
+    def _drop(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
             if isinstance(delivery, DeliveryInParts):
                 delivery.discard()
-        super()._drop_buffer()
+        super()._drop(deliveries)
 
     def _break(self, text: str) -> None:
         """The rest of what is coming does not come. It comes anew: whoever has it, has it no more."""

@@ -8,7 +8,6 @@ never uses a sequence twice, and a queue made anew has other times. Sources: AMQ
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
 from typing import Any, Final, Self
 
 from holdfast.amqp import conditions, events
@@ -179,7 +178,7 @@ class Receiver(ClientLink):
         if resume is not None and isinstance(link, EngineReceiver):
             gone = resume.answered(link)
             if self._again:
-                self._drop(self._buffer if gone is None else gone)
+                self._drop([*self._buffer] if gone is None else gone)
         self._look_if_bound()
         super().attached(link)
         self.touch()
@@ -198,9 +197,9 @@ class Receiver(ClientLink):
             self._resume.suspend()
             self._bound.clear()
         elif not self._copy:
-            self._drop(self._buffer)
+            self._drop([*self._buffer])
 
-    def _drop(self, deliveries: Iterable[Delivery]) -> None:
+    def _drop(self, deliveries: list[Delivery]) -> None:
         """Those of these that were not handed out, and nobody has settled: the node offers them again."""
         gone = set(map(id, deliveries))
         before = len(self._buffer)

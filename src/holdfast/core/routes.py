@@ -18,7 +18,15 @@ from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.routing import supers
 from holdfast.routing.cost import MeasuredCost
-from holdfast.routing.linkstate import SUMMARY_ROWS_MAX, VERSION_END, VERSION_HIGH, Known, LinkStates
+from holdfast.routing.linkstate import (
+    SUMMARY_FIELDS,
+    SUMMARY_ROWS_MAX,
+    VERSION_END,
+    VERSION_HIGH,
+    Known,
+    LinkStates,
+    is_summary_row,
+)
 from holdfast.routing.paths import Graph, Path
 from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, Topology
 from holdfast.schema import is_whole_within
@@ -38,8 +46,9 @@ ANSWERS: Final = 6
 LOG_S: Final = 10.0
 """How often a line says what a neighbour's rows had wrong."""
 
-EARLY_ROWS_MAX: Final = 64 * SUMMARY_ROWS_MAX
-"""Rows of a summary that are kept when they come before the session is up on our side."""
+EARLY_MAX: Final = 64
+EARLY_ROWS_MAX: Final = EARLY_MAX * SUMMARY_ROWS_MAX
+"""Messages of a summary, and rows in them, that are kept when they come before the session is up on our side."""
 NUMBER_UNKNOWN: Final = 2**32
 """A super node that is not in our topology file comes after all that are."""
 
@@ -457,8 +466,10 @@ class Routes:
             early = self._early.setdefault(name, [])
             if fields.get("first") is True:  # what came before it was a session's that is over
                 early.clear()
-            if len(rows) + sum(len(message["rows"]) for message in early) <= EARLY_ROWS_MAX:
-                early.append(fields)
+            # Of each no more is kept than is understood, lest their number bounds nothing.
+            plain = [row[:SUMMARY_FIELDS] for row in rows if is_summary_row(row)]
+            if len(early) < EARLY_MAX and len(plain) + sum(len(kept["rows"]) for kept in early) <= EARLY_ROWS_MAX:
+                early.append({"rows": plain} | {key: fields.get(key) is True for key in ("first", "last", "ask")})
             return
         last = fields.get("last") is True
         self.states.hear_summary(name, rows, first=fields.get("first") is True, last=last)

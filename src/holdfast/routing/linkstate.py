@@ -140,6 +140,25 @@ def _name(what: str, value: object) -> str:
         raise Malformed(f"{what}: {error}") from None
 
 
+def read_summary_row(row: object) -> tuple[str, Mark]:
+    """A row of a summary: a node and what is known of it. Raises Malformed."""
+    if not isinstance(row, list) or not SUMMARY_FIELDS <= len(row) <= FIELDS_MAX:
+        raise Malformed(f"a row of a summary: accepted is a list of {SUMMARY_FIELDS} to {FIELDS_MAX}")
+    name = _name("a row's node", row[0])
+    numbers = zip(row[1:SUMMARY_FIELDS], (VERSION_END, _DIGEST_END, VERSION_END), strict=True)
+    version, fingerprint, bits = (_whole(f"the summary of {name!r}", item, 0, end) for item, end in numbers)
+    return name, Mark(version, fingerprint, bits & BITS_KNOWN)
+
+
+def is_summary_row(row: object) -> bool:
+    """Whether it can be read."""
+    try:
+        read_summary_row(row)
+    except Malformed:
+        return False
+    return True
+
+
 def read_row(row: object, neighbours_max: int) -> Known:
     """A row of a control message. Raises Malformed."""
     if not isinstance(row, list) or not ROW_FIELDS <= len(row) <= FIELDS_MAX:
@@ -367,12 +386,7 @@ class LinkStates:
             told.summary = {}
         for row in rows:
             try:
-                if not isinstance(row, list) or not SUMMARY_FIELDS <= len(row) <= FIELDS_MAX:
-                    raise Malformed(f"a row of a summary: accepted is a list of {SUMMARY_FIELDS} to {FIELDS_MAX}")
-                name = _name("a row's node", row[0])
-                numbers = zip(row[1:SUMMARY_FIELDS], (VERSION_END, _DIGEST_END, VERSION_END), strict=True)
-                version, fingerprint, bits = (_whole(f"the summary of {name!r}", item, 0, end) for item, end in numbers)
-                mark = Mark(version, fingerprint, bits & BITS_KNOWN)
+                name, mark = read_summary_row(row)
             except Malformed as error:
                 self.malformed(neighbour, str(error))
                 continue
