@@ -310,6 +310,31 @@ def test_nobody_is_believed_on_a_neighbours_word() -> None:
     assert "x-opt-mine" in keys and "x-opt-holdfast-trace" not in keys
 
 
+def test_a_relay_that_is_lost_while_it_waits_for_room_leaves_nothing_behind() -> None:
+    """Nor do the places that it looked up, kept or not: nobody asks them again."""
+    rig, hub, client = alone(unknown_destination="keep")
+    link = anonymous(client)
+    core = hub.core
+    send(client, link, "work", "1")
+    rig.settle()
+    hub.hold_commits = True
+    other = rig.client(hub)
+    send(other, anonymous(other), "work", "2")
+    rig.settle()  # what room there is, the commit under way decides
+    core.room_bytes = 0
+    send(client, link, "work@nowhere", "3")
+    rig.settle()
+    assert core.starved
+    core.refills.update(core.starved)
+    client.close_transport()
+    rig.settle()
+    assert not core.starved and not core.refills
+    core.validate()
+    hub.hold_commits = False
+    rig.settle()
+    core.validate()
+
+
 def test_a_lost_connection_leaves_nothing_behind() -> None:
     rig, hub, client = alone()
     link = anonymous(client)

@@ -321,6 +321,10 @@ class Intake(Ingress):
         self.core.refills[self] = None  # its credit is free, and what was parked behind it may go on
 
     def stream_waits(self) -> None:
+        self.wait_for_room()
+
+    def wait_for_room(self) -> None:
+        """Holds back what it has until the next commit says how much room there is."""
         self.core.wait_for_room(self)
 
     def begins(self, stream: Stream, head: bytes) -> None:
@@ -425,7 +429,7 @@ class ProducerLink(Intake):
         disk = self.core.disk
         if disk.gives_credit(self.queue) or not (disk.takes_nothing or self._waits_for_disk):
             return True
-        self.core.wait_for_room(self)
+        self.wait_for_room()
         return False
 
     def overflow(self, delivery: Delivery) -> None:
@@ -535,7 +539,7 @@ class ProducerLink(Intake):
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True))
         if queue.config.durable and not self._fits_disk(payload):
             if self._waits_for_disk or not core.room_is_known:
-                core.wait_for_room(self)
+                self.wait_for_room()
                 return False
             return self._answer(delivery, self.core.disk.refusal)
         ranges_max = core.config.limits.ranges_max if core.memory.ranges.room else 1

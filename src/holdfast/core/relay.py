@@ -54,6 +54,10 @@ class Route(ProducerLink):
     def refill(self) -> None:
         self.relay.refill()
 
+    def wait_for_room(self) -> None:
+        """Its relay has what it takes, and outlives it."""
+        self.relay.wait_for_room()
+
 
 class RelayLink(Intake):
     """A client's sender without an address."""
@@ -69,7 +73,7 @@ class RelayLink(Intake):
         self.take_parked()
         if self.core.disk.takes_nothing:
             self.stop()
-            self.core.wait_for_room(self)
+            self.wait_for_room()
         elif not self.parked:
             self.top_up(self.core.config.limits.credit)
 
@@ -77,8 +81,6 @@ class RelayLink(Intake):
         super().gone()
         self.requests.gone()
         self.core.relays.pop(self, None)
-        for route in self.routes.values():
-            self.core.starved.pop(route, None)
         self.routes.clear()
 
     def begins(self, stream: Stream, head: bytes) -> None:
