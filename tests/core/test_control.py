@@ -121,7 +121,12 @@ def test_a_neighbour_whose_control_link_takes_too_little_has_no_session(monkeypa
 
 
 @pytest.mark.parametrize(
-    "limits", [Limits(frame_bytes_max=512, stream_bytes=500), Limits(frame_bytes_max=512, unfinished_bytes_max=1)]
+    "limits",
+    [
+        Limits(frame_bytes_max=512, stream_bytes=500),
+        Limits(frame_bytes_max=512, unfinished_bytes_max=1),
+        Limits(frame_bytes_max=512, stream_bytes=500, partial_bytes_max=1_000),
+    ],
 )
 def test_what_comes_in_many_frames_is_heard_whatever_may_be_held_of_messages(limits: Limits) -> None:
     """It was taken for a large message, and dropped without a word."""

@@ -205,6 +205,31 @@ def test_neighbours_hear_of_it_and_keep_the_session_and_their_messages() -> None
     assert hub.bodies("work") == names(1, 8) and not jfk.core.disk.stalled_at(neighbour)
 
 
+def test_a_failure_in_telling_one_neighbour_leaves_the_others_told() -> None:
+    rig = Rig()
+    hub, *others = rig.graph("hub-a", "hub-b", "hub-c")
+    rig.run(3)
+    first = hub.core.neighbours["a"]
+    send, first.send = first.send, fails
+    hub.hold_commits = True
+    client = rig.client(hub)
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "1")
+    rig.settle()
+    rig.run(hub.core.config.limits.commit_stall_s + 1)
+    assert hub.core.disk.stalled
+    told = [node.core.disk.stalled_at(node.core.neighbours["hub"]) for node in others]
+    assert told == [False, True, True]
+    first.send = send
+    rig.run(3)
+    assert all(node.core.disk.stalled_at(node.core.neighbours["hub"]) for node in others)
+
+
+def fails(*_: object, **__: object) -> bool:
+    raise RuntimeError("planted")
+
+
 def test_the_end_of_a_stall_reaches_a_neighbour_whose_credit_was_used_up() -> None:
     rig = Rig()
     jfk, hub = rig.pair()

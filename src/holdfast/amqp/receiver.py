@@ -80,7 +80,7 @@ class Receiver(Link):
 
     __slots__ = (
         "_delivery_count", "_draining", "_resumes_left", "allowance", "credit", "partial", "shape", "shape_growing",
-        "shape_misses", "size_max", "stream_bytes",
+        "shape_misses", "size_max", "stream_bytes", "vital",
     )  # fmt: skip
 
     role = True
@@ -102,6 +102,8 @@ class Receiver(Link):
         """The same of a delivery of which further frames are to come."""
         self.shape_misses = 0
         self.stream_bytes: int | None = None
+        self.vital = False
+        """What is unfinished of it is held whatever the connection's other links hold: `size_max` alone bounds it."""
 
     def grant(self, credit: int, *, drain: bool = False) -> None:
         """Set the link's credit, in deliveries from now on; 0 stops the peer, `drain` makes it use or return it."""
@@ -298,7 +300,7 @@ class Receiver(Link):
     def _hold(self, partial: _Partial, added_bytes: int) -> None:
         connection = self.session.connection
         limit = connection.settings.partial_bytes_max
-        if connection.partial_bytes + added_bytes > limit:
+        if connection.partial_bytes + added_bytes > limit and not self.vital:
             text = f"the unfinished deliveries of a connection have at most {limit} bytes here"
             raise LinkFault(self, conditions.RESOURCE_LIMIT_EXCEEDED, text)
         connection.partial_bytes += added_bytes

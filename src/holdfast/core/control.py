@@ -130,10 +130,11 @@ class ControlSender(Egress):
 
 
 class ControlReceiver(Ingress):
-    """The peer's control link. A word of many frames is held whole, however much of others' is not whole yet."""
+    """The peer's control link. A message of many frames is held whole, however much of other links is unfinished."""
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Receiver, neighbour: "Neighbour") -> None:
         super().__init__(core, peer, link)
+        link.vital = True
         self.neighbour = neighbour
 
     def delivered(self, delivery: Delivery) -> None:

@@ -194,11 +194,12 @@ class Disk:
         for producers in core.producers.values():
             core.refills.update(dict.fromkeys(producers))
         core.refills.update(core.relays)
+        finish = core.containment.finish  # whom one failure concerns, the others are told all the same
         if core.routing is not None:
-            core.routing.disk_changed()
+            finish(core.routing.disk_changed)
         for neighbour in core.neighbours.values():
             if neighbour.established:
-                self._tell(neighbour)
+                finish(partial(self._tell, neighbour))
 
     # ------------------------------------------------------------------------------------------------ room
 
