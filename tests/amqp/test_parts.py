@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from amqp.joined import Pair, of
 from holdfast.amqp.connection import CreditChanged, Delivery, DeliveryAborted, DeliveryPart, Outcomes
-from holdfast.amqp.performatives import Accepted
+from holdfast.amqp.events import DeliveryBegun
+from holdfast.amqp.performatives import Accepted, Released
 from holdfast.amqp.receiver import PART_BYTES
 from holdfast.errors import LocalProtocolError
 from holdfast.units import KIB
@@ -197,3 +198,50 @@ def test_a_limit_is_the_receivers_own_whatever_is_streamed() -> None:
     pair.pump()
     (gone,) = [event for event in pair.server_events if type(event).__name__ == "LinkDetached"]
     assert gone.error.condition == "amqp:link:message-size-exceeded"
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_what_is_settled_before_its_end_is_passed_over(settled: bool, gives_up: bool) -> None:
+    """Its sender hears of it at once, and may give it up or go on: nothing more of it is told, kept or counted."""
+    pair, mine, theirs = linked(None, max_frame_size=1_000)
+    theirs.tells_begin = True
+    outgoing = mine.begin(b"head", 10_000, context="unwanted", settled=settled)
+    outgoing.feed(bytes(4_000))
+    outgoing.flush(4_000)
+    pair.pump()
+    (begun,) = of(DeliveryBegun, pair.server_events)
+    assert begun == (theirs, 0, b"head")
+    assert theirs.session.connection.partial_bytes > 0
+    theirs.settle_unfinished(begun.delivery_id + 1, Released())  # another's: nothing
+    theirs.settle_unfinished(begun.delivery_id, Released())
+    theirs.settle_unfinished(begun.delivery_id, Accepted())  # it is settled
+    connection = theirs.session.connection
+    assert connection.partial_bytes == 0 and connection.partials.held == 0
+    pair.pump()
+    told = [(event.contexts, event.state, event.settled) for event in of(Outcomes, pair.client_events)]
+    assert told == ([] if settled else [(["unwanted"], Released(), True)])
+    if gives_up:
+        outgoing.abort()
+        outgoing.flush(1)
+        pair.pump()
+    else:
+        flushed(pair, outgoing, bytes(5_996))
+    mine.send(b"next", context="next")
+    pair.pump()
+    assert [event.payload for event in of(Delivery, pair.server_events)] == [b"next"]
+    assert not of(DeliveryPart, pair.server_events) and not of(DeliveryAborted, pair.server_events)
+    assert connection.partial_bytes == 0 and connection.partials.held == 0 and theirs.partial is None
+
+
+def test_the_bound_on_what_is_unfinished_spares_a_vital_link() -> None:
+    pair, mine, theirs = linked(None, max_frame_size=1_000, partial_bytes_max=1_500)
+    theirs.vital = True
+    mine.send(bytes(5_000), context="vital")
+    pair.pump()
+    assert [len(event.payload) for event in of(Delivery, pair.server_events)] == [5_000]
+    assert theirs.session.connection.partial_bytes == 0
+    theirs.vital = False
+    mine.send(bytes(5_000), context="other")
+    pair.pump()
+    assert theirs.detached or theirs.detach_sent

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.amqp.codec import encode
 from holdfast.amqp.extensions import NUMBER
+from holdfast.amqp.message import Message
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker import entry
 from holdfast.core import carried
@@ -175,3 +176,21 @@ def test_what_no_alias_can_be_is_refused(both: Callable[..., object], path: byte
     )
     with pytest.raises(RemoteProtocolError, match=text):
         both(section + BARE, taken(UUID(int=9)))
+
+
+@pytest.mark.parametrize(("length", "told"), [(0, 0), (1, 1), (2**40, 2**40)])
+def test_a_large_message_says_how_long_it_is(length: int, told: int) -> None:
+    """In its first frame, before there is more of it; and who does not know of it reads the rest all the same."""
+    identity = entry.pack_identity(entry.Identity(UUID(int=5), 7))
+    section = carried.write(identity, 3, to=b"work", trace=UUID(int=9).bytes, receipt=0, length=length)
+    payload = section + b"\x00\x53\x75\xb0\x00\x01\x00\x00" + bytes(100)
+    assert carried.length_of(payload) == told
+    assert carried.length_of(payload[: len(section) - 5]) == 0, "cut off, nothing is known"
+    arrival = carried.read(payload, Taken(Count()))
+    assert (arrival.number, arrival.identity.number, arrival.to) == (3, 7, "work")
+
+
+def test_nonsense_about_its_length_is_as_nothing() -> None:
+    for value in ("x", -1, 0, 2**63, None, [1]):
+        section = Message(delivery_annotations={carried.LENGTH: value}, data=[b"x"]).encode()
+        assert carried.length_of(section) == 0

@@ -11,7 +11,7 @@ from holdfast.amqp.performatives import Properties
 from holdfast.core import link_tables
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.egress import ConsumerLink
-from holdfast.core.hops import CustodyReceiver
+from holdfast.core.hop_receiver import CustodyReceiver
 from holdfast.core.ingress import ProducerLink
 from holdfast.core.peer import Peer
 from holdfast.errors import BrokenInvariant

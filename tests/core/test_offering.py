@@ -11,7 +11,7 @@ from holdfast.broker.cursor import RUN_PER_ENTRY, Cursor
 from holdfast.core import events, offering
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.egress import ConsumerLink
-from holdfast.core.hops import CustodyReceiver
+from holdfast.core.hop_receiver import CustodyReceiver
 from holdfast.core.ingress import ProducerLink
 from holdfast.units import KIB, MIB
 from support.hops import names, send

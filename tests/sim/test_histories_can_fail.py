@@ -16,6 +16,7 @@ from holdfast.core import (
     endings,
     expiry,
     forwarding,
+    hop_receiver,
     hops,
     identity,
     ingress,
@@ -188,7 +189,7 @@ def returns(value: object) -> Callable[[Original], object]:
 
 
 BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
-    ("batch-hole", hops.CustodyReceiver, "refused", refused_alone),
+    ("batch-hole", hop_receiver.CustodyReceiver, "refused", refused_alone),
     ("commit-in-flight", attach, "_custody", answered_at_once),
     ("sender-restart", custody.Origin, "decide", no_copy_known),
     ("late-old-connection", custody.Origin, "decide", no_copy_known),

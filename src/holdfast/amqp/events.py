@@ -112,6 +112,15 @@ class Deliveries(NamedTuple):
     settled: bool
 
 
+class DeliveryBegun(NamedTuple):
+    """The first frame of a delivery came, with `payload`, and more were to come: on links with `tells_begin`, before
+    anything else of it. Whoever does not want it has `Receiver.settle_unfinished`."""
+
+    link: "Receiver"
+    delivery_id: int
+    payload: bytes
+
+
 class DeliveryPart(NamedTuple):
     """A part of a delivery that grew past its link's `stream_bytes`; parts of one link come in order, uninterrupted.
 
@@ -180,5 +189,6 @@ class ProtocolFailed:
 
 ConnEvent = (
     Opened | SessionBegun | SessionEnded | LinkAttached | LinkDetached | CreditChanged | Drained | Delivery | Deliveries
-    | DeliveryPart | DeliveryAborted | Outcomes | ReceiverSettled | ResumeAborted | ConnectionClosed | ProtocolFailed
+    | DeliveryBegun | DeliveryPart | DeliveryAborted | Outcomes | ReceiverSettled | ResumeAborted | ConnectionClosed
+    | ProtocolFailed
 )  # fmt: skip

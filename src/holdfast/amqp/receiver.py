@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.effort import PART, STEPS_FOR_ONE
-from holdfast.amqp.events import ConnEvent, Delivery, DeliveryAborted, DeliveryPart, Drained, ResumeAborted
+from holdfast.amqp.events import (
+    ConnEvent,
+    Delivery,
+    DeliveryAborted,
+    DeliveryBegun,
+    DeliveryPart,
+    Drained,
+    ResumeAborted,
+)
 from holdfast.amqp.fast import ParsedTransfer
 from holdfast.amqp.faults import LinkFault, SessionFault
 from holdfast.amqp.link import Link
@@ -35,8 +43,20 @@ class _Partial:
     """A delivery of which the last frame is still to come."""
 
     __slots__ = (
-        "delivery_id", "frames", "held_bytes", "kept_bytes", "message_format", "mode", "parts", "resume", "settled",
-        "size", "state", "streamed", "tag",
+        "delivery_id",
+        "frames",
+        "held_bytes",
+        "kept_bytes",
+        "message_format",
+        "mode",
+        "parts",
+        "passed_over",
+        "resume",
+        "settled",
+        "size",
+        "state",
+        "streamed",
+        "tag",
     )  # fmt: skip
 
     def __init__(self, delivery_id: int, tag: bytes, message_format: int, mode: int | None, resume: bool) -> None:
@@ -56,6 +76,8 @@ class _Partial:
         self.held_bytes = 0
         """What it holds of the connection's `partial_bytes`."""
         self.size = 0
+        self.passed_over = False
+        """It is settled already: what still comes of it is for nobody."""
         self.streamed = False
         """A part of it was handed on."""
 
@@ -80,7 +102,7 @@ class Receiver(Link):
 
     __slots__ = (
         "_delivery_count", "_draining", "_resumes_left", "allowance", "credit", "partial", "shape", "shape_growing",
-        "shape_misses", "size_max", "stream_bytes", "vital",
+        "shape_misses", "size_max", "stream_bytes", "tells_begin", "vital",
     )  # fmt: skip
 
     role = True
@@ -102,6 +124,8 @@ class Receiver(Link):
         """The same of a delivery of which further frames are to come."""
         self.shape_misses = 0
         self.stream_bytes: int | None = None
+        self.tells_begin = False
+        """Whether `DeliveryBegun` is told."""
         self.vital = False
         """What is unfinished of it is held whatever the connection's other links hold: `size_max` alone bounds it."""
 
@@ -151,6 +175,19 @@ class Receiver(Link):
                 start = -1
         if start >= 0:
             session.write_disposition(True, start, end, True, outcome)
+
+    def settle_unfinished(self, delivery_id: int, outcome: Any) -> None:
+        """Settles a delivery of which the last frame is still to come, so that its sender may give it up; nothing where
+        that has come. What still comes of it is passed over, and no event tells its end."""
+        partial = self.partial
+        if partial is None or partial.delivery_id != delivery_id or partial.passed_over or self.detach_sent:
+            return
+        self._let_go(partial, partial.held_bytes)
+        partial.parts.clear()
+        partial.kept_bytes = 0
+        partial.passed_over = True
+        if not partial.settled:
+            self.session.write_disposition(True, partial.delivery_id, partial.delivery_id, True, outcome)
 
     # ------------------------------------------------------------------------------------- for the session
 
@@ -238,6 +275,11 @@ class Receiver(Link):
         events: list[ConnEvent],
     ) -> None:  # fmt: skip
         partials = self.session.connection.partials
+        if partial.passed_over:
+            self.session.connection.spend(PART)
+            if aborted or not more:
+                self._forget_partial()
+            return
         if aborted:
             self._forget_partial()
             if partial.streamed or not partial.resume:
@@ -263,6 +305,8 @@ class Receiver(Link):
                 whole_part = held >= PART_BYTES if partial.streamed else partial.size > limit
                 if whole_part or (held and partials.held > partials.held_max):
                     self._hand_on(partial, events)
+            if self.tells_begin and partial.frames == 1:
+                events.append(DeliveryBegun(self, partial.delivery_id, bytes(part)))
             self.session.connection.spend(PART)
             return
         self._forget_partial()

@@ -37,6 +37,7 @@ from holdfast.core.catalog import TooManyQueues
 from holdfast.core.control import CONTROL_ADDRESS, CONTROL_CREDIT, ControlReceiver
 from holdfast.core.doors import why_no_neighbour
 from holdfast.core.egress import ConsumerLink, ReaderLink
+from holdfast.core.hop_receiver import CustodyReceiver
 from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX, ProducerLink
 from holdfast.core.management import MANAGEMENT
 from holdfast.core.memory import LINK_BYTES
@@ -192,9 +193,7 @@ def _custody(core: "NodeCore", peer: Peer, link: Receiver, properties: dict[Any,
         raise Refusal(conditions.INVALID_FIELD, f"accepted are the properties {hops.DESTINATION} and {hops.EPOCH}")
     if destination != core.config.name:
         transmission(core, str(destination))
-    receiver = hops.CustodyReceiver(
-        core, peer, link, neighbour=neighbour.name, destination=str(destination), epoch=epoch
-    )
+    receiver = CustodyReceiver(core, peer, link, neighbour=neighbour.name, destination=str(destination), epoch=epoch)
     older = core.custody_receivers.get(receiver.key)
     if older is not None:
         older.fence()

@@ -18,6 +18,8 @@ class Blocked:
     due: float
     lowest: int
     """The lowest number that was tried."""
+    since: float
+    """When the first of them was not taken."""
     aside: dict[int, int] = field(default_factory=dict)
     attempts: int = 0
     probe: int | None = None

@@ -28,6 +28,8 @@ ALIASES: Final = Symbol("x-opt-holdfast-aliases")
 TO: Final = Symbol("x-opt-holdfast-to")
 RECEIPT: Final = Symbol("x-opt-holdfast-receipt")
 TOMBSTONE: Final = Symbol("x-opt-holdfast-tombstone")
+LENGTH: Final = Symbol("x-opt-holdfast-length")
+"""Bytes of a large message without what is beside it here: who has no room for it says so before it comes."""
 
 NUMBER_MAX: Final = 2**63 - 1
 
@@ -40,6 +42,8 @@ _ALIASES_KEY: Final = encode(ALIASES) + b"\xb0"
 _TO_KEY: Final = encode(TO)
 _RECEIPT_KEY: Final = encode(RECEIPT) + b"\x80"
 _TOMBSTONE: Final = encode(TOMBSTONE) + b"\x41"
+_LENGTH_NAME: Final = encode(LENGTH)
+_LENGTH_KEY: Final = _LENGTH_NAME + b"\x80"
 _NUMBER_AT: Final = 12 + len(_NUMBER_KEY)
 _SEQUENCE_AT: Final = _NUMBER_AT + 8 + len(_ORIGIN_KEY) + 16 + len(_SEQUENCE_KEY)
 
@@ -56,7 +60,14 @@ _FORM_BYTES_MAX: Final = 1_024
 
 @lru_cache(_FORMS_MAX)
 def _written(
-    origin: bytes, to: bytes, trace: bytes, receipt: int, tombstone: bool, short: bool, aliases: bytes = b""
+    origin: bytes,
+    to: bytes,
+    trace: bytes,
+    receipt: int,
+    tombstone: bool,
+    short: bool,
+    aliases: bytes = b"",
+    length: int = 0,
 ) -> tuple[bytes, bytes, bytes]:
     """The section before the hop's number, between it and the sequence, and behind: only these two vary in a run."""
     size = len(trace)
@@ -77,6 +88,9 @@ def _written(
     if aliases:
         tail += _ALIASES_KEY + len(aliases).to_bytes(4, "big") + aliases
         count += 2
+    if length:
+        tail += _LENGTH_KEY + length.to_bytes(8, "big")
+        count += 2
     middle = _ORIGIN_KEY + origin + _SEQUENCE_KEY
     size = 4 + len(_NUMBER_KEY) + 8 + len(middle) + 8 + len(tail)
     return _SECTION + size.to_bytes(4, "big") + count.to_bytes(4, "big") + _NUMBER_KEY, middle, tail
@@ -84,12 +98,13 @@ def _written(
 
 def write(
     identity: bytes, number: int, *, to: bytes, trace: bytes, receipt: int, tombstone: bool = False,
-    short: bool = False, aliases: bytes = b"",
+    short: bool = False, aliases: bytes = b"", length: int = 0,
 ) -> bytes:  # fmt: skip
     """The section. `identity` and `to` as entries hold them; `trace`: the stores passed, this node's own last, 16
-    bytes each, or where `short` an alias each; `aliases`: those told with it; `number` the hop's; `receipt` 0 is none.
+    bytes each, or where `short` an alias each; `aliases`: those told with it; `number` the hop's; `receipt` 0 is none;
+    `length`: of a large message, 0 of another.
     """
-    before, middle, tail = _written(identity[:16], to, trace, receipt, tombstone, short, aliases)
+    before, middle, tail = _written(identity[:16], to, trace, receipt, tombstone, short, aliases, length)
     return b"".join((before, number.to_bytes(8, "big"), middle, identity[16:], tail))
 
 
@@ -105,7 +120,10 @@ def parts_of(
     is from now on, this node's own store the last, and as `write` takes it."""
     if entry.is_plain(value):
         identity, _, to, end = entry.plain_parts(value)
-        beside = write(identity, number, to=to, trace=trace, receipt=receipt, short=short, aliases=aliases)
+        length = entry.blob_of(value).length if value[1] & entry.BLOB else 0
+        beside = write(
+            identity, number, to=to, trace=trace, receipt=receipt, short=short, aliases=aliases, length=length
+        )
         message_format = int.from_bytes(value[20:24], "big")
         bare = value[end:] if len(value) < _COPY_BYTES else memoryview(value)[end:]
         return message_format, (DURABLE_HEADER, beside, bare) if value[1] & entry.DURABLE else (beside, bare)
@@ -121,6 +139,7 @@ def parts_of(
         tombstone=bool(whole.flags & entry.TOMBSTONE),
         short=short,
         aliases=aliases,
+        length=entry.blob_of(value).length if whole.flags & entry.BLOB else 0,
     )
     return whole.message_format, (head, beside, *notes, whole.bare)
 
@@ -194,6 +213,17 @@ def entry_of(
         trace=trace,
         to=arrival.to,
     )
+
+
+def length_of(payload: bytes) -> int:
+    """What the first bytes of a large message say of its length; 0 where they say nothing that can be read."""
+    if _LENGTH_NAME not in payload:
+        return 0
+    try:
+        told = (split(payload).delivery_annotations or {}).get(LENGTH)
+    except RemoteProtocolError:  # cut off, or nonsense, which is found out later
+        return 0
+    return int(told) if isinstance(told, int) and 0 < told <= NUMBER_MAX else 0
 
 
 def read(payload: bytes, aliases: Taken) -> Arrival:

@@ -19,7 +19,8 @@ from holdfast.core.endings import MOVED_BYTES, MOVED_COUNT, dead_letter_on_its_w
 
 if TYPE_CHECKING:
     from holdfast.broker.queue import Queue
-    from holdfast.core.hops import CustodyReceiver, CustodySender
+    from holdfast.core.hop_receiver import CustodyReceiver
+    from holdfast.core.hops import CustodySender
     from holdfast.core.node import NodeCore
 
 """Messages that one turn makes dead letters of, and what it reads for that."""

@@ -19,7 +19,7 @@ from holdfast.core.endings import dead_letter
 
 if TYPE_CHECKING:
     from holdfast.core.carried import Arrival
-    from holdfast.core.hops import CustodyReceiver
+    from holdfast.core.hop_receiver import CustodyReceiver
     from holdfast.core.node import NodeCore
     from holdfast.core.sessions import Neighbour
 

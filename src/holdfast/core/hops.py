@@ -1,8 +1,7 @@
-"""The hop: one AMQP link for each (neighbour, destination), both ends (CUSTODY, "The hop").
+"""The hop: one AMQP link for each (neighbour, destination), our end towards the neighbour (CUSTODY, "The hop").
 
-Rules of this file: the map number -> entry lives in the sender's memory alone; a receiver keeps (epoch, last stored)
-and nothing else, written with the entries; numbers are decided in order, and a failed one fails every later of its
-epoch. traffic-control §3.2: the copy stays until the neighbour has stored its own.
+Rules of this file: the map number -> entry lives in memory alone. traffic-control §3.2: the copy stays until the
+neighbour has stored its own (hop_receiver.py).
 """
 
 import sys
@@ -11,31 +10,27 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from holdfast.amqp import conditions
-from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender, Session
-from holdfast.amqp.performatives import Accepted, Error, Released, Source, Target
-from holdfast.amqp.types import Symbol, Ulong
+from holdfast.amqp.connection import Sender, Session
+from holdfast.amqp.performatives import Accepted, Source, Target
+from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
 from holdfast.broker.cursor import PUMP_BYTES
 from holdfast.broker.queue import Queue
 from holdfast.broker.taker import UNLIMITED
 from holdfast.core import carried
-from holdfast.core.aliases import Given, Taken
+from holdfast.core.aliases import Given
 from holdfast.core.blocked import ASIDE_MAX, Blocked, aside_of
 from holdfast.core.egress import too_large
 from holdfast.core.endings import tombstone_of
 from holdfast.core.forwarding import HELD_MAX, PASSED_BYTES
-from holdfast.core.hop_links import TakesTurns, hop_key, name_and_source
-from holdfast.core.ingress import Intake
+from holdfast.core.hop_links import TakesTurns, name_and_source
 from holdfast.core.oversized import Oversized
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend
-from holdfast.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
     from holdfast.core.sessions import Neighbour
-    from holdfast.core.streams import Stream
 
 BESIDE_BYTES: Final = 4_096  # more than custody ever says beside a message: names, a whole trace, the header
 
@@ -313,7 +308,7 @@ class CustodySender(TakesTurns):
         first, longest = RETRY_S
         blocked = self.blocked.get(identity.origin)
         if blocked is None:  # its first try is with the next epoch
-            self.blocked[identity.origin] = Blocked(self.core.now, identity.number)
+            self.blocked[identity.origin] = Blocked(self.core.now, identity.number, self.core.now)
             self.neighbour.timed[self] = None
             return
         blocked.attempts += 1
@@ -438,163 +433,3 @@ class CustodySender(TakesTurns):
         elif self.open:
             self.oversized.step(now)
             self._try_blocked(now)
-
-
-class CustodyReceiver(Intake):
-    """The neighbour's end of its hop to us for `destination`: this node, or one that it forwards to."""
-
-    keeps_faulty = True
-
-    def __init__(
-        self, core: "NodeCore", peer: Peer, link: Receiver, *, neighbour: str, destination: str, epoch: UUID
-    ) -> None:
-        super().__init__(core, peer, link)
-        self.neighbour = neighbour
-        self.destination = destination
-        self.key = hop_key(neighbour, destination)
-        self.in_transit = destination != core.config.name
-        self.way: tuple[int, UUID] | None = None
-        """The origin last noted as coming this way, and when, as `Forwarding.ways` counts."""
-        self.onward: Queue | None = None
-        """The transmission queue that it fills, in transit."""
-        self.epoch = epoch
-        self.epoch_bytes = epoch.bytes
-        self.taken = 0
-        self.aliases = Taken(peer.aliases_taken)
-        self.failed = False
-        self.fenced = False
-
-    def answer(self, continues: object) -> None:
-        """Runs once all that the older link had brought is on disk or thrown away (CUSTODY, hop 2)."""
-        if self.fenced or self.link.detached:
-            if not self.link.attach_sent:  # the neighbour waits for an answer all the same, and keeps its handle
-                self.link.refuse(conditions.DETACH_FORCED, "detached before it was attached")
-                self.peer.touch()
-            return
-        stored = self.core.hop_stored.get(self.key)
-        properties: dict[Any, Any] = {EPOCH: self.epoch}
-        if isinstance(continues, UUID) and stored is not None and stored[0] == continues.bytes:
-            properties[LAST_STORED] = Ulong(stored[1])
-        self.core.hop_stored[self.key] = (self.epoch_bytes, 0)
-        limit = self.core.config.limits.message_bytes_max + BESIDE_BYTES  # what one node takes from a client passes all
-        self.link.accept(properties=properties, max_message_size=limit)
-        self.refill()
-        self.peer.touch()
-
-    def refill(self) -> None:
-        if not self.failed:
-            self.take_parked()
-        if self.parked or self.failed or not self.link.attached:
-            return
-        window = self.core.forwarding.window(self.destination)
-        if window:
-            self.top_up(window)
-        else:  # full, or closed: credit is withheld, nothing is sent back and forth
-            closed = self.core.routing is not None and self.core.routing.closed
-            if self.link.credit and (closed or self.core.disk.takes_nothing):
-                self.link.grant(0)
-                self.peer.touch()
-            self.core.wait_for_room(self)
-
-    def gone(self) -> None:
-        self.fence()
-        if self.core.custody_receivers.get(self.key) is self:
-            del self.core.custody_receivers[self.key]
-
-    def refused(self, deliveries: list[int], outcome: object = None) -> None:
-        self.settle(deliveries, Released())  # first: the lowest that was not taken is told first
-        self.fail()
-
-    def fence(self) -> None:
-        """A newer link speaks for this hop, or this one is gone: nothing more of it is taken."""
-        if not self.fenced:
-            self.core.neighbours[self.neighbour].messages_in += self.taken
-        self.fenced = True
-        self.aliases.forget()
-        super().gone()
-
-    def fail(self) -> None:
-        """A number cannot be stored: it and every later one of this epoch go back; the sender begins a new one."""
-        self.failed = True
-        self._fail_growing()
-        self.settle(self.clear_parked(), Released())
-
-    def _fail_growing(self) -> None:
-        """What is under way is read to its end, and goes back then."""
-        growing = self.growing
-        if growing is not None:
-            growing.fail(conditions.ILLEGAL_STATE, "an earlier number was not taken")
-            if growing in self.parked:
-                self.parked.remove(growing)
-
-    def gave_up(self) -> None:
-        self.fail()
-
-    def refusal(self, condition: str, description: str, *, later: bool) -> object:
-        return Released()
-
-    def overflow(self, delivery: Delivery) -> None:
-        super().overflow(delivery)
-        self.fail()
-
-    def delivered(self, delivery: Delivery) -> None:
-        if self.fenced:
-            return
-        if self.failed:
-            self.settle([delivery.delivery_id], Released())
-            return
-        if self.parked or not self.take(delivery, large=False):
-            self.park(delivery)
-        self.core.refills[self] = None
-
-    def park(self, delivery: Delivery) -> None:
-        super().park(delivery)
-        self.core.parked_receivers[self] = None
-
-    def part(self, part: DeliveryPart) -> None:
-        if self.fenced:
-            return
-        super().part(part)
-        self.core.parked_receivers[self] = None
-        if self.failed:
-            self._fail_growing()
-
-    def take_whole(self, stream: "Stream") -> bool:
-        return self.take(stream.delivery(), large=True, fault=stream.fault)
-
-    def take(self, delivery: Delivery, *, large: bool, fault: str | None = None) -> bool:
-        """As of all links: True where the number is decided, or cannot be. `fault`: why a large one is no message."""
-        try:
-            arrival = carried.read(delivery.payload, self.aliases)
-            arrival.large, arrival.fault = large, fault
-            number = arrival.number
-            if number > self.taken + 1:
-                text = f"hop number: found {number}, accepted is at most {self.taken + 1}"
-                raise RemoteProtocolError(conditions.ILLEGAL_STATE, text)
-        except RemoteProtocolError as error:
-            self.failed = True
-            self.link.detach(closed=True, error=Error(Symbol(error.condition), error.description))
-            self.peer.touch()
-            text = f"a message of it for {self.destination!r} is refused and its link ended: {error.description}"
-            self.core.log("WARNING", f"neighbour {self.neighbour}: {text}", about=self.neighbour)
-            return True
-        if number <= self.taken:
-            self.core.turn.arrived(self, delivery.delivery_id)
-            return True
-        message_format = delivery.message_format or 0
-        if self.in_transit:
-            taken = self.core.forwarding.take(self, arrival, message_format)
-        else:  # asked first, whatever the trace says (CUSTODY, "Trace")
-            self.core.forwarding.arrived(arrival.identity.origin, self.neighbour)
-            taken = self.core.destination.take(arrival, message_format=message_format, via=self.neighbour)
-        if taken is None:
-            if not self.core.room_is_known:
-                self.core.wait_for_room(self)
-            return False
-        if not taken:
-            self.settle([delivery.delivery_id], Released())
-            self.fail()
-            return True
-        self.taken = number
-        self.core.turn.arrived(self, delivery.delivery_id)
-        return True

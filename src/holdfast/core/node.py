@@ -13,6 +13,7 @@ from uuid import UUID
 
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.effort import OUTCOME, OUTCOME_ALIKE
+from holdfast.amqp.events import DeliveryBegun
 from holdfast.amqp.performatives import Accepted, Error, Released
 from holdfast.amqp.types import Symbol
 from holdfast.broker import deletion, entry
@@ -37,7 +38,8 @@ from holdfast.core.egress import ConsumerLink, Egress, Offered, ReaderLink
 from holdfast.core.expiry import Expiry
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
-from holdfast.core.hops import CustodyReceiver, CustodySender
+from holdfast.core.hop_receiver import CustodyReceiver
+from holdfast.core.hops import CustodySender
 from holdfast.core.ingress import Ingress, Intake, ProducerLink
 from holdfast.core.lines import Lines
 from holdfast.core.logins import Logins
@@ -314,6 +316,9 @@ class NodeCore:
                 link = event.link.context
                 if link is not None:
                     link.part(event) if isinstance(event, amqp.DeliveryPart) else link.aborted()
+            elif isinstance(event, DeliveryBegun):
+                if isinstance(event.link.context, CustodyReceiver):
+                    event.link.context.begun(event)
             elif isinstance(event, amqp.Outcomes):
                 link = event.link.context
                 if link is not None:

@@ -58,8 +58,8 @@ class Stream:
     """One delivery. `outcome`: why it is thrown away, None while it is not."""
 
     __slots__ = (
-        "_framing", "_split_at", "address", "ahead", "blob", "bringer", "core", "counted", "fault", "first", "outcome",
-        "sections", "settled", "whole",
+        "_framing", "_split_at", "address", "ahead", "blob", "bringer", "bytes_max", "core", "counted", "fault",
+        "first", "outcome", "sections", "settled", "whole",
     )  # fmt: skip
 
     def __init__(self, core: "NodeCore", bringer: Bringer, part: DeliveryPart, blob: Blob) -> None:
@@ -67,6 +67,8 @@ class Stream:
         self.bringer = bringer
         self.first = part._replace(payload=b"")
         self.blob = blob
+        self.bytes_max = bytes_most(core)
+        """A larger one is not taken, however much room there is."""
         self.settled = False
         self.whole = False
         self.address: str | None = None
@@ -92,6 +94,9 @@ class Stream:
             self.whole = True
         if self.outcome is None and self._framing is not None:
             self._follow(self._framing, part.payload)
+        if self.outcome is None and self.blob.length + len(self.ahead) + len(part.payload) > self.bytes_max:
+            text = f"larger than this node's store can hold: accepted are about {self.bytes_max} bytes"
+            self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         if self.outcome is None:
             self.ahead += part.payload
             if self.sections is None and (self.whole or len(self.ahead) >= self._split_at):
@@ -195,6 +200,18 @@ class Stream:
         self.bringer.peer.ahead_bytes += size - self.counted
         self.core.pressure.ahead_bytes += size - self.counted
         self.counted = size
+
+
+def bytes_most(core: "NodeCore") -> int:
+    """The largest message that the store could hold if it held nothing else."""
+    room_bytes = core.store.room_bytes_most() - LEFT_BYTES - PIECE_BYTES - PIECE_OVERHEAD
+    return max(core.config.limits.stream_bytes, room_bytes * core.store.pieces_a_byte)
+
+
+def has_room(core: "NodeCore", size: int) -> bool:
+    """Whether a large message of so many bytes would fit now; True where that is not known."""
+    needed = size // core.store.pieces_a_byte + PIECE_BYTES + PIECE_OVERHEAD + LEFT_BYTES
+    return core.has_room(needed) or not core.room_is_known
 
 
 def begin(core: "NodeCore", bringer: Bringer, part: DeliveryPart) -> Stream:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast.broker.port import Batch
 from holdfast.core import events, excluders
 from holdfast.core.catalog import STEADY_KEY
-from holdfast.core.hops import CustodyReceiver
+from holdfast.core.hop_receiver import CustodyReceiver
 from holdfast.core.peer import Peer
 from holdfast.core.turn import Turn
 from holdfast.errors import BrokenInvariant

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.custody import Origin
 from holdfast.core.disk import ADVICE
+from holdfast.core.store_names import name_of
 from holdfast.units import iso8601
 
 if TYPE_CHECKING:
@@ -37,6 +38,13 @@ AWAY_S: Final = 60.0
 """How long a neighbour that dials this node may be away before that is a warning: it may be started anew."""
 AWAY_MAX: Final = 20
 """Neighbours that are away of which one look says something each; the others are counted."""
+
+NO_ROOM_S: Final = 120.0
+"""How long a large message that found no room is spoken of: while it waits, its neighbour tries it more often."""
+
+BLOCKED_S: Final = 60.0
+BLOCKED_MAX: Final = 5
+"""How long a neighbour takes nothing of an origin before that is a warning; so many origins of one are named."""
 
 FULL_S: Final = 10.0
 """How long a queue has no room for what other nodes sent before that is a warning: slow consumers have time."""
@@ -66,12 +74,19 @@ class Warnings:
         self.strangers: dict[str, tuple[str, float]] = {}
         """By name, nodes that tried to be neighbours and are none: what is said of them, and when they last tried."""
 
+        self._no_room: dict[tuple[str, str], tuple[int, float]] = {}
+        """By neighbour and destination, a large message that there was no room for: its bytes, and when."""
+
     def came_as_neighbour(self, name: str, text: str) -> None:
         """A node of that name, which may be anything, is refused as a neighbour."""
         self.strangers.pop(name, None)
         if len(self.strangers) >= STRANGERS_MAX:
             del self.strangers[next(iter(self.strangers))]
         self.strangers[name] = text, self.core.now
+
+    def found_no_room(self, neighbour: str, destination: str, size: int) -> None:
+        """A large message of that neighbour's was not taken for want of room."""
+        self._no_room[neighbour, destination] = size, self.core.now
 
     def next_deadline(self) -> float | None:
         return self._look_at
@@ -115,6 +130,15 @@ class Warnings:
         for name, (text, at) in self.strangers.items():
             if core.now < at + CONTESTED_S:
                 yield f"stranger - {name}", text
+        for neighbour in core.neighbours.values():
+            yield from islice(self._blocked(neighbour), BLOCKED_MAX)
+        for (name, destination), (size, at) in list(self._no_room.items()):
+            if core.now < at + NO_ROOM_S:
+                text = f"a message of {size} bytes for {destination!r} waits there, with all behind it, for room here"
+                advice = f"consume messages, or give the store more space ({core.disk.bounded_by()})"
+                yield f"room {name} {destination}", f"neighbour {name}: {text}: {advice}"
+            else:
+                del self._no_room[name, destination]
         yield from self._full()
         for name, text in core.departures.waiting():
             yield f"{LEFT} {name}", text
@@ -167,6 +191,17 @@ class Warnings:
             what += f" ({neighbour.reason})" if neighbour.reason else ""
         advice = f"see whether it runs, and what its log and status say of {core.config.name!r}"
         return f"neighbour {neighbour.name}: {what}; it is to dial this node: {advice}"
+
+    def _blocked(self, neighbour: "Neighbour") -> Iterator[Condition]:
+        """What a neighbour has had no place for for a while."""
+        for destination, sender in neighbour.senders.items():
+            for origin, blocked in sender.blocked.items():
+                if self.core.now < blocked.since + BLOCKED_S:
+                    continue
+                who = name_of(self.core, origin)
+                what = f"it has no place for number {blocked.lowest} of {who} for {destination!r}"
+                text = f"{what}, nor for what is behind it: see what its log and status say of room and of full queues"
+                yield f"blocked {neighbour.name} {destination} {origin}", f"neighbour {neighbour.name}: {text}"
 
     def _full(self) -> Iterator[Condition]:
         """Queues here that have had no room for a while, which other nodes wait for."""

@@ -19,6 +19,7 @@ from holdfast.core.store_names import name_of, names_of
 from holdfast.units import iso8601
 
 if TYPE_CHECKING:
+    from holdfast.core.hops import CustodySender
     from holdfast.core.node import NodeCore
 
 ENDED: Final = "it ended on its way (expired, purged, dead letter) or was given up"
@@ -272,12 +273,13 @@ def _wait(core: "NodeCore", destination: str, queue: Queue, sequence: int) -> st
     if not hop.established:
         return f"the session with {hop.name!r}, which is {hop.state.value}"
     sender = hop.senders.get(destination)
+    blocked = None if sender is None else _blocked(sender, queue.value(sequence))
+    if blocked is not None:
+        return blocked
     if sender is None or sender.link is None or not sender.open:
         return f"a link to {hop.name!r} for {destination!r}"
     if sequence in sender.in_doubt.values():
         return f"the answer of {hop.name!r}"
-    if any(sequence in blocked.aside for blocked in sender.blocked.values()):
-        return "an earlier number of its origin, for which its destination has no place yet"
     if sequence in sender.oversized.sequences:
         return f"room for a dead letter: it is larger than {hop.name!r} takes"
     if forwarding.held(destination) >= HELD_MAX:
@@ -287,6 +289,19 @@ def _wait(core: "NodeCore", destination: str, queue: Queue, sequence: int) -> st
     if sender.wants() <= 0:
         return f"answers of {hop.name!r} to what went before"
     return "its turn"
+
+
+def _blocked(sender: "CustodySender", value: bytes | None) -> str | None:
+    """What keeps the message back where the next hop has no place for something of its origin."""
+    if value is None:
+        return None
+    name, identity = sender.neighbour.name, entry.identity_of(value)
+    blocked = sender.blocked.get(identity.origin)
+    if blocked is None:
+        return None
+    if identity.number <= blocked.lowest:
+        return f"a place at {name!r}, which has had none for it yet"
+    return f"an earlier number of its origin, for which {name!r} has had no place yet"
 
 
 def finished_here(core: "NodeCore", hint: Hint) -> Step:

@@ -68,6 +68,11 @@ class Allocation:
         state = os.fstatvfs(self._fd)
         return state.f_bavail * state.f_frsize
 
+    def disk_bytes(self) -> int:
+        """Bytes that the file system has, whoever uses them."""
+        state = os.fstatvfs(self._fd)
+        return state.f_blocks * state.f_frsize
+
     def occupied(self) -> int:
         """Bytes on disk, as the file system counts blocks."""
         return os.fstat(self._fd).st_blocks * 512

@@ -431,6 +431,16 @@ class LmdbStore:
         if failures:
             raise failures[0]
 
+    def room_bytes_most(self) -> int:
+        """See `Store.room_bytes_most`."""
+        most = min(self._bytes_max, self._allocation.disk_bytes())
+        return (most - min(RESERVE_BYTES_MAX, most // DISK_SHARE)) // DISK_BYTES_PER_BYTE
+
+    @property
+    def pieces_a_byte(self) -> int:
+        """See `Store.pieces_a_byte`: a piece fills its pages."""
+        return DISK_BYTES_PER_BYTE
+
     @property
     def shared_bytes(self) -> int:
         """See `Store.shared_bytes`."""

@@ -18,6 +18,7 @@ ENTRY_OVERHEAD_BYTES = 32
 """What an entry counts beside its value, so that empty values fill a store too."""
 
 ROOM_UNBOUNDED_BYTES = 1 << 40
+PIECES_A_BYTE = 2
 SHARED_BYTES = 1 << 40
 """Not bounded apart: a batch that does not fit is refused."""
 
@@ -57,7 +58,7 @@ class MemoryStore:
     """
 
     def __init__(self, *, bytes_max: int | None = None, mint_from: Callable[[], UUID] = uuid4) -> None:
-        self._bytes_max = bytes_max
+        self._bytes_max = self._bytes_most = bytes_max
         self._mint_from = mint_from
         self._queues: dict[int, _Queue] = {}
         self._tables: dict[tuple[str, bytes], bytes] = {}
@@ -196,7 +197,17 @@ class MemoryStore:
         if self._bytes_max is None:
             return ROOM_UNBOUNDED_BYTES
         # Half of what is free: the room is told in bytes of values, of any size.
-        return (self._bytes_max - self._bytes_max // 8 - self._bytes_used) // 2
+        return (self._bytes_max - self._bytes_max // 8 - self._bytes_used) // PIECES_A_BYTE
+
+    def room_bytes_most(self) -> int:
+        """See `Store.room_bytes_most`."""
+        most = self._bytes_most
+        return ROOM_UNBOUNDED_BYTES if most is None else (most - most // 8) // PIECES_A_BYTE
+
+    @property
+    def pieces_a_byte(self) -> int:
+        """See `Store.pieces_a_byte`."""
+        return PIECES_A_BYTE
 
     def gone(self) -> str | None:
         """See `Store.gone`."""

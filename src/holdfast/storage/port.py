@@ -62,6 +62,13 @@ class Store(EntryReader, Protocol):
         reserve. Called on the loop's thread after each commit: cheap.
         """
 
+    def room_bytes_most(self) -> int:
+        """What `room_bytes` would be if nothing were stored, and nobody else had anything on its disk."""
+
+    @property
+    def pieces_a_byte(self) -> int:
+        """How many bytes of pieces take one byte of `room_bytes`, which is told for values of any size."""
+
     @property
     def shared_bytes(self) -> int:
         """How far below 0 `room_bytes` may go before appends are refused: what forwarding may use of the reserve."""

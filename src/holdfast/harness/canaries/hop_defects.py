@@ -138,7 +138,7 @@ HOP_CANARIES = (
     Canary(
         name="starved-link-asleep",
         sentence="A small window that is used up while a commit is under way is never opened again.",
-        target="core.hops:CustodyReceiver.refill",
+        target="core.hop_receiver:CustodyReceiver.refill",
         signature="(self) -> None",
         broken=_starved_link_asleep,
         expected="not done",

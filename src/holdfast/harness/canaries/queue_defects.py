@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.amqp.resuming import Act
-from holdfast.core.hops import CustodyReceiver
+from holdfast.core.hop_receiver import CustodyReceiver
 from holdfast.harness.canaries.hop_defects import MANY
 from holdfast.harness.canaries.planting import Canary
 

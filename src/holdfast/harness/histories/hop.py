@@ -7,7 +7,7 @@ Source: docs/CUSTODY.md, "The hop".
 import asyncio
 
 from holdfast.amqp.direct import Chunk, Frame
-from holdfast.core.hops import CustodyReceiver
+from holdfast.core.hop_receiver import CustodyReceiver
 from holdfast.harness.histories.stage import History, Stage, sites
 from holdfast.harness.sim.store import Fate
 

@@ -1,0 +1,127 @@
+"""A large message that the next hop has no room for: known before it has come, told, and tried again."""
+
+import re
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.performatives import Properties, Rejected
+from holdfast.core import streams
+from holdfast.core.config import Limits
+from holdfast.storage.memory import MemoryStore
+from holdfast.units import KIB, MIB
+from support.rig import Client, Node, Rig
+from support.streams import body
+
+LIMITS = Limits(stream_bytes=100 * KIB)
+LARGE = body(3 * MIB)
+
+
+def joined(bytes_max: int) -> tuple[Rig, Node, Node, Node]:
+    """a, b and c in a row, of which b's store has so many bytes. Who hears is before who goes on saying it."""
+    rig = Rig()
+    c, b, a = rig.line("c", "b", "a", **{name: {"limits": LIMITS} for name in "abc"}, start=False)
+    b.store = MemoryStore(bytes_max=bytes_max, mint_from=rig.uuid)
+    for node in (a, b, c):
+        node.start()
+    rig.run(8)
+    return rig, a, b, c
+
+
+def put(rig: Rig, node: Node, *texts: str, address: str = "work@c") -> Client:
+    client = rig.client(node)
+    link = client.sender(address)
+    rig.settle()
+    for text in texts:
+        client.send(link, text, context=text[:8], properties=Properties(message_id=text[:8]))
+        rig.settle()
+    return client
+
+
+def crossing(rig: Rig, node: Node) -> list[int]:
+    """Bytes that come to a node from a neighbour, each time."""
+    sizes: list[int] = []
+    receive = node.handle
+
+    def handle(event: Any) -> None:
+        if hasattr(event, "data"):
+            sizes.append(len(event.data))
+        receive(event)
+
+    node.handle = handle  # type: ignore[method-assign]
+    return sizes
+
+
+def warnings(rig: Rig, node: Node) -> list[str]:
+    return [str(line) for line in rig.client(node).manage("STATUS", "node")[1]["warnings"]]
+
+
+def test_it_waits_where_it_is_until_there_is_room() -> None:
+    """Each try costs a frame; both ends say what waits; what is behind it goes when it goes."""
+    rig, a, b, c = joined(20 * MIB)
+    put(rig, b, *[body(90 * KIB, f"{number:03d}") for number in range(80)], address="kept")
+    sizes = crossing(rig, b)
+    put(rig, a, "before", LARGE, "behind")
+    rig.run(200)
+    assert c.bodies("work") == ["before"] and a.queue("@c").messages == 2
+    assert sum(sizes) < MIB, "it came again and again"
+    (told,) = [line for line in warnings(rig, b) if "neighbour a" in line]
+    assert re.search("a message of 31457.. bytes for 'c' waits there, with all behind it, for room here", told)
+    (told,) = [line for line in warnings(rig, a) if "neighbour b" in line]
+    assert "it has no place for number 2 of a for 'c'" in told
+    where = rig.client(a).manage("WHERE", "node", message_id=LARGE[:8])[1]
+    assert where["waits_for"] == "a place at 'b', which has had none for it yet"
+    consumer = rig.client(b)
+    consumer.receiver("kept")
+    rig.settle()
+    while consumer.accept():
+        rig.run(1)
+    rig.run(60)
+    assert c.bodies("work") == ["before", LARGE, "behind"] and a.queue("@c").messages == 0
+    rig.run(130)
+    assert not warnings(rig, a) and not warnings(rig, b)
+
+
+def test_what_a_store_can_never_hold_is_larger_than_it_takes() -> None:
+    rig, a, b, c = joined(12 * MIB)
+    assert b.core is not None and streams.bytes_most(b.core) < len(LARGE)
+    put(rig, a, "before", LARGE, "behind")
+    rig.run(10)
+    assert c.bodies("work") == ["before", "behind"] and a.queue("@c").messages == 0
+    assert a.bodies("$dead-letters") == [LARGE]
+
+
+def test_a_client_hears_the_difference() -> None:
+    """`holdfast:try-later` is said of what may fit another time, and of nothing else."""
+    rig, _, b, _ = joined(12 * MIB)
+    client = put(rig, b, LARGE, address="work")
+    ((_, state),) = client.outcomes
+    assert isinstance(state, Rejected) and state.error is not None and not state.error.info
+    assert "larger than this node's store can hold: accepted are about" in str(state.error.description)
+    rig, _, b, _ = joined(20 * MIB)
+    put(rig, b, *[body(90 * KIB, f"{number:03d}") for number in range(80)], address="kept")
+    ((_, state),) = put(rig, b, LARGE, address="work").outcomes
+    assert isinstance(state, Rejected) and state.error is not None and state.error.info
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_neighbour_that_does_not_say_how_long_it_is_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, knows: bool
+) -> None:
+    """An earlier version says nothing, and is answered as soon as there is no room for what came."""
+    rig, a, b, c = joined(20 * MIB)
+    put(rig, b, *[body(90 * KIB, f"{number:03d}") for number in range(80)], address="kept")
+    if not knows:
+        monkeypatch.setattr("holdfast.core.carried.length_of", lambda payload: 0)
+    put(rig, a, LARGE, "behind")
+    rig.run(20)
+    assert "work" not in c.core.catalog.queues
+    consumer = rig.client(b)
+    consumer.receiver("kept")
+    rig.settle()
+    while consumer.accept():
+        rig.run(1)
+    rig.run(60)
+    assert c.bodies("work") == [LARGE, "behind"]
+    rig.run(5)
+    assert not any(len(node.store._blobs) for node in (a, b))
