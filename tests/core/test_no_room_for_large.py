@@ -1,13 +1,15 @@
 """A large message that the next hop has no room for: known before it has come, told, and tried again."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Properties, Rejected
+from holdfast.amqp.performatives import Accepted, Properties, Rejected
 from holdfast.core import streams
 from holdfast.core.config import Limits
+from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.units import KIB, MIB
 from support.rig import Client, Node, Rig
@@ -58,8 +60,8 @@ def warnings(rig: Rig, node: Node) -> list[str]:
 
 def test_it_waits_where_it_is_until_there_is_room() -> None:
     """Each try costs a frame; both ends say what waits; what is behind it goes when it goes."""
-    rig, a, b, c = joined(20 * MIB)
-    put(rig, b, *[body(90 * KIB, f"{number:03d}") for number in range(80)], address="kept")
+    rig, a, b, c = joined(8 * MIB)
+    put(rig, b, *[body(90 * KIB, f"{number:03d}") for number in range(40)], address="kept")
     sizes = crossing(rig, b)
     put(rig, a, "before", LARGE, "behind")
     rig.run(200)
@@ -83,7 +85,7 @@ def test_it_waits_where_it_is_until_there_is_room() -> None:
 
 
 def test_what_a_store_can_never_hold_is_larger_than_it_takes() -> None:
-    rig, a, b, c = joined(12 * MIB)
+    rig, a, b, c = joined(4 * MIB)
     assert b.core is not None and streams.bytes_most(b.core) < len(LARGE)
     put(rig, a, "before", LARGE, "behind")
     rig.run(10)
@@ -93,13 +95,13 @@ def test_what_a_store_can_never_hold_is_larger_than_it_takes() -> None:
 
 def test_a_client_hears_the_difference() -> None:
     """`holdfast:try-later` is said of what may fit another time, and of nothing else."""
-    rig, _, b, _ = joined(12 * MIB)
+    rig, _, b, _ = joined(4 * MIB)
     client = put(rig, b, LARGE, address="work")
     ((_, state),) = client.outcomes
     assert isinstance(state, Rejected) and state.error is not None and not state.error.info
     assert "larger than this node's store can hold: accepted are about" in str(state.error.description)
-    rig, _, b, _ = joined(20 * MIB)
-    put(rig, b, *[body(90 * KIB, f"{number:03d}") for number in range(80)], address="kept")
+    rig, _, b, _ = joined(8 * MIB)
+    put(rig, b, *[body(90 * KIB, f"{number:03d}") for number in range(40)], address="kept")
     ((_, state),) = put(rig, b, LARGE, address="work").outcomes
     assert isinstance(state, Rejected) and state.error is not None and state.error.info
 
@@ -109,8 +111,8 @@ def test_a_neighbour_that_does_not_say_how_long_it_is_loses_nothing(
     monkeypatch: pytest.MonkeyPatch, knows: bool
 ) -> None:
     """An earlier version says nothing, and is answered as soon as there is no room for what came."""
-    rig, a, b, c = joined(20 * MIB)
-    put(rig, b, *[body(90 * KIB, f"{number:03d}") for number in range(80)], address="kept")
+    rig, a, b, c = joined(8 * MIB)
+    put(rig, b, *[body(90 * KIB, f"{number:03d}") for number in range(40)], address="kept")
     if not knows:
         monkeypatch.setattr("holdfast.core.carried.length_of", lambda payload: 0)
     put(rig, a, LARGE, "behind")
@@ -125,3 +127,22 @@ def test_a_neighbour_that_does_not_say_how_long_it_is_loses_nothing(
     assert c.bodies("work") == [LARGE, "behind"]
     rig.run(5)
     assert not any(len(node.store._blobs) for node in (a, b))
+
+
+@pytest.mark.parametrize("size", [8 * MIB, 32 * MIB])
+@pytest.mark.parametrize(("share", "fits"), [(0.97, True), (1.0, False)])
+def test_what_an_empty_store_could_hold_it_holds(tmp_path: Path, size: int, share: float, fits: bool) -> None:
+    rig = Rig()
+    node = rig.node("hub", start=False)
+    store = LmdbStore(tmp_path / "store", bytes_max=size)
+    store.ever_stored = None  # type: ignore[attr-defined]  # of the rig
+    node.store = store  # type: ignore[assignment]
+    try:
+        node.start()
+        assert node.core is not None
+        most = streams.bytes_most(node.core)
+        assert size // 2 < most < size
+        ((_, state),) = put(rig, node, body(int(most * share)), address="work").outcomes
+        assert isinstance(state, Accepted) == fits
+    finally:
+        store.close()

@@ -26,7 +26,8 @@ COMMIT_BYTES: Final = 4 * MIB
 """What a batch may hold before the pieces of large messages wait for the next."""
 
 LEFT_BYTES: Final = 4 * MIB
-"""What large messages leave of the store's room to all others."""
+LEFT_SHARE: Final = 4
+"""What large messages leave of the store's room to all others; of a small one a quarter."""
 
 PIECE_OVERHEAD: Final = 64
 """Bytes that a piece may cost beside its own."""
@@ -152,20 +153,24 @@ class Stream:
     def _advanced(self) -> int:
         core, blob, ahead = self.core, self.blob, self.ahead
         batch = core.work.batch
+        spare = core.store.room_bytes_possible() - _left_bytes(core)
+        if core.in_flight is not None:
+            spare -= core.in_flight.batch.bytes_appended
         at = 0
         while size := min(PIECE_BYTES, len(ahead) - at):
             if size < PIECE_BYTES and not self.whole:
                 break
             if batch.bytes_appended >= COMMIT_BYTES:
                 break
-            if not core.has_room(size + PIECE_OVERHEAD + LEFT_BYTES):
+            added = size + PIECE_OVERHEAD
+            if not core.has_room(added) or spare < batch.bytes_appended + added:
                 if core.room_is_known:
                     text = "the node's disk has no room for the message"
                     self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
                 break
             core.turn.streams[self] = None
             batch.pieces.append((blob.number, blob.end, bytes(memoryview(ahead)[at : at + size])))
-            batch.bytes_appended += size + PIECE_OVERHEAD
+            batch.bytes_appended += added
             blob.end += 1
             blob.length += size
             at += size
@@ -204,14 +209,18 @@ class Stream:
 
 def bytes_most(core: "NodeCore") -> int:
     """The largest message that the store could hold if it held nothing else."""
-    room_bytes = core.store.room_bytes_most() - LEFT_BYTES - PIECE_BYTES - PIECE_OVERHEAD
+    room_bytes = core.store.room_bytes_most() - _left_bytes(core) - PIECE_BYTES - PIECE_OVERHEAD
     return max(core.config.limits.stream_bytes, room_bytes * core.store.pieces_a_byte)
 
 
 def has_room(core: "NodeCore", size: int) -> bool:
     """Whether a large message of so many bytes would fit now; True where that is not known."""
-    needed = size // core.store.pieces_a_byte + PIECE_BYTES + PIECE_OVERHEAD + LEFT_BYTES
-    return core.has_room(needed) or not core.room_is_known
+    needed = size // core.store.pieces_a_byte + PIECE_BYTES + PIECE_OVERHEAD + _left_bytes(core)
+    return not core.room_is_known or core.store.room_bytes_possible() >= needed
+
+
+def _left_bytes(core: "NodeCore") -> int:
+    return min(LEFT_BYTES, core.store.room_bytes_most() // LEFT_SHARE)
 
 
 def begin(core: "NodeCore", bringer: Bringer, part: DeliveryPart) -> Stream:

@@ -431,6 +431,10 @@ class LmdbStore:
         if failures:
             raise failures[0]
 
+    def room_bytes_possible(self) -> int:
+        """See `Store.room_bytes_possible`."""
+        return self.room_bytes() + (self.bytes_most() - self._allocation.bytes) // DISK_BYTES_PER_BYTE
+
     def room_bytes_most(self) -> int:
         """See `Store.room_bytes_most`."""
         most = min(self._bytes_max, self._allocation.disk_bytes())

@@ -199,6 +199,10 @@ class MemoryStore:
         # Half of what is free: the room is told in bytes of values, of any size.
         return (self._bytes_max - self._bytes_max // 8 - self._bytes_used) // PIECES_A_BYTE
 
+    def room_bytes_possible(self) -> int:
+        """See `Store.room_bytes_possible`: nothing here grows."""
+        return self.room_bytes()
+
     def room_bytes_most(self) -> int:
         """See `Store.room_bytes_most`."""
         most = self._bytes_most

@@ -62,6 +62,9 @@ class Store(EntryReader, Protocol):
         reserve. Called on the loop's thread after each commit: cheap.
         """
 
+    def room_bytes_possible(self) -> int:
+        """What `room_bytes` would be if the file were as long as the disk and `bytes_max` allow now."""
+
     def room_bytes_most(self) -> int:
         """What `room_bytes` would be if nothing were stored, and nobody else had anything on its disk."""
 
