@@ -23,8 +23,8 @@ the tag all the same; without it a tag used again would be taken for the deliver
 """
 
 TRY_LATER: Final = Symbol("holdfast:try-later")
-"""In the info of a rejection's error, true: the node has no room now, and may take the very same message later. Clients
-of other brokers take `rejected` for an end, and that is what they are to do here."""
+"""In the info of a rejection's error: true if the node has no room now and may take the same message later. A client
+that does not know it treats the rejection as final, which is safe."""
 
 START_SEQUENCE: Final = Symbol("holdfast:start-sequence:ulong")
 END_SEQUENCE: Final = Symbol("holdfast:end-sequence:ulong")

@@ -90,7 +90,7 @@ class Disk:
 
     def answered(self) -> None:
         """It came back, stored or refused."""
-        finish = self.core.containment.finish  # what was answered is so, whatever fails of telling it
+        finish = self.core.containment.finish  # the commit has been answered, even if reporting it fails
         self._refused = 0
         since, self._since = self._since, None
         if self.stalled and since is not None:

@@ -38,8 +38,8 @@ class BytesReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FramesReceived:
-    """What a `decoded` peer said: the chunks of its SendBytes. `size`: bytes on the wire, of a frame that has come in
-    part as well; it is among `frames` once it is whole."""
+    """What a `decoded` peer sent: the frames that are complete. `size`: bytes that came, those of an unfinished frame
+    included."""
 
     connection: int
     frames: list[Chunk]

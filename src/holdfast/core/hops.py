@@ -196,7 +196,7 @@ class CustodySender(TakesTurns):
             self.neighbour.links.note_work(self)
             return 0
         if not self.open or self.large or self.peer is None or not self.peer.writable or not link.sendable:
-            return 0  # also behind a large one that was given up, until its end is told
+            return 0  # also while an aborted large delivery has not ended
         forwarding = self.core.forwarding
         if not self.active or (forwarding.returned and forwarding.held(self.destination) >= HELD_MAX):
             return 0

@@ -118,7 +118,8 @@ class Ingress:
         return True
 
     def part(self, part: DeliveryPart) -> None:
-        """Some of a delivery that comes in parts: where connections hold too much that is not whole, a request may."""
+        """Part of a request that is not held whole: it is larger than the link's `stream_bytes`, or unfinished
+        deliveries are at their bound. Rejected at its last part."""
         if part.last and not part.settled:
             text = f"accepted are messages of at most {NODE_MESSAGE_BYTES_MAX} bytes, few at once"
             self.settle([part.delivery_id], rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))

@@ -31,8 +31,8 @@ class Return:
     failed: bool
     find: Callable[[], list[int]] | None = None
 
-    def left(self) -> deque[int]:
-        """The rest, which who takes of it removes."""
+    def remaining(self) -> deque[int]:
+        """The sequences still to be given back; the caller removes those that it gives back."""
         if self.find is not None:
             self.sequences, self.find = deque(self.find()), None
         return self.sequences
@@ -60,8 +60,8 @@ class Returns:
             self._back(taker, cursor, sequences, failed)
 
     def give_back_found(self, taker: "Taker", cursor: Cursor, find: Callable[[], list[int]], held: int) -> None:
-        """As `give_back`, of a failed link, what `find` finds in its hands: about `held` entries, and where those are
-        more than go back in this turn, in a later one."""
+        """As `give_back`, for a failed link. `find` returns the sequences, about `held` of them; it is called now if
+        this turn has room for so many, else in a later turn."""
         if self.waiting or held > self._left:
             self.waiting.append(Return(taker, cursor, deque(), True, find))
         else:
@@ -74,7 +74,7 @@ class Returns:
             item = self.waiting[0]
             left -= 1  # a link costs as much as an entry
             if self.core.catalog.has_cursor(item.cursor):
-                sequences = item.left()
+                sequences = item.remaining()
                 some = [sequences.popleft() for _ in range(min(left + 1, len(sequences)))]
                 left -= len(some)
                 self._back(item.taker, item.cursor, some, item.failed)
@@ -87,7 +87,7 @@ class Returns:
         """The node stops: all of it is back in its places."""
         for item in self.waiting:
             if self.core.catalog.has_cursor(item.cursor):
-                self._back(item.taker, item.cursor, list(item.left()), item.failed)
+                self._back(item.taker, item.cursor, list(item.remaining()), item.failed)
         self.waiting.clear()
 
     def _back(self, taker: "Taker", cursor: Cursor, sequences: list[int], failed: bool) -> None:

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.core.config import Limits, QueueConfig
-from holdfast.harness.drawn_scenes import churn, draw_scenes
+from holdfast.harness.drawn_scenes import draw_scenes
 from holdfast.harness.faults import Fault, FaultBudget
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.network import SEGMENT_BYTES
@@ -36,6 +36,8 @@ RANGES_LOST: Final = 1_024
 origins that never close by themselves, and at the bound an operator must skip, a producer take another name."""
 RESUMED_SHARE: Final = 0.2
 """Of the consumers, those whose links are resumed."""
+ROUTE_CHANGES_SHARE: Final = 0.6
+"""Of the seeds with re-routes whose network has a second way, those with many of them."""
 DEFECTS_SHARE: Final = 0.15
 """Of all plans, those in which nodes have defects."""
 MANNERS_SHARE: Final = 0.3
@@ -65,7 +67,8 @@ def plan_of(seed: int) -> Plan:
     faults += _companions(seeds.stream("companions"), faults, faults_on)
     if "re-route" in faults_on and len(links) >= len(nodes):
         random = seeds.stream("churn")
-        faults += [] if random.random() < 0.4 else churn(random, joined(links), safety_s)
+        if random.random() >= 1.0 - ROUTE_CHANGES_SHARE:
+            faults += _route_changes(random, joined(links), safety_s)
     faults += _defects(seeds.stream("defects"), nodes, safety_s)
     scenes = draw_scenes(seeds, nodes)
     faults += scenes.faults
@@ -100,6 +103,17 @@ def _kinds(random: Random) -> list[str]:
     share = random.choice((0.2, 0.5, 1.0))
     found = [kind for kind in FAULT_KINDS if random.random() < share]
     return found or ["cut"]
+
+
+def _route_changes(random: Random, links: Sequence[tuple[str, str]], span_s: float) -> list[Fault]:
+    """Re-routes on links of a network that has a second way, so that later messages overtake earlier ones."""
+    found = []
+    for _ in range(random.randint(4, 16)):
+        link, at = random.choice(links), round(random.uniform(0.0, span_s), 6)
+        found.append(Fault(kind="re-route", at=at, link=link, seconds=round(random.uniform(0.05, 2.0), 6)))
+        if random.random() < 0.3:
+            found.append(Fault(kind="slow-link", at=at, link=link, seconds=1.0, amount=random.choice((10.0, 100.0))))
+    return found
 
 
 def _companions(random: Random, faults: list[Fault], kinds: list[str]) -> list[Fault]:

@@ -31,7 +31,7 @@ UP_S: Final = (2.0, 10.0, 30.0)
 DOWN_S: Final = (0.2, 2.0, 8.0)
 GONE_MAX: Final = 2
 """Links that are taken out for good."""
-MEASURED_SHARE: Final = 0.2
+MEASURED_COSTS_SHARE: Final = 0.2
 """Of these networks, those whose links cost what is measured of them."""
 SPOILT_SHARE: Final = 0.2
 """Of the seeds: plans in which nodes' tables are made wrong."""
@@ -79,7 +79,7 @@ def plan_of(seed: int, *, large_share: float = 0.0) -> Plan:
             heartbeat_s=timing.choice((2.0, 5.0) if large else (0.5, 1.0, 2.0)),
             registration_s=timing.choice((0.2, 1.0)),
             refresh_s=SPOILT_REFRESH_S if spoils else spoiling.choice(REFRESH_S),
-            cost="measured" if seeds.stream("costs").random() < MEASURED_SHARE else "given",
+            cost="measured" if seeds.stream("costs").random() < MEASURED_COSTS_SHARE else "given",
         ),
         supers=supers,
         joins=joins,

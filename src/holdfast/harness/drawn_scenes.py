@@ -1,7 +1,8 @@
 """Scenes: a few clients and faults of their own, for a share of the seeds, that bring about what chance hardly does.
 
-Rules of this file: each scene from a stream of its own, on queues of its own, so that it changes nothing else. What a
-scene is for is a state of one node; a moment that needs clients of a kind has its scene in OF_MOMENTS.
+Rules of this file: a scene uses queues of its own, for a state of one node. Those in SCENES draw from a stream each,
+those in OF_MOMENTS, for moments that need clients of a kind, from the stream of `drawn_aims.py`. A scene's faults
+strike the whole node, and shift what `drawn_aims.py` draws for the faults after them.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from holdfast.harness.sim.seeds import SeedTree
 from holdfast.harness.topology import joined
 
 RESUMED: Final = "resumed-in"
-"""The workload of a producer that resumes its link again and again."""
+"""The name of the workload whose producer, which has none, resumes its link again and again."""
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ def backlog(random: Random, node: str) -> Scene:
     """A backlog, and the crash of its node: what lies there is in no cache then, and is read ahead from the disk while
     some of it comes back. What others send mostly goes on as it comes."""
     sends = _sends(node, "backlog", random.choice((100, 200)), size=random.choice((12, 200)))
-    takes = _takes(node, "backlog", credit=random.choice((1, 5)), think_s=0.02, release=0.1, modify=0.1, reject=0.0)
+    takes = _takes(node, "backlog", credit=random.choice((1, 5)), think_s=0.02, release=0.1, modify=0.1)
     crash = Fault(kind="crash", at=round(random.uniform(0.2, 1.0), 6), node=node, seconds=0.2)
     return Scene([sends, takes], [crash])
 
@@ -81,7 +82,7 @@ def crowd(random: Random, node: str) -> Scene:
 def resumed(random: Random, node: str) -> Scene:
     """A producer without a name whose link breaks while what it sent is on its way to the disk: what its node has
     stored of it, the node must know by the tags."""
-    sends = _sends(node, "resumed", 200, in_doubt=random.choice((5, 50, 50)), named=False)
+    sends = _sends(node, "resumed", 200, in_doubt=random.choice((5, 50, 50)), named=False, name=RESUMED)
     faults = [_slow_disk(node)]
     for _ in range(4):
         at = round(random.uniform(0.0, 1.0), 6)
@@ -150,17 +151,6 @@ def overtaken(random: Random, node: str, plan: Plan, others: Sequence[str]) -> S
         at += random.uniform(0.1, 0.6)
         faults.append(Fault(kind="re-route", at=round(at, 6), link=link, seconds=round(random.uniform(0.2, 1.0), 6)))
     return Scene([sends, takes], faults, {node: queue})
-
-
-def churn(random: Random, links: Sequence[tuple[str, str]], span_s: float) -> list[Fault]:
-    """Where there are two ways: routes that change often, so that later messages overtake earlier ones."""
-    found = []
-    for _ in range(random.randint(4, 16)):
-        link, at = random.choice(links), round(random.uniform(0.0, span_s), 6)
-        found.append(Fault(kind="re-route", at=at, link=link, seconds=round(random.uniform(0.05, 2.0), 6)))
-        if random.random() < 0.3:
-            found.append(Fault(kind="slow-link", at=at, link=link, seconds=1.0, amount=random.choice((10.0, 100.0))))
-    return found
 
 
 OF_MOMENTS: Final[dict[str, Callable[[Random, str, Plan, Sequence[str]], Scene]]] = {

@@ -1,8 +1,8 @@
 """Named moments of a node's work: what a fault can be aimed at, and what it meets where it strikes.
 
-Rules of this file: a moment is read from the core between its turns and changes nothing; it is asked of while a fault
-waits for it, and at each strike, so that none has to be cheap. A moment that has no fault aimed at it is never rare by
-chance alone: `drawn_aims.py` draws them all alike.
+Rules of this file: a moment is read from the core between its turns and changes nothing; testing for it
+need not be cheap, as it happens only while a fault waits for it, and at each strike. `drawn_aims.py` draws all moments
+with the same probability.
 """
 
 from collections.abc import Callable

@@ -33,7 +33,7 @@ class Plan:
     knobs: dict[str, int] = field(default_factory=dict)
     """Bounds of the nodes' work, as `sim/knobs.py` names them."""
     piece_bytes: int = 0
-    """Simulated connections bring what is written in pieces of about so many bytes; 0: as it was written."""
+    """As SimNetwork's (`sim/network.py`): mean size of the pieces in which writes arrive; 0: none is cut."""
     paged: bool = False
     """LMDB's store has what simulated nodes commit too, and is compared with theirs (`sim/paged_store.py`)."""
 

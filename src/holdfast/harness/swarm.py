@@ -1,8 +1,8 @@
 """Whole runs drawn from a seed, many of them: options, topology, workloads and faults (TigerBeetle's VOPR is the idea).
 
 Rules of this file: everything a run does comes from its seed, so a seed is a reproduction; each seed runs in a worker
-process whose death or hang is that seed's failure, never the swarm's. What is drawn: `drawn.py`, and of networks that
-compute their routes `drawn_routing.py`.
+process whose death or hang is that seed's failure, never the swarm's. What is drawn: `drawn.py` with
+`drawn_disks.py`, or `drawn_routing.py` for networks that compute their routes; then what DRAWS adds, in that order.
 """
 
 import logging
@@ -44,6 +44,10 @@ WALL_LIMIT_S: Final = 300.0
 LOOK_S: Final = 1.0
 """How often workers are asked how long they take."""
 
+DRAWS: Final = (with_refusals, with_hostile, with_small_bounds, with_aims, with_wire)
+"""What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
+LMDB lies under the nodes."""
+
 Canary = Callable[[], None]
 """Called in the worker before a seed runs: plants a defect, to show that the swarm finds it."""
 
@@ -60,7 +64,9 @@ def draw_plan(seed: int, which: str = SWARM) -> Plan:
         return drawn_routing.plan_of(seed, large_share=drawn_routing.LARGE_SHARE)
     own_routes = SeedTree(seed).stream("swarm/own routes").random() < ROUTING_SHARE
     plan = drawn_routing.plan_of(seed) if own_routes else with_disks(drawn.plan_of(seed), seed)
-    return with_wire(with_aims(with_small_bounds(with_hostile(with_refusals(plan, seed), seed), seed), seed), seed)
+    for draw in DRAWS:
+        plan = draw(plan, seed)
+    return plan
 
 
 # ---------------------------------------------------------------------------------------------------- running

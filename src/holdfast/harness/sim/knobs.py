@@ -2,8 +2,9 @@
 
 Rules of this file: what a knob turns bounds a share of work and promises nothing: with any value that stands here a run
 must end as well as with the nodes' own. A knob is turned where it is read, in all nodes of a run, and turned back. The
-idea is FoundationDB's, "Simulation and Testing", whose runs draw their knobs too. Where serial numbers begin is one of
-them, so that they wrap within a run.
+idea is FoundationDB's, "Simulation and Testing", whose runs draw their knobs too. Two kinds are no bounds: where serial
+numbers begin (`FIRST_…`, the client's too), so that they wrap within a run, and CHECK_EVERY, how often the simulator
+checks a node's invariants.
 """
 
 from collections.abc import Iterator, Mapping

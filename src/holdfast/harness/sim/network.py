@@ -445,7 +445,8 @@ class Place(Holder, Protocol):
 
 class SimNetwork:
     """All places and the links between them. `decoded`: nodes hand each other frames instead of bytes. `piece_bytes`:
-    what is written arrives in pieces of that size on average, cut at any byte; 0 where it arrives as it was written."""
+    mean size of the pieces in which writes arrive, cut at any byte; large writes have larger ones, about 64 each, and
+    half of the writes up to WHOLE_BYTES stay whole. 0: none is cut."""
 
     def __init__(self, world: World, *, decoded: bool, piece_bytes: int = 0) -> None:
         self.world = world

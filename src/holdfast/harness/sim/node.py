@@ -34,10 +34,10 @@ CHECK_EVERY: Final = 251
 CHECK_ENTRIES_MAX: Final = 1_000
 """Entries that such a check reads."""
 
-MEASURED_SHARE: Final = 0.7
+REPORTS_OUTPUT_SHARE: Final = 0.7
 """Where what is written comes in pieces, the nodes whose system can say how far their output has come."""
 EARLY_S: Final = 0.001
-"""So much sooner than it says may a session be given up, and two turns: these begin later than their events came."""
+"""Beside two turns, what `_check_silence` allows: a turn begins later than its events came."""
 
 
 class Observer(Protocol):
@@ -83,7 +83,7 @@ class SimNode:
         self.clock = SimClock(offset_s=self.seeds.stream("clock").uniform(0.0, 100_000.0))
         self._mint = self.seeds.stream("mint")
         self._paged = paged
-        self._measures = network.piece_bytes > 0 and self.seeds.stream("measures").random() < MEASURED_SHARE
+        self._measures = network.piece_bytes > 0 and self.seeds.stream("measures").random() < REPORTS_OUTPUT_SHARE
         self.store = self._new_store()
         self.core: NodeCore | None = None
         self.lives = 0
@@ -308,7 +308,8 @@ class SimNode:
                 self.on_session(command.fields)
 
     def _check_silence(self, fields: dict[str, Any]) -> None:
-        """A session never falls while bytes flow: who gives a neighbour up has heard nothing of it for its time."""
+        """Violation where a neighbour was given up although bytes of it had come within the hold time or, where probes
+        were missed, within `probe_s`. Not asked of a node whose own code has failed."""
         assert self.core is not None
         name = fields["neighbour"]
         peer = self.core.neighbours[name].peer

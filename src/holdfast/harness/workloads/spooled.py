@@ -71,7 +71,7 @@ class _Log(ProducerLog):
 class SpooledProducer:
     """As `publish`, each program with a spool, in `lives` lives of `life_s` on average; the last one finishes.
 
-    The share `power` of lives ends with the machine's power.
+    Of the lives that end at their own time, the share `power` ends with a power loss.
     """
 
     kind: ClassVar[str] = "spooled"
