@@ -90,7 +90,7 @@ async def test_a_port_that_speaks_tls_is_named_for_what_it_may_be(answer: bytes)
 
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(ConnectionFailed, match=r"said anything; so does a port that speaks TLS: .* amqps://"):
+        with pytest.raises(ConnectionFailed, match=r"said anything; so does .* a port that speaks TLS: .* amqps://"):
             await asyncio.wait_for(connect(f"amqp://127.0.0.1:{port}", retry_s=0), 5)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from client.fake_broker import FakeBroker, Peer
+from client.fake_broker import FakeBroker, Peer, closed_port
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
 from holdfast.client import Accepted, Connection, ConnectionFailed, LinkError, connect
@@ -83,6 +83,14 @@ async def test_a_node_that_opens_and_then_ends_everything_is_given_up(
     attempts = broker.attaches // (2 if what is ask else 1)
     assert 3 <= attempts <= 12, "waits grow up to the limit"
     assert len([record for record in caplog.records if record.name == "holdfast.client"]) <= 1
+
+
+async def test_it_is_tried_until_the_time_is_over() -> None:
+    """However long the next wait would be: whoever asks for two seconds has a node that starts in the last of them."""
+    began = asyncio.get_running_loop().time()
+    with closed_port() as port, pytest.raises(ConnectionFailed, match="no connection for 2 s"):
+        await connect(f"amqp://127.0.0.1:{port}", retry_s=2.0, rng=Random(1))
+    assert 2.0 <= asyncio.get_running_loop().time() - began < 10.0
 
 
 @pytest.mark.parametrize("fault", [close, detach])

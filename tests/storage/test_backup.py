@@ -127,6 +127,11 @@ def test_names_that_are_taken_and_places_without_a_store_are_refused(tmp_path: P
     (tmp_path / "taken").mkdir()
     with pytest.raises(ConfigError, match="taken: is there already, accepted is a name that is not"):
         backup(tmp_path / "store", tmp_path / "taken")
+    (tmp_path / "store" / "sub").mkdir()
+    for inside in ("backup", "sub/backup", "sub/../backup"):
+        with pytest.raises(ConfigError, match="lies in the store that it is to protect"):
+            backup(tmp_path / "store", tmp_path / "store" / inside)
+        assert not (tmp_path / "store" / inside).exists()
     with pytest.raises(StorageError, match="there is no store"):
         backup(tmp_path / "none", tmp_path / "backup")
     with pytest.raises(StorageError, match="there is no store"):

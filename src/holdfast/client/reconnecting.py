@@ -55,7 +55,10 @@ CONNECT_LIMIT_S: Final = 5.0
 HANDLE_MAX: Final = 2**32 - 1
 """Of a node that has said nothing yet (§2.7.2)."""
 CLOSE_LIMIT_S: Final = 5.0
-SAID_NOTHING: Final = " before it said anything; so does a port that speaks TLS: its URL begins with amqps://"
+SAID_NOTHING: Final = (
+    " before it said anything; so does one that has no descriptors left or is about to end (see its log), "
+    "and so does a port that speaks TLS: its URL begins with amqps://"
+)
 
 
 def _is_distrust(error: OSError) -> bool:
@@ -351,8 +354,8 @@ class Reconnecting:
                 return
             outage, now = self._outage, self.loop.time()
             outage.failed(now)
-            down_s, wait_s = outage.down_s(now), outage.next_wait_s()
-            if down_s + wait_s > self.retry_s:
+            down_s = outage.down_s(now)
+            if down_s >= self.retry_s:
                 what = "cannot connect" if down_s < 1 else f"no connection for {down_s:.0f} s"
                 if outage.flapped:
                     what = f"every connection ended at once, for {down_s:.0f} s"
@@ -360,7 +363,7 @@ class Reconnecting:
                 return
             if self._telling.is_due(self._reason, now):
                 log.warning("%s: %s; trying again for %g s", self.url, self._reason, round(self.retry_s - down_s, 1))
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(min(outage.next_wait_s(), self.retry_s - down_s))
 
     async def _connect_once(self) -> None:
         """One connection from its start to its end."""

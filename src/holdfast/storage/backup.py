@@ -99,6 +99,8 @@ def backup(path: Path, target: Path, watch: Watch | None = None) -> BackedUp:
         raise ConfigError(f"{target}: is there already, accepted is a name that is not")
     if not (path / DATA).is_file():
         raise StorageError(f"store {path}: there is no store")
+    if target.resolve().is_relative_to(path.resolve()):
+        raise ConfigError(f"{target}: lies in the store that it is to protect, accepted is a place outside {path}")
     if not target.parent.is_dir():
         raise ConfigError(f"{target}: there is no directory {target.parent}, accepted is a name in one that is there")
     still = is_read_only(path)  # then nobody writes it who has no lock that we see
