@@ -330,6 +330,23 @@ def test_a_message_of_any_size_that_fits_is_read_back(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_message_that_the_system_reads_in_several_calls_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux hands on somewhat less than 2 GiB at once."""
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda descriptor, length, offset: pread(descriptor, min(length, 1_000), offset))
+    spool = Spool(tmp_path / "s")
+    file = SpoolFile(spool, producer="p", address="q")
+    for payload in (b"a" * 5_000, b"b" * 300_000, b"c"):
+        file.append(payload)
+    file.close()
+    again = SpoolFile(spool, producer="p", address="q")
+    assert (again.undone, again.damaged_bytes) == (3, 0)
+    assert [len(payload) for _, payload in again.load(10)] == [5_000, 300_000, 1]
+    again.close()
+
+
 def test_a_message_whose_length_no_record_can_say_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool_module, "RECORD_BYTES_MAX", 1_000)
     file = SpoolFile(Spool(tmp_path / "s"), producer="p", address="q")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.amqp.codec import encode
 from holdfast.amqp.message import Message
+from holdfast.amqp.performatives import Source, Target
 from holdfast.amqp.receiver import Receiver
 from holdfast.amqp.types import Ulong
 from holdfast.core import control
@@ -141,6 +142,22 @@ def test_what_comes_in_many_frames_is_heard_whatever_may_be_held_of_messages(lim
     jfk.due = True
     rig.settle()
     assert said in heard
+
+
+def test_a_connection_has_one_control_link() -> None:
+    """What is unfinished of it is held whatever else is: of many that would be no bound."""
+    rig = Rig()
+    jfk, _ = rig.pair()
+    rig.run(3)
+    peer = jfk.core.neighbours["hub"].peer
+    session = peer.amqp.sessions[0]
+    second = session.attach_sender("second", Source(address="a"), Target(address=control.CONTROL_ADDRESS))
+    second.context = None
+    peer.touch()
+    jfk.due = True
+    rig.run(3)
+    assert second.refused and str(second.error.condition) == "amqp:not-allowed"
+    assert jfk.core.neighbours["hub"].established and jfk.core.neighbours["hub"].flaps == 0
 
 
 def test_what_is_larger_than_the_neighbour_takes_is_not_said() -> None:

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.performatives import Header, Properties
+from holdfast.core import oversized
 from holdfast.core.config import Limits
 from holdfast.core.endings import MOVED_BYTES
+from holdfast.core.oversized import Oversized
 from holdfast.units import KIB, MIB
 from support.hops import reroute
 from support.rig import Client, Node, Rig
@@ -123,15 +125,15 @@ def test_a_slow_disk_gathers_no_more_than_a_share() -> None:
     assert dead(jfk) == 100 and not waits(jfk).sequences and jfk.queue("@hub").messages == 0
 
 
-def waiting(**parts: Any) -> tuple[Rig, Node, Node]:
-    """Three large ones wait at jfk for room; three small ones behind them have gone."""
+def waiting(*, large: int = 3, **parts: Any) -> tuple[Rig, Node, Node]:
+    """Large ones wait at jfk for room; three small ones behind them have gone."""
     rig, jfk, hub = apart()
-    sends(rig, jfk, 3, **parts)
+    sends(rig, jfk, large, **parts)
     sends(rig, jfk, 3, "small")
     no_room(jfk)
     hub.start()
     rig.run(5)
-    assert jfk.queue("@hub").messages == len(waits(jfk).sequences) == 3 and dead(jfk) == 0
+    assert jfk.queue("@hub").messages == len(waits(jfk).sequences) == large and dead(jfk) == 0
     return rig, jfk, hub
 
 
@@ -168,6 +170,23 @@ def test_one_whose_time_is_over_goes_as_a_tombstone() -> None:
     assert not waits(jfk).sequences and jfk.queue("@hub").messages == 0
     room(rig, jfk)
     assert dead(jfk) == 0 and hub.bodies("work") == ["small"] * 3
+
+
+def test_a_turn_looks_at_a_share_of_those_whose_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oversized, "MOVED_COUNT", 2)
+    rig, jfk, hub = waiting(header=Header(ttl=8_000), large=7)
+    looked: list[int] = []
+    step = Oversized.step
+
+    def counted(self: Oversized, now: float) -> None:
+        before = len(self.sequences)
+        step(self, now)
+        looked.append(before - len(self.sequences))
+
+    monkeypatch.setattr(Oversized, "step", counted)
+    rig.run(20)
+    assert sum(looked) == 7 and max(looked) == 2
+    assert jfk.queue("@hub").messages == 0 and hub.bodies("work") == ["small"] * 3
 
 
 def test_another_way_takes_them() -> None:

@@ -299,14 +299,14 @@ class Receiver(Link):
         partial.keep(part)
         partials.held += len(part)
         if more:
+            if self.tells_begin and partial.frames == 1:
+                events.append(DeliveryBegun(self, partial.delivery_id, bytes(part)))
             limit = self.stream_bytes
             if limit is not None:
                 held = partial.kept_bytes
                 whole_part = held >= PART_BYTES if partial.streamed else partial.size > limit
                 if whole_part or (held and partials.held > partials.held_max):
                     self._hand_on(partial, events)
-            if self.tells_begin and partial.frames == 1:
-                events.append(DeliveryBegun(self, partial.delivery_id, bytes(part)))
             self.session.connection.spend(PART)
             return
         self._forget_partial()

@@ -222,7 +222,7 @@ class PartsReceiver(Receiver):
 
     def _drop(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            if isinstance(delivery, DeliveryInParts):
+            if isinstance(delivery, DeliveryInParts) and not delivery.settled:
                 delivery.discard()
         super()._drop(deliveries)
 

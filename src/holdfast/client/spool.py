@@ -394,7 +394,10 @@ class SpoolFile:
 
     def _read(self, offset: int, length: int) -> bytes:
         try:
-            return os.pread(self._fd, length, offset)
+            data = os.pread(self._fd, length, offset)
+            while data and len(data) < length and (more := os.pread(self._fd, length - len(data), offset + len(data))):
+                data += more  # Linux hands on somewhat less than 2 GiB at once
+            return data
         except OSError as error:
             raise StorageError(f"spool {self.path}: cannot be read: {error.strerror}") from None
 

@@ -170,6 +170,9 @@ def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
         requests.top_up(core.config.limits.requests_max)
     elif address == CONTROL_ADDRESS:
         neighbour = _of_neighbour(core, peer)
+        if peer.has_control:
+            raise Refusal(conditions.NOT_ALLOWED, "a control link: accepted is one in the life of a connection")
+        peer.has_control = True
         link.context = ControlReceiver(core, peer, link, neighbour)
         link.accept(max_message_size=NODE_MESSAGE_BYTES_MAX)
         link.grant(CONTROL_CREDIT)

@@ -64,7 +64,7 @@ class CustodyReceiver(Intake):
             properties[LAST_STORED] = Ulong(stored[1])
         self.core.hop_stored[self.key] = (self.epoch_bytes, 0)
         # What one node takes from a client passes all, but for those whose stores could never hold it.
-        limit = min(self.core.config.limits.message_bytes_max, streams.bytes_most(self.core)) + BESIDE_BYTES
+        limit = min(self.core.config.limits.message_bytes_max + BESIDE_BYTES, streams.bytes_most(self.core))
         self.link.accept(properties=properties, max_message_size=limit)
         self.refill()
         self.peer.touch()
@@ -154,7 +154,9 @@ class CustodyReceiver(Intake):
         """The first frame of a message says how long it is: what there is no room for goes back before the rest has
         come over a thin link. Not before what came before it: the lowest number that was not taken is told first."""
         size = carried.length_of(event.payload)
-        if size and not (self.fenced or self.failed or self.parked) and not streams.has_room(self.core, size):
+        if self.failed:
+            self._give_back_unfinished(event.delivery_id)
+        elif size and not (self.fenced or self.parked) and not streams.has_room(self.core, size):
             self.core.warnings.found_no_room(self.neighbour, self.destination, size)
             self._give_back_unfinished(event.delivery_id)
 
@@ -162,6 +164,7 @@ class CustodyReceiver(Intake):
         """What has come of it in part, and cannot be taken, goes back as soon as that is known."""
         growing = self.growing
         if growing is not None and growing.outcome is not None and self.parked and self.parked[0] is growing:
+            self.core.warnings.found_no_room(self.neighbour, self.destination, growing.blob.length)
             self._give_back_unfinished(growing.first.delivery_id)
 
     def _give_back_unfinished(self, delivery_id: int) -> None:

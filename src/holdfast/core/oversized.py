@@ -5,9 +5,16 @@ Rules of this file: what there is no room for yet, or no share of the turn, stay
 unsent, and what is behind it goes on; a batch that no disk takes would hold up everybody's.
 """
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.endings import dead_letter_on_its_way, has_moved_its_share, has_room_to_die
+from holdfast.core.endings import (
+    MOVED_BYTES,
+    MOVED_COUNT,
+    dead_letter_on_its_way,
+    has_moved_its_share,
+    has_room_to_die,
+)
 
 if TYPE_CHECKING:
     from holdfast.core.hops import CustodySender
@@ -41,16 +48,22 @@ class Oversized:
         if not self.sequences or now < self.due:
             return
         sender, shown = self.sender, self.sender.cursor.shown
-        for sequence in list(self.sequences):
+        changed: list[int] = []
+        size = 0
+        for sequence in list(islice(self.sequences, MOVED_COUNT)):
             held = sequence in shown and shown[sequence].taker is sender
             value = sender.queue.value(sequence) if held else None
             if value is not None and not sender.queue.expired(value):
                 if self._must_wait(value):
-                    return
+                    break
                 self._end(sequence, value)
             elif value is not None:
-                sender.give_back([sequence])
+                changed.append(sequence)
             del self.sequences[sequence]
+            size += 0 if value is None else len(value)
+            if size >= MOVED_BYTES:
+                break
+        sender.give_back(changed)
 
     def clear(self) -> list[int]:
         """Forgets them; what there was."""

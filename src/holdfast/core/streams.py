@@ -32,6 +32,9 @@ LEFT_SHARE: Final = 4
 PIECE_OVERHEAD: Final = 64
 """Bytes that a piece may cost beside its own."""
 
+BESIDE_SHARE: Final = 32
+"""Of what a large message takes, one part in so many is beside its bytes: rows, and pages that are not free yet."""
+
 HEAD_BYTES_MAX: Final = 256 * KIB
 """Header and annotations of a large message together."""
 
@@ -153,9 +156,7 @@ class Stream:
     def _advanced(self) -> int:
         core, blob, ahead = self.core, self.blob, self.ahead
         batch = core.work.batch
-        spare = core.store.room_bytes_possible() - _left_bytes(core)
-        if core.in_flight is not None:
-            spare -= core.in_flight.batch.bytes_appended
+        spare = _spare_bytes(core)
         at = 0
         while size := min(PIECE_BYTES, len(ahead) - at):
             if size < PIECE_BYTES and not self.whole:
@@ -208,15 +209,21 @@ class Stream:
 
 
 def bytes_most(core: "NodeCore") -> int:
-    """The largest message that the store could hold if it held nothing else."""
-    room_bytes = core.store.room_bytes_most() - _left_bytes(core) - PIECE_BYTES - PIECE_OVERHEAD
-    return max(core.config.limits.stream_bytes, room_bytes * core.store.pieces_a_byte)
+    """The largest message, with all that is beside it, that the store could hold if it held nothing else."""
+    room_bytes = (core.store.room_bytes_most() - _left_bytes(core) - PIECE_BYTES) * core.store.pieces_a_byte
+    return max(core.config.limits.stream_bytes, room_bytes - room_bytes // BESIDE_SHARE)
 
 
 def has_room(core: "NodeCore", size: int) -> bool:
-    """Whether a large message of so many bytes would fit now; True where that is not known."""
-    needed = size // core.store.pieces_a_byte + PIECE_BYTES + PIECE_OVERHEAD + _left_bytes(core)
-    return not core.room_is_known or core.store.room_bytes_possible() >= needed
+    """Whether a large message of so many bytes surely fits now."""
+    needed = (size + size // (BESIDE_SHARE - 1)) // core.store.pieces_a_byte + PIECE_BYTES
+    return _spare_bytes(core) - core.work.batch.bytes_appended >= needed
+
+
+def _spare_bytes(core: "NodeCore") -> int:
+    """What of the room is for large messages, the commit that is gathered not counted."""
+    under_way = 0 if core.in_flight is None else core.in_flight.batch.bytes_appended
+    return core.store.room_bytes_possible() - _left_bytes(core) - under_way
 
 
 def _left_bytes(core: "NodeCore") -> int:

@@ -134,7 +134,9 @@ class Warnings:
             yield from islice(self._blocked(neighbour), BLOCKED_MAX)
         for (name, destination), (size, at) in list(self._no_room.items()):
             if core.now < at + NO_ROOM_S:
-                text = f"a message of {size} bytes for {destination!r} waits there, with all behind it, for room here"
+                text = (
+                    f"a message of {size} bytes or more for {destination!r} waits there, with all behind it, for room"
+                )
                 advice = f"consume messages, or give the store more space ({core.disk.bounded_by()})"
                 yield f"room {name} {destination}", f"neighbour {name}: {text}: {advice}"
             else:

@@ -6,7 +6,7 @@ unless a fault changes it: the fewest hops, of equal ones the lowest name.
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
@@ -62,6 +62,8 @@ class Topology:
     """With it each node is given the whole topology and computes its own table; `forwarding` stands before it."""
     supers: tuple[str, ...] = ()
     """Nodes with the role `super`; which one acts goes by the order of `nodes`."""
+    takes: Mapping[str, int] = field(default_factory=dict)
+    """Nodes with a `message_bytes_max` of their own."""
     joins: tuple[str, ...] = ()
     """Nodes that the topology file of most does not have: only their own and their neighbours' files do."""
 
@@ -74,7 +76,7 @@ class Topology:
             for name in (link.one, link.other):
                 if name not in known:
                     raise ConfigError(f"link {link.one} to {link.other}: found {name!r}, accepted is a node's name")
-        for name in (*self.queues, *self.forwarding, *self.supers, *self.joins):
+        for name in (*self.queues, *self.forwarding, *self.supers, *self.joins, *self.takes):
             if name not in known:
                 raise ConfigError(f"topology: found {name!r}, accepted is a node's name")
 
@@ -119,7 +121,7 @@ class Topology:
             queues=self.queues.get(node, ()),
             forwarding=tuple(sorted(given.items())),
             create_queues=True,
-            limits=self.limits,
+            limits=replace(self.limits, message_bytes_max=self.takes[node]) if node in self.takes else self.limits,
             topology=None if self.routing is None else self.file_of(node, whole or self.map()),
             routing=self.routing or RoutingConfig(),
         )

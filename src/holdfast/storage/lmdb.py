@@ -62,6 +62,10 @@ DISK_SHARE: Final = 4
 """The reserve, and what is kept allocated ahead, are each one part in so many of what the store may have at the most:
 a fixed size would leave a small disk nothing for messages, and nothing for others."""
 
+OWN_BYTES: Final = MIB
+OWN_SHARE: Final = 16
+"""What tables, and the list of free pages after much was stored and left, may take of an empty store: so many
+bytes, or a share of a small one."""
 DISK_BYTES_PER_BYTE: Final = 3
 """The worst that LMDB makes of a value: 1.4 KB, of which one fits a page that was split in its middle."""
 DISK_BYTES_PER_ENTRY: Final = 48
@@ -438,7 +442,8 @@ class LmdbStore:
     def room_bytes_most(self) -> int:
         """See `Store.room_bytes_most`."""
         most = min(self._bytes_max, self._allocation.disk_bytes())
-        return (most - min(RESERVE_BYTES_MAX, most // DISK_SHARE)) // DISK_BYTES_PER_BYTE
+        most -= min(RESERVE_BYTES_MAX, most // DISK_SHARE) + min(OWN_BYTES, most // OWN_SHARE)
+        return most // DISK_BYTES_PER_BYTE
 
     @property
     def pieces_a_byte(self) -> int:

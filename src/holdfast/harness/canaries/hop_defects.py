@@ -101,6 +101,17 @@ def _part_unheard(original: Function) -> Function:
     return _received
 
 
+def _oversized_forgotten(original: Function) -> Function:
+    """Of several messages that wait to become dead letters the first is forgotten, in the hands of its sender."""
+
+    def step(self: Any, now: float) -> None:
+        if len(self.sequences) > 1 and now >= self.due:
+            del self.sequences[next(iter(self.sequences))]
+        original(self, now)
+
+    return step
+
+
 HOP_CANARIES = (
     Canary(
         name="part-unheard",
@@ -142,6 +153,14 @@ HOP_CANARIES = (
         signature="(self) -> None",
         broken=_starved_link_asleep,
         expected="not done",
+    ),
+    Canary(
+        name="oversized-forgotten",
+        sentence="Of messages that the neighbour does not take, and that wait to be dead letters, one is forgotten.",
+        target="core.oversized:Oversized.step",
+        signature="(self, now: float) -> None",
+        broken=_oversized_forgotten,
+        expected="forgot them",
     ),
     Canary(
         name="priority-lost",
