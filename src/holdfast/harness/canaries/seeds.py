@@ -13,6 +13,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "seen-range-one-off": (21, 50),
     "receipt-of-an-empty-queue": (21, 50),
     "starved-link-asleep": (18, 50),
+    "oversized-forgotten": (288, 300),
     "priority-lost": (11, 50),
     "read-fence-skipped": (10, 50),
     "settled-before-stored": (24, 50),
