@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqp.joined import Pair, of
-from holdfast.amqp.connection import CreditChanged, Delivery, DeliveryAborted, DeliveryPart, Outcomes
+from holdfast.amqp.connection import Connection, CreditChanged, Delivery, DeliveryAborted, DeliveryPart, Outcomes
+from holdfast.amqp.effort import PART
 from holdfast.amqp.events import DeliveryBegun
 from holdfast.amqp.performatives import Accepted, Released
 from holdfast.amqp.receiver import PART_BYTES
@@ -245,3 +246,48 @@ def test_the_bound_on_what_is_unfinished_spares_a_vital_link() -> None:
     mine.send(bytes(5_000), context="other")
     pair.pump()
     assert theirs.detached or theirs.detach_sent
+
+
+def test_what_is_passed_over_costs_as_much_as_other_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, mine, theirs = linked(None, max_frame_size=1_000)
+    theirs.tells_begin = True
+    outgoing = mine.begin(b"head", 100_000, context="unwanted")
+    outgoing.feed(bytes(90_000))
+    outgoing.flush(1_000)
+    pair.pump()
+    theirs.settle_unfinished(0, Released())
+    spent: list[int] = []
+    spend = Connection.spend
+
+    def counted(self: Connection, units: int) -> None:
+        spent.append(units)
+        spend(self, units)
+
+    monkeypatch.setattr(Connection, "spend", counted)
+    outgoing.flush(50_000)
+    pair.pump()
+    assert spent.count(PART) > 30
+
+
+def test_its_beginning_is_told_before_any_part_of_it() -> None:
+    """Also where its first frame is more than may be held whole."""
+    pair, mine, theirs = linked(100, max_frame_size=1_000)
+    theirs.tells_begin = True
+    outgoing = mine.begin(b"h" * 500, 5_000, context="c")
+    outgoing.feed(bytes(900))
+    outgoing.flush(1_400)
+    pair.pump()
+    told = [type(event) for event in pair.server_events if isinstance(event, (DeliveryBegun, DeliveryPart))]
+    assert told[:2] == [DeliveryBegun, DeliveryPart]
+
+
+def test_a_link_that_is_being_detached_settles_nothing_more() -> None:
+    pair, mine, theirs = linked(None, max_frame_size=1_000)
+    outgoing = mine.begin(b"head", 10_000, context="c")
+    outgoing.feed(bytes(4_000))
+    outgoing.flush(4_000)
+    pair.pump()
+    theirs.detach()
+    theirs.settle_unfinished(0, Released())
+    pair.pump()
+    assert not of(Outcomes, pair.client_events)

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Callable
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from client.fake_broker import FakeBroker
+from holdfast.amqp.sender import Sender
 from holdfast.client import (
     Accepted,
     Connection,
@@ -401,3 +403,24 @@ def test_ranges_are_the_ids(ids: list[int]) -> None:
     ranges = _ranges(list(ids))
     assert [number for first, last in ranges for number in range(first, last + 1)] == sorted(ids)
     assert all(after[0] > before[1] + 1 for before, after in pairwise(ranges))
+
+
+async def test_what_came_settled_is_kept_over_a_break(
+    broker: FakeBroker, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody offers it again."""
+    send = Sender.send
+
+    def settled(self: Sender, *parts: Any, **terms: Any) -> int:
+        return send(self, *parts, **{**terms, "settled": True})
+
+    broker.put("q", *numbers(4))
+    with monkeypatch.context() as patch:
+        patch.setattr(Sender, "send", settled)
+        receiver = await connection.receiver("q", credit=10)
+        await broker.until(lambda: len(receiver._buffer) == 4)
+    broker.queue("q").entries.clear()
+    attaches = broker.attaches
+    broker.cut()
+    await broker.until(lambda: broker.attaches > attaches)
+    assert [body(await asyncio.wait_for(anext(receiver), 5)) for _ in range(4)] == numbers(4)

@@ -9,6 +9,7 @@ from holdfast.amqp.connection import Receiver
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Properties, Released, Source, Target
 from holdfast.amqp.types import Symbol
+from holdfast.core import events
 from holdfast.core import sending as sending_out
 from holdfast.core.config import QueueConfig
 from holdfast.core.peer import Peer
@@ -180,3 +181,21 @@ def test_a_turn_writes_a_share_of_all_connections_together(rig: Rig, monkeypatch
         by_turn[turn] += size
     assert 0 < max(by_turn.values()) <= 300 * KIB + sending_out.TURN_BYTES + sending_out.STEP_BYTES
     assert len(ended) == 10 and max(ended) - min(ended) <= 12
+
+
+def test_who_takes_nothing_now_keeps_nobody_else_from_large_messages(rig: Rig) -> None:
+    node = start(rig)
+    sender, link = sending(rig, node)
+    sender.send(link, body(LARGE))
+    rig.settle()
+    first = held(rig, node)
+    first.receiver("work", credit=1, source={"distribution_mode": Symbol("copy")})
+    rig.settle()
+    assert node.core is not None
+    (peer,) = node.core.sending
+    node.handle(events.WritingPaused(connection=peer.number))
+    assert not peer.writable and peer in node.core.sending
+    second = rig.client(node)
+    second.receiver("work", credit=1, source={"distribution_mode": Symbol("copy")})
+    rig.run(2)
+    assert [len(text) for text in second.bodies()] == [LARGE]

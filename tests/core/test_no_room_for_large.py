@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.performatives import Accepted, Properties, Rejected
+from holdfast.amqp.performatives import Accepted, Header, Properties, Rejected
 from holdfast.core import streams
 from holdfast.core.config import Limits
 from holdfast.storage.lmdb import LmdbStore
@@ -232,3 +232,16 @@ def test_a_link_that_has_failed_takes_no_more_than_a_frame() -> None:
     assert sum(sizes) < MIB
     rig.run(5)
     assert c.bodies("work") == ["before", LARGE]
+
+
+def test_one_with_a_priority_says_its_length_too() -> None:
+    """Whatever is unusual of it."""
+    rig, a, b, _ = joined(8 * MIB)
+    put(rig, b, *[body(90 * KIB, f"{number:03d}") for number in range(40)], address="kept")
+    sizes = crossing(rig, b)
+    client = rig.client(a)
+    link = client.sender("work@c")
+    rig.settle()
+    client.send(link, LARGE, header=Header(priority=7, durable=True))
+    rig.run(20)
+    assert sum(sizes) < MIB // 2

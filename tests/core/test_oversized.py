@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.performatives import Header, Properties
-from holdfast.core import oversized
+from holdfast.core import hops, oversized
 from holdfast.core.config import Limits
 from holdfast.core.endings import MOVED_BYTES
 from holdfast.core.oversized import Oversized
@@ -204,3 +204,57 @@ def test_another_way_takes_them() -> None:
     reroute(rig, a, d="b")
     rig.run(3)
     assert d.bodies("work") == [LARGE] and not a.core.neighbours["c"].senders["d"].oversized.sequences
+
+
+def gives_room(node: Node, due: float) -> Any:
+    """The store has room again; what waits is looked at then."""
+    assert node.core is not None
+    del node.store.room_bytes  # type: ignore[method-assign]
+    node.core.room_bytes = node.store.room_bytes()
+    found = waits(node)
+    found.due = due
+    return found
+
+
+def test_their_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, jfk, _ = waiting()
+    monkeypatch.setattr(hops, "ASIDE_MAX", 3)
+    found = gives_room(jfk, rig.now + 1e6)
+    sends(rig, jfk, 3)
+    rig.run(0.2)
+    assert len(found.sequences) == 3
+
+
+def test_its_sender_is_woken_for_them() -> None:
+    _, jfk, _ = waiting()
+    found = waits(jfk)
+    assert found.sender.next_deadline() == found.due
+
+
+def test_one_more_waits_behind_those_that_wait() -> None:
+    rig, jfk, _ = waiting()
+    found = gives_room(jfk, rig.now + 5)
+    sends(rig, jfk, 1, "z" * (150 * KIB))
+    rig.run(0.5)
+    assert dead(jfk) == 0 and len(found.sequences) == 4
+    rig.run(10)
+    assert jfk.bodies("$dead-letters") == [LARGE] * 3 + ["z" * (150 * KIB)]
+
+
+def test_on_a_disk_that_takes_nothing_they_wait() -> None:
+    rig, jfk, _ = waiting()
+    found = gives_room(jfk, 0.0)
+    assert jfk.core is not None
+    jfk.core.disk.stalled = True
+    found.step(rig.now)
+    assert dead(jfk) == 0 and len(found.sequences) == 3
+
+
+def test_a_change_of_the_way_leaves_none_behind() -> None:
+    _, jfk, _ = waiting()
+    sender = waits(jfk).sender
+    shown = dict(sender.cursor.shown)
+    sender.recover()
+    assert sender.cursor.shown == shown, "it knows them"
+    sender.stop()
+    assert not sender.oversized.sequences and not sender.cursor.shown

@@ -533,3 +533,21 @@ def test_two_large_deliveries_share_a_connection_and_small_ones_pass(rig: Rig) -
     assert sorted(consumer.accept()) == sorted([body(2 * MIB, "b"), body(2 * MIB, "c"), "small"])
     rig.run(1)
     assert is_clean(node)
+
+
+def test_one_that_is_given_up_behind_what_nobody_looked_at_leaves_nothing_unlooked_at(rig: Rig) -> None:
+    """What comes next is taken at once; it would wait for a turn that nobody wakes."""
+    node = start(rig)
+    client, link = sending(rig, node)
+    outgoing = begun(client, link, Message(data=[b"x" * LARGE]).encode(), 200_000)
+    rig.settle()
+    assert node.core is not None
+    (intake,) = [found for links in node.core.producers.values() for found in links]
+    assert len(intake.parked) == 1 and intake.growing
+    intake.unchecked = 1  # as where the turn's share ended right before it
+    outgoing.abort()
+    outgoing.flush(1)
+    rig.settle()
+    client.send(link, "small")
+    rig.run(3)
+    assert node.bodies("work") == ["small"]

@@ -445,7 +445,7 @@ def test_who_would_read_by_lmdbs_own_table_is_turned_away(tmp_path: Path) -> Non
         ):
             LmdbStore(tmp_path)
         with pytest.raises(StorageError, match="by a program that knows LMDB's own table of readers alone"):
-            backup(tmp_path, tmp_path / "copy")
+            backup(tmp_path, tmp_path.with_name("copy"))
         other.communicate("", timeout=LIMIT_S)
     with Other(tmp_path) as beside:
         beside.place()
