@@ -351,6 +351,19 @@ def test_a_full_disk_ends_nothing_in_part() -> None:
     assert a.queue("@c").messages == a.queue("@c").tombstones == 5
 
 
+def test_queues_of_several_share_one_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endings, "MOVED_COUNT", 30)
+    node = LoneNode(tmp_path)
+    for name in ("@one", "@other"):
+        node.fill(name, 25)
+    for name in ("@one", "@other"):
+        node.core.departures.begin(node.queue(name), lambda *ended: None, with_tombstones=False)
+    node.commits.clear()
+    node.settle()
+    assert max(len(batch.retires) for batch in node.commits) == 30
+    assert node.core.catalog.own("$dead-letters").messages == 50
+
+
 def test_a_deep_queue_becomes_dead_letters_in_shares_and_over_a_restart(tmp_path: Path) -> None:
     node = LoneNode(tmp_path)
     node.fill("@gone", 1_000)

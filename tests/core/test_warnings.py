@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from holdfast.core import destination, sessions
 from holdfast.core import warnings as warnings_module
+from holdfast.core.blocked import Blocked
 from holdfast.core.config import NeighbourConfig, NodeConfig, QueueConfig, UserConfig
 from holdfast.core.disk import ROOM_BYTES
 from holdfast.names import HostPort
@@ -448,3 +450,21 @@ def test_a_neighbour_that_takes_nothing_for_a_destination() -> None:
     apart(rig, "b", "c")
     rig.run(30)
     assert len(status(rig, b)["warnings"]) == 1
+
+
+def test_of_many_origins_that_one_neighbour_has_no_place_for_some_are_named() -> None:
+    rig = Rig()
+    jfk, _ = rig.pair()
+    rig.run(3)
+    core = jfk.core
+    assert core is not None
+    client = rig.client(jfk)
+    link = client.sender("work@hub")
+    rig.settle()
+    client.send(link, "1")
+    rig.run(1)
+    sender = core.neighbours["hub"].senders["hub"]
+    for number in range(warnings_module.BLOCKED_MAX + 3):
+        sender.blocked[UUID(int=number)] = Blocked(rig.now + 1e6, 7, rig.now - warnings_module.BLOCKED_S)
+    told = [line for line in status(rig, jfk)["warnings"] if "it has no place for number 7" in line]
+    assert len(told) == warnings_module.BLOCKED_MAX

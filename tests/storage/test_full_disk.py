@@ -195,3 +195,18 @@ def test_a_compaction_a_backup_and_an_upgrade_on_a_full_disk_are_refused_and_har
     store = LmdbStore(disk / "store", ahead_bytes=MIB)
     assert numbers(store) == list(range(end))
     store.close()
+
+
+def test_the_most_that_a_store_could_hold_is_what_its_file_system_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever else uses it now."""
+    small = LmdbStore(tmp_path / "small", bytes_max=16 * MIB)
+    bounded = small.room_bytes_most()
+    assert 0 < bounded * small.pieces_a_byte < 16 * MIB
+    small.close()
+    large = LmdbStore(tmp_path / "large", bytes_max=64 * 1024 * MIB)
+    assert large.room_bytes_most() > bounded
+    monkeypatch.setattr(large._allocation, "disk_bytes", lambda: 16 * MIB)
+    assert large.room_bytes_most() == bounded
+    large.close()
