@@ -1,8 +1,8 @@
 """Large messages on their way in: written as they come, an entry when they are whole (ADR 0014).
 
 Rules of this file: memory holds less than a piece of a delivery, and what waits for the next commit; what is known
-of its message's head is in `sections`. A delivery that cannot be stored is read to its end and thrown away: only
-then does AMQP let it be answered (§2.6.14).
+of its message's head is in `sections`. A client's delivery that cannot be stored is read to its end, thrown away and
+then answered; a neighbour's is given back as soon as that is known (hop_receiver.py, ADR 0052).
 """
 
 from collections import deque
@@ -190,7 +190,7 @@ class Stream:
         return Delivery(link, number, b"", self.first.message_format, self.settled, payload, None, None)
 
     def fail(self, condition: str, description: str, *, later: bool = False) -> None:
-        """It cannot be taken; its bringer answers so when it is whole."""
+        """It cannot be taken; its bringer answers so, at its end at the latest."""
         if self.outcome is None:
             self.outcome = self.bringer.refusal(condition, description, later=later)
             self.close()
