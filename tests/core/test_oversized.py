@@ -9,6 +9,7 @@ from holdfast.amqp.performatives import Header, Properties
 from holdfast.core import hops, oversized
 from holdfast.core.config import Limits
 from holdfast.core.endings import MOVED_BYTES
+from holdfast.core.hops import CustodySender
 from holdfast.core.oversized import Oversized
 from holdfast.units import KIB, MIB
 from support.hops import reroute
@@ -63,9 +64,13 @@ def dead(node: Node) -> int:
     return 0 if queue is None else queue.messages
 
 
-def waits(node: Node) -> Any:
+def sender_of(node: Node) -> CustodySender:
     assert node.core is not None
-    return node.core.neighbours["hub"].senders["hub"].oversized
+    return node.core.neighbours["hub"].senders["hub"]
+
+
+def waits(node: Node) -> Any:
+    return sender_of(node).oversized
 
 
 def refused(node: Node) -> int:
@@ -178,9 +183,9 @@ def test_a_turn_looks_at_a_share_of_those_whose_time_is_over(monkeypatch: pytest
     looked: list[int] = []
     step = Oversized.step
 
-    def counted(self: Oversized, now: float) -> None:
+    def counted(self: Oversized, sender: CustodySender, now: float) -> None:
         before = len(self.sequences)
-        step(self, now)
+        step(self, sender, now)
         looked.append(before - len(self.sequences))
 
     monkeypatch.setattr(Oversized, "step", counted)
@@ -227,8 +232,7 @@ def test_their_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_its_sender_is_woken_for_them() -> None:
     _, jfk, _ = waiting()
-    found = waits(jfk)
-    assert found.sender.next_deadline() == found.due
+    assert sender_of(jfk).next_deadline() == waits(jfk).due
 
 
 def test_one_more_waits_behind_those_that_wait() -> None:
@@ -246,13 +250,13 @@ def test_on_a_disk_that_takes_nothing_they_wait() -> None:
     found = gives_room(jfk, 0.0)
     assert jfk.core is not None
     jfk.core.disk.stalled = True
-    found.step(rig.now)
+    found.step(sender_of(jfk), rig.now)
     assert dead(jfk) == 0 and len(found.sequences) == 3
 
 
 def test_a_change_of_the_way_leaves_none_behind() -> None:
     _, jfk, _ = waiting()
-    sender = waits(jfk).sender
+    sender = sender_of(jfk)
     shown = dict(sender.cursor.shown)
     sender.recover()
     assert sender.cursor.shown == shown, "it knows them"

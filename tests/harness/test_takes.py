@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.core.hops import CustodySender
 from holdfast.core.oversized import Oversized
 from holdfast.harness import drawn_takes
 from holdfast.harness.drawn_takes import MOVED_COUNT, TAKES, with_takes
@@ -51,8 +52,8 @@ def test_a_run_in_which_some_are_too_large_ends_well(plans: list[Plan], monkeypa
     found: list[int] = []
     add = Oversized.add
 
-    def counted(self: Oversized, sequence: int, value: bytes) -> None:
-        add(self, sequence, value)
+    def counted(self: Oversized, sender: CustodySender, sequence: int, value: bytes) -> None:
+        add(self, sender, sequence, value)
         found.append(len(self.sequences))
 
     monkeypatch.setattr(Oversized, "add", counted)

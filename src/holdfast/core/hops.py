@@ -78,7 +78,7 @@ class CustodySender(TakesTurns):
         """An entry of at most that many bytes is surely taken, with what custody says beside it."""
         self.active = False
         self.blocked: dict[UUID, Blocked] = {}
-        self.oversized = Oversized(self)
+        self.oversized = Oversized()
         self.large: LargeSend | None = None
         self.given: Given | None = None
         """The link's aliases, where the neighbour takes such."""
@@ -270,7 +270,7 @@ class CustodySender(TakesTurns):
         )
         if (large or len(value) > self.sure_bytes) and too_large(link, parts, said):
             self.number -= 1
-            self.oversized.add(sequence, value)
+            self.oversized.add(self, sequence, value)
             return
         if origin == ours:  # first: what nobody remembers to have sent would look like a restored store's
             sent = core.forwarding.sent
@@ -431,5 +431,5 @@ class CustodySender(TakesTurns):
             self.retry_at = None
             self.go(self.neighbour.peer)
         elif self.open:
-            self.oversized.step(now)
+            self.oversized.step(self, now)
             self._try_blocked(now)

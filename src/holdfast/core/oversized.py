@@ -27,36 +27,36 @@ NEXT_S: Final = 0.02
 
 
 class Oversized:
-    """Those of one custody sender, in the order in which they were found."""
+    """Those of one custody sender, in the order in which they were found. It is told whose they are with each call: a
+    sender is freed with its queue, by reference counts alone."""
 
-    def __init__(self, sender: "CustodySender") -> None:
-        self.sender = sender
+    def __init__(self) -> None:
         self.sequences: dict[int, None] = {}
         self.due = 0.0
 
-    def add(self, sequence: int, value: bytes) -> None:
+    def add(self, sender: "CustodySender", sequence: int, value: bytes) -> None:
         """The sender has taken it, and its link does not."""
-        if self.sequences or self._must_wait(value):
+        if self.sequences or self._must_wait(sender, value):
             self.sequences[sequence] = None
-            self.sender.neighbour.timed[self.sender] = None
+            sender.neighbour.timed[sender] = None
         else:
-            self._end(sequence, value)
+            _end(sender, sequence, value)
 
-    def step(self, now: float) -> None:
+    def step(self, sender: "CustodySender", now: float) -> None:
         """Ends those that there is room for, a turn's share at most. What has become something else meanwhile, as by
         its time to live, goes back to its place."""
         if not self.sequences or now < self.due:
             return
-        sender, shown = self.sender, self.sender.cursor.shown
+        shown = sender.cursor.shown
         changed: list[int] = []
         size = 0
         for sequence in list(islice(self.sequences, MOVED_COUNT)):
             held = sequence in shown and shown[sequence].taker is sender
             value = sender.queue.value(sequence) if held else None
             if value is not None and not sender.queue.expired(value):
-                if self._must_wait(value):
+                if self._must_wait(sender, value):
                     break
-                self._end(sequence, value)
+                _end(sender, sequence, value)
             elif value is not None:
                 changed.append(sequence)
             del self.sequences[sequence]
@@ -71,9 +71,9 @@ class Oversized:
         self.sequences.clear()
         return sequences
 
-    def _must_wait(self, value: bytes) -> bool:
+    def _must_wait(self, sender: "CustodySender", value: bytes) -> bool:
         """Whether it is not its time yet; then `due` says when that is asked again."""
-        core = self.sender.core
+        core = sender.core
         if not has_room_to_die(core, len(value)):
             self.due = core.now + AGAIN_S
             return True
@@ -82,8 +82,8 @@ class Oversized:
             return True
         return False
 
-    def _end(self, sequence: int, value: bytes) -> None:
-        sender = self.sender
-        reason = f"larger than {sender.neighbour.name!r} takes"
-        dead_letter_on_its_way(sender.core, sender.queue, sequence, value, reason, sender.destination)
-        sender.cursor.shown.pop(sequence)
+
+def _end(sender: "CustodySender", sequence: int, value: bytes) -> None:
+    reason = f"larger than {sender.neighbour.name!r} takes"
+    dead_letter_on_its_way(sender.core, sender.queue, sequence, value, reason, sender.destination)
+    sender.cursor.shown.pop(sequence)

@@ -104,10 +104,10 @@ def _part_unheard(original: Function) -> Function:
 def _oversized_forgotten(original: Function) -> Function:
     """Of several messages that wait to become dead letters the first is forgotten, in the hands of its sender."""
 
-    def step(self: Any, now: float) -> None:
+    def step(self: Any, sender: Any, now: float) -> None:
         if len(self.sequences) > 1 and now >= self.due:
             del self.sequences[next(iter(self.sequences))]
-        original(self, now)
+        original(self, sender, now)
 
     return step
 
@@ -158,7 +158,7 @@ HOP_CANARIES = (
         name="oversized-forgotten",
         sentence="Of messages that the neighbour does not take, and that wait to be dead letters, one is forgotten.",
         target="core.oversized:Oversized.step",
-        signature="(self, now: float) -> None",
+        signature="(self, sender: 'CustodySender', now: float) -> None",
         broken=_oversized_forgotten,
         expected="forgot them",
     ),
