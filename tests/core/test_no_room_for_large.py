@@ -1,6 +1,8 @@
 """A large message that the next hop has no room for: known before it has come, told, and tried again."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from holdfast.amqp.performatives import Accepted, Header, Properties, Rejected
 from holdfast.core import streams
 from holdfast.core.config import Limits
+from holdfast.core.node import NodeCore
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.units import KIB, MIB
@@ -28,6 +31,21 @@ def joined(bytes_max: int) -> tuple[Rig, Node, Node, Node]:
         node.start()
     rig.run(8)
     return rig, a, b, c
+
+
+@contextmanager
+def on_lmdb(tmp_path: Path, size: int, **fields: Any) -> Iterator[tuple[Rig, Node, NodeCore, LmdbStore]]:
+    """A node alone, on a store of LMDB's of so many bytes."""
+    rig = Rig()
+    node = rig.node("hub", start=False, **fields)
+    store = LmdbStore(tmp_path / "store", bytes_max=size)
+    node.store = store  # type: ignore[assignment]
+    try:
+        node.start()
+        assert node.core is not None
+        yield rig, node, node.core, store
+    finally:
+        store.close()
 
 
 def put(rig: Rig, node: Node, *texts: str, address: str = "work@c") -> Client:
@@ -132,35 +150,19 @@ def test_a_neighbour_that_does_not_say_how_long_it_is_loses_nothing(
 @pytest.mark.parametrize("size", [8 * MIB, 32 * MIB])
 @pytest.mark.parametrize(("share", "fits"), [(0.97, True), (1.0, False)])
 def test_what_an_empty_store_could_hold_it_holds(tmp_path: Path, size: int, share: float, fits: bool) -> None:
-    rig = Rig()
-    node = rig.node("hub", start=False)
-    store = LmdbStore(tmp_path / "store", bytes_max=size)
-    store.ever_stored = None  # type: ignore[attr-defined]  # of the rig
-    node.store = store  # type: ignore[assignment]
-    try:
-        node.start()
-        assert node.core is not None
-        most = streams.bytes_most(node.core)
+    with on_lmdb(tmp_path, size) as (rig, node, core, _):
+        most = streams.bytes_most(core)
         assert size * 3 // 8 < most < size
         ((_, state),) = put(rig, node, body(int(most * share)), address="work").outcomes
         assert isinstance(state, Accepted) == fits
-    finally:
-        store.close()
 
 
 @pytest.mark.parametrize("size", [8 * MIB, 16 * MIB, 64 * MIB])
 def test_between_too_large_and_taken_there_is_nothing(tmp_path: Path, size: int) -> None:
     """Also once much was stored and has left: else what is no larger than it may be would wait for ever."""
-    rig = Rig()
-    node = rig.node("hub", start=False, limits=Limits(connection_unstored_bytes_max=64 * MIB))
-    store = LmdbStore(tmp_path / "store", bytes_max=size)
-    store.ever_stored = None  # type: ignore[attr-defined]  # of the rig
-    node.store = store  # type: ignore[assignment]
-    try:
-        node.start()
-        assert node.core is not None
-        most = streams.bytes_most(node.core)
-        assert streams.has_room(node.core, most)
+    with on_lmdb(tmp_path, size, limits=Limits(connection_unstored_bytes_max=64 * MIB)) as (rig, node, core, store):
+        most = streams.bytes_most(core)
+        assert streams.has_room(core, most)
         for _ in range(3):
             client = put(rig, node, body(most - 4 * KIB), address="work")
             assert isinstance(client.outcomes[0][1], Accepted)
@@ -172,9 +174,7 @@ def test_between_too_large_and_taken_there_is_nothing(tmp_path: Path, size: int)
             taker.close_transport()
         rig.run(5)
         store._measure_at = 0.0  # what is free is counted now and then, by the machine's clock
-        assert streams.has_room(node.core, most)
-    finally:
-        store.close()
+        assert streams.has_room(core, most)
 
 
 def test_on_a_busy_node_a_try_costs_a_frame_too() -> None:

@@ -43,20 +43,8 @@ class _Partial:
     """A delivery of which the last frame is still to come."""
 
     __slots__ = (
-        "delivery_id",
-        "frames",
-        "held_bytes",
-        "kept_bytes",
-        "message_format",
-        "mode",
-        "parts",
-        "passed_over",
-        "resume",
-        "settled",
-        "size",
-        "state",
-        "streamed",
-        "tag",
+        "delivery_id", "frames", "held_bytes", "kept_bytes", "message_format", "mode", "parts", "passed_over", "resume",
+        "settled", "size", "state", "streamed", "tag",
     )  # fmt: skip
 
     def __init__(self, delivery_id: int, tag: bytes, message_format: int, mode: int | None, resume: bool) -> None:

@@ -31,4 +31,4 @@ class Blocked:
 
 def aside_of(blocked: dict[UUID, Blocked]) -> int:
     """How many messages of these are put aside."""
-    return sum(len(item.aside) for item in blocked.values()) if blocked else 0
+    return sum(len(item.aside) for item in blocked.values())

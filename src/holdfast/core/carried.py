@@ -118,9 +118,9 @@ def parts_of(
 ) -> tuple[int, tuple[Any, ...]]:
     """The message format and the parts of a transfer that hands the entry on under that hop number; `trace` as it
     is from now on, this node's own store the last, and as `write` takes it."""
+    length = entry.blob_of(value).length if value[1] & entry.BLOB else 0
     if entry.is_plain(value):
         identity, _, to, end = entry.plain_parts(value)
-        length = entry.blob_of(value).length if value[1] & entry.BLOB else 0
         beside = write(
             identity, number, to=to, trace=trace, receipt=receipt, short=short, aliases=aliases, length=length
         )
@@ -139,7 +139,7 @@ def parts_of(
         tombstone=bool(whole.flags & entry.TOMBSTONE),
         short=short,
         aliases=aliases,
-        length=entry.blob_of(value).length if whole.flags & entry.BLOB else 0,
+        length=length,
     )
     return whole.message_format, (head, beside, *notes, whole.bare)
 

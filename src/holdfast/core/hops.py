@@ -113,9 +113,15 @@ class CustodySender(TakesTurns):
 
     def give_back(self, sequences: list[int]) -> None:
         """Those of `sequences` that are still this sender's own go back to their places."""
-        held = self.cursor.shown
-        mine = [sequence for sequence in sequences if (shown := held.get(sequence)) and shown.taker is self]
-        self.cursor.give_back(mine, failed=False)
+        self.cursor.give_back([sequence for sequence in sequences if self._has(sequence)], failed=False)
+
+    def _has(self, sequence: int) -> bool:
+        shown = self.cursor.shown.get(sequence)
+        return shown is not None and shown.taker is self
+
+    def in_hands(self, sequence: int) -> bytes | None:
+        """That entry, if it is this sender's own."""
+        return self.queue.value(sequence) if self._has(sequence) else None
 
     # ------------------------------------------------------------------------------------------------ link
 
@@ -351,11 +357,10 @@ class CustodySender(TakesTurns):
                 blocked.due = now + RETRY_S[0]
                 continue
             tried = 0
-            shown = self.cursor.shown
             for sequence in sorted(blocked.aside, key=blocked.aside.__getitem__):
                 number = blocked.aside.pop(sequence)
-                value = self.queue.value(sequence)
-                if value is not None and sequence in shown and shown[sequence].taker is self:
+                value = self.in_hands(sequence)
+                if value is not None:
                     blocked.lowest = min(blocked.lowest, number)
                     left -= len(value)
                     self._send(sequence, value)

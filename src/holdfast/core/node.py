@@ -430,10 +430,14 @@ class NodeCore:
 
         `reserve`: bytes of it beyond that part, for what must get through when even that is used up.
         """
-        room = self.room_bytes - self.work.batch.bytes_appended
-        if self.in_flight is not None:
-            room -= self.in_flight.batch.bytes_appended
+        room = self.room_bytes - self.appended_bytes
         return room + min(self.store.shared_bytes, (FORWARDING_BYTES if forwarding else 0) + reserve) >= size
+
+    @property
+    def appended_bytes(self) -> int:
+        """What the commit under way and the turn that is gathered add to the store."""
+        under_way = 0 if self.in_flight is None else self.in_flight.batch.bytes_appended
+        return under_way + self.work.batch.bytes_appended
 
     @property
     def room_is_known(self) -> bool:

@@ -47,12 +47,10 @@ class Oversized:
         its time to live, goes back to its place."""
         if not self.sequences or now < self.due:
             return
-        shown = sender.cursor.shown
         changed: list[int] = []
         size = 0
         for sequence in list(islice(self.sequences, MOVED_COUNT)):
-            held = sequence in shown and shown[sequence].taker is sender
-            value = sender.queue.value(sequence) if held else None
+            value = sender.in_hands(sequence)
             if value is not None and not sender.queue.expired(value):
                 if self._must_wait(sender, value):
                     break

@@ -40,38 +40,11 @@ class Peer:
     it is not read from. `ahead_bytes`: of large messages from it, what no batch holds yet."""
 
     __slots__ = (
-        "address",
-        "ahead_bytes",
-        "aliases_given",
-        "aliases_taken",
-        "amqp",
-        "budget_number",
-        "counted_links",
-        "deferred",
-        "dialled",
-        "egress",
-        "handed_bytes",
-        "has_control",
-        "heard_bytes",
-        "held_bytes",
-        "late",
-        "loopback",
-        "neighbour",
-        "number",
-        "parked_bytes",
-        "pauses",
-        "reply_bytes",
-        "request_bytes",
-        "sends",
-        "stalled",
-        "takes_aliases",
-        "touched",
-        "unread_bytes",
-        "unsent_bytes",
-        "use",
-        "wake_at",
-        "why_closed",
-        "writable",
+        "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "budget_number", "counted_links",
+        "deferred", "dialled", "egress", "handed_bytes", "has_control", "heard_bytes", "held_bytes", "late",
+        "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes", "request_bytes",
+        "sends", "stalled", "takes_aliases", "touched", "unread_bytes", "unsent_bytes", "use",
+        "wake_at", "why_closed", "writable",
     )  # fmt: skip
 
     def __init__(
@@ -115,9 +88,9 @@ class Peer:
         self.heard_bytes = 0
         """Bytes read from it."""
         self.sends: dict[LargeSend, None] = {}
+        """Large messages that are on their way to it, the next one's turn first."""
         self.has_control = False
         """Whether it has, or had, a control link to us."""
-        """Large messages that are on their way to it, the next one's turn first."""
         self.touched = touched
         self.wake_at = NEVER
         """Where it stands among the node's deadlines (deadlines.py)."""

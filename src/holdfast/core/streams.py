@@ -164,7 +164,7 @@ class Stream:
             if batch.bytes_appended >= COMMIT_BYTES:
                 break
             added = size + PIECE_OVERHEAD
-            if not core.has_room(added) or spare < batch.bytes_appended + added:
+            if not core.has_room(added) or spare < added:
                 if core.room_is_known:
                     text = "the node's disk has no room for the message"
                     self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
@@ -172,6 +172,7 @@ class Stream:
             core.turn.streams[self] = None
             batch.pieces.append((blob.number, blob.end, bytes(memoryview(ahead)[at : at + size])))
             batch.bytes_appended += added
+            spare -= added
             blob.end += 1
             blob.length += size
             at += size
@@ -217,13 +218,12 @@ def bytes_most(core: "NodeCore") -> int:
 def has_room(core: "NodeCore", size: int) -> bool:
     """Whether a large message of so many bytes surely fits now."""
     needed = (size + size // (BESIDE_SHARE - 1)) // core.store.pieces_a_byte + PIECE_BYTES
-    return _spare_bytes(core) - core.work.batch.bytes_appended >= needed
+    return _spare_bytes(core) >= needed
 
 
 def _spare_bytes(core: "NodeCore") -> int:
-    """What of the room is for large messages, the commit that is gathered not counted."""
-    under_way = 0 if core.in_flight is None else core.in_flight.batch.bytes_appended
-    return core.store.room_bytes_possible() - _left_bytes(core) - under_way
+    """What of the room is for large messages still to come."""
+    return core.store.room_bytes_possible() - _left_bytes(core) - core.appended_bytes
 
 
 def _left_bytes(core: "NodeCore") -> int:

@@ -1,8 +1,9 @@
 """Conditions that a person can act on: a line each in `status`, a WARNING each in the log.
 
-Rules of this file: reads; all that it changes is that Destination forgets full queues that have room again, and that
-Departures finds nodes that messages are kept for. A condition is logged once it has lasted from one look to the next,
-and again after AGAIN_S if it has not ended. A line says what is wrong and what to do about it.
+Rules of this file: reads; all that it changes is that Destination forgets full queues that have room again, that
+Departures finds nodes that messages are kept for, and that it forgets large messages that nobody tries any more. A
+condition is logged once it has lasted from one look to the next, and again after AGAIN_S if it has not ended. A line
+says what is wrong and what to do about it.
 """
 
 from collections.abc import Iterator
