@@ -23,8 +23,10 @@ from holdfast.client import (
     link,
     receiver,
 )
+from holdfast.client.parts_receiver import DeliveryInParts
 from holdfast.client.receiver import _ranges
 from holdfast.errors import ConfigError, LocalProtocolError
+from holdfast.units import MIB
 from support.eventually import eventually_async
 
 
@@ -129,6 +131,44 @@ async def test_no_more_than_count_max_is_ever_taken(broker: FakeBroker, connecti
     assert sum(entry.link is not None for entry in broker.queue("q").entries) == 17
     await receiver.close()
     assert await receiver.batch() == []
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+async def test_a_large_message_on_its_way_counts_among_count_max(
+    broker: FakeBroker, connection: Connection, in_parts: bool
+) -> None:
+    """The first frame of it used credit, and it is handed out much later: no credit takes its place meanwhile."""
+    broker.put("q", *(b"%d" % number * 2 * MIB for number in range(5)))
+    open_receiver = connection.parts_receiver if in_parts else connection.receiver
+    receiver = await open_receiver("q", credit=10, count_max=2)
+
+    async def looks_all_the_time() -> None:
+        while True:
+            receiver.touch()
+            await asyncio.sleep(0)
+
+    looks = asyncio.create_task(looks_all_the_time())
+    for _ in range(2):
+        delivery = await asyncio.wait_for(anext(receiver), 10)
+        if isinstance(delivery, DeliveryInParts):
+            async for _ in delivery.parts():
+                pass
+        await delivery.accept()
+    await broker.until(lambda: broker.accepts == 2)
+    assert await receiver.batch(timeout_s=0.3) == []
+    looks.cancel()
+    left = broker.queue("q").entries
+    assert len(left) == 3 and all(entry.link is None for entry in left), "they are on their way"
+
+
+async def test_in_parts_each_comes_with_a_credit_of_one_though_none_is_settled(broker: FakeBroker, connection: Connection) -> None:
+    """What was handed out is counted already, though its last frame has not come: the next has its credit."""
+    broker.put("q", *(b"%d" % number * 2 * MIB for number in range(3)))
+    receiver = await connection.parts_receiver("q", credit=1)
+    for number in range(3):
+        delivery = await asyncio.wait_for(anext(receiver), 10)
+        assert isinstance(delivery, DeliveryInParts)
+        assert [part[:1] async for part in delivery.parts()][0] == b"%d" % number
 
 
 async def test_close_gives_back_what_was_not_handed_out(broker: FakeBroker, connection: Connection) -> None:

@@ -15,6 +15,7 @@ from typing import IO, Any, Final
 from holdfast.amqp import conditions, events
 from holdfast.amqp.body import BodyReader
 from holdfast.amqp.message import Message
+from holdfast.amqp.receiver import Receiver as EngineReceiver
 from holdfast.amqp.session import Session
 from holdfast.client.delivery import ACCEPTED, RELEASED, Delivery
 from holdfast.client.errors import DeliveryBroken, UndecodableMessage
@@ -219,6 +220,10 @@ class PartsReceiver(Receiver):
     def lost(self) -> None:
         self._break(f"{self._what}: the connection broke in the middle of a message")
         super().lost()
+
+    def _begun(self, link: EngineReceiver) -> int:
+        is_counted = self._incoming is not None and self._shown
+        return 0 if is_counted else super()._begun(link)
 
     def _drop(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:

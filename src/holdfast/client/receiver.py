@@ -176,9 +176,9 @@ class Receiver(ClientLink):
             return
         resume = self._resume
         if resume is not None and isinstance(link, EngineReceiver):
-            gone = resume.answered(link)
+            resume.answered(link)
             if self._again:
-                self._drop([*self._buffer] if gone is None else gone)
+                self._drop_what_does_not_go_on(resume)
         self._look_if_bound()
         super().attached(link)
         self.touch()
@@ -206,6 +206,9 @@ class Receiver(ClientLink):
         self._buffer = deque(item for item in self._buffer if item.settled or id(item) not in gone)
         if self._left is not None:
             self._left += before - len(self._buffer)
+
+    def _drop_what_does_not_go_on(self, resume: "ReceivingState[Delivery]") -> None:
+        self._drop([item for item in self._buffer if resume.open.get(item.tag) is not item])
 
     def detached(self, event: events.LinkDetached) -> None:
         if event.link is not self._link:
@@ -263,9 +266,8 @@ class Receiver(ClientLink):
 
     def resume_aborted(self, event: events.ResumeAborted) -> None:
         if self._resume is not None:
-            delivery = self._resume.aborted(event.tag)
-            if delivery is not None and self._buffer:
-                self._drop([delivery])
+            self._resume.aborted(event.tag)
+            self._drop_what_does_not_go_on(self._resume)
             self._look_if_bound()
             self.touch()
 
@@ -350,11 +352,15 @@ class Receiver(ClientLink):
         credit = self._credit - len(self._buffer)
         if self._left is not None:
             credit = min(credit, self._left)
-        credit += again
+        credit += again - self._begun(link)
         if credit > link.credit:
             if self._resume is not None:
                 self._resume.granting(link)
             link.grant(credit)
+
+    def _begun(self, link: EngineReceiver) -> int:
+        """Deliveries that used credit with their first frame, and are not counted in `_left` yet."""
+        return 0 if link.partial is None else 1
 
     def _known(self, event: "events.Delivery | Delivery", sequence: int, enqueued_ms: int) -> bool:
         """Whether the user has seen this one over an earlier connection; deals with it if so."""

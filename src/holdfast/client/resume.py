@@ -205,27 +205,27 @@ class ReceivingState(_Rounds, Generic[T]):
         said: dict[bytes, Any] = {tag: outcome for tag, (_, outcome) in self.said.items()}
         return said | {tag: _received(payload_of(item)) for tag, item in self.open.items()}
 
-    def answered(self, link: EngineReceiver) -> list[T] | None:
-        """Takes the peer's map in: what came of deliveries that the peer has no more; None where it does not resume:
-        then all is forgotten."""
+    def answered(self, link: EngineReceiver) -> bool:
+        """Takes the peer's map in; False where it does not resume: all is forgotten then.
+
+        What is no more in `open` does not go on: the peer settled it, or offers it again as new.
+        """
         self.attached = True
         self.partial = link.resumes_only
         if not link.resumes or link.remote_attach is None or link.local_attach is None:
             self.forget()
             self.attached = True
-            return None
+            return False
         theirs = link.remote_attach.unsettled or {}
         mine: dict[bytes, Any] = dict.fromkeys((*self.said, *self.open))
         incomplete = link.remote_attach.incomplete_unsettled
         sent = link.local_attach.unsettled or {}
-        gone = []
         for step in compare(role=True, mine=mine, theirs=theirs, incomplete=incomplete):
             if step.act is Act.FORGET and step.tag in sent:
                 self.said.pop(step.tag, None)
-                if (item := self.open.pop(step.tag, None)) is not None:
-                    gone.append(item)
+                self.open.pop(step.tag, None)
         self.awaited = {tag for tag in mine if tag in theirs and tag in sent}
-        return gone
+        return True
 
     def resumed(self, tag: bytes, *, settled: bool) -> tuple[T | None, Any]:
         """The sender goes on with `tag`: (what the user holds, None) or (None, the outcome said; None if unknown)."""
@@ -243,11 +243,9 @@ class ReceivingState(_Rounds, Generic[T]):
         self.said[tag] = (self._said_count, outcome)  # it is said again, now
         return None, outcome
 
-    def aborted(self, tag: bytes) -> T | None:
-        """The sender cannot go on with it: what came of it, if anything did."""
-        item = self.open.get(tag)
+    def aborted(self, tag: bytes) -> None:
+        """The sender cannot go on with it: it does not come on this link, or comes as new."""
         self.resumed(tag, settled=True)
-        return item
 
     def forget(self) -> None:
         """Nothing of an earlier link counts any more."""
