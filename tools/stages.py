@@ -30,7 +30,7 @@ TESTS = ROOT / "tests"
 REPORTS = ROOT / ".checks"
 
 # A hung stage is ended at this many times its budget: the budget is for a quiet machine, and none is.
-LIMIT_BY_BUDGET = 4
+LIMIT_BY_BUDGET = 6
 
 # Told to end, pytest takes down what its tests started, some of it in sessions of its own; then the group is killed.
 END_LIMIT_S = 10.0

@@ -82,7 +82,7 @@ def bounded(side: Connection) -> None:
         assert side.links == side.partial_bytes == 0 and side.next_deadline() is None
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(conversations)
 def test_nothing_is_raised_and_bounds_hold(said: bytes) -> None:
     side = opened()
@@ -94,7 +94,7 @@ def test_nothing_is_raised_and_bounds_hold(said: bytes) -> None:
     assert side.closed or side.receive(b"", NOW) == []
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(conversations, st.integers(1, 40))
 def test_the_cut_changes_nothing(said: bytes, step: int) -> None:
     whole, cut = opened(), opened()
@@ -107,7 +107,7 @@ def test_the_cut_changes_nothing(said: bytes, step: int) -> None:
     )  # fmt: skip
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(conversations, st.integers(1, 40))
 def test_what_has_to_wait_means_the_same(said: bytes, step: int) -> None:
     """A peer that asks for more than it may is answered later, in the same order, with the same words."""

@@ -81,7 +81,7 @@ def check(stage: str, calls: list[int]) -> None:
 def test_a_failure_at_some_call_sites_costs_one_connection(stage: str, day: int) -> None:
     """Another sample each day; `test_a_failure_at_any_call_site_costs_one_connection` takes all."""
     injector = failing.measure(stage)
-    check(stage, failing.sample(injector.sites, Random(day), 20))
+    check(stage, failing.sample(injector.sites, Random(day), 8))
 
 
 @pytest.mark.slow

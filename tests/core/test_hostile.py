@@ -28,7 +28,7 @@ KEYS = (
 )  # fmt: skip
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(
@@ -49,7 +49,7 @@ def test_management(requests: list[tuple[tuple[str, str], str, dict[str, object]
     assert client.manage("STATUS", "node")[0] == 200
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(st.lists(st.binary(max_size=60) | values.map(lambda value: b"\x00\x53\x72" + encode(value)), max_size=5))
 def test_payloads(payloads: list[bytes]) -> None:
     rig = Rig()
@@ -68,7 +68,7 @@ def test_payloads(payloads: list[bytes]) -> None:
         rig.settle()
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(st.dictionaries(st.sampled_from(["holdfast:producer", "holdfast:epoch"]).map(Symbol), values), st.text())
 def test_attaches(properties: dict[Symbol, object], address: str) -> None:
     rig = Rig()
