@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.core import events
+from holdfast.core.users import Use
 from holdfast.errors import ConfigError
 from holdfast.harness.checkers import key_of
 from holdfast.harness.history import Violation
@@ -72,6 +73,7 @@ KINDS: Final = {
     "wrong-tables": "node",
     "defect": "node",
     "cut-clients": "node",
+    "refusing-links": "node",
     "cut": "link",
     "silent-cut": "link",
     "partition": "link",
@@ -89,7 +91,12 @@ WEARING: Final = frozenset(
 """Those under which nothing comes to rest before they are over."""
 
 
-UP: Final = frozenset({"full-disk", "refusing-disk", "slow-disk", "stalled-disk", "clock-step", "purge", "cut-clients"})
+UP: Final = frozenset(
+    {
+        "full-disk", "refusing-disk", "slow-disk", "stalled-disk", "clock-step", "purge", "cut-clients",
+        "refusing-links",
+    }
+)  # fmt: skip
 """Those of nodes under which none goes down."""
 
 PUT_BACK: Final = frozenset({"restore-backup", "copied-disk"})
@@ -156,6 +163,8 @@ class Faults:
         self._tables_without: Counter[tuple[str, str]] = Counter()
         self._snapshots: dict[str, Snapshot] = {}
         self.purges: list[Purge] = []
+        self._refusing: dict[Use, int] = {}
+        """Users who get no link now, and how many each may have."""
         for fault in plan:
             if KINDS[fault.kind] == "node":
                 bed.sim_nodes[fault.node]
@@ -205,6 +214,7 @@ class Faults:
             "wrong-tables": self._spoil_tables,
             "defect": self._defect,
             "cut-clients": self._cut_clients,
+            "refusing-links": self._refuse_links,
             "cut": self._cut,
             "silent-cut": self._cut,
             "partition": self._partition,
@@ -364,6 +374,19 @@ class Faults:
         for place, count in sorted(defects.raised.items()):
             self.bed.world.note(node.name, "defect", f"{place} raised {count} times")
 
+    def _refuse_links(self, fault: Fault) -> None:
+        """Each link that a client attaches is one too many for its user; those that there are stay."""
+        core = self.bed.sim_nodes[fault.node].core
+        if core is None:
+            return
+        for use in (core.users.anonymous, *core.users.by_name.values()):
+            self._refusing.setdefault(use, use.links_max)
+            use.links_max = 0
+            self._later(fault.seconds, self._end_refusing, use)
+
+    def _end_refusing(self, use: Use) -> None:
+        use.links_max = self._refusing.pop(use, use.links_max)
+
     # ------------------------------------------------------------------------------------------------ links
 
     def _cut(self, fault: Fault) -> None:
@@ -426,6 +449,8 @@ class Faults:
         self.bed.world.note("fault", "heal")
         for liar in self.liars.values():
             liar.end()
+        for use in list(self._refusing):
+            self._end_refusing(use)
         network = self.bed.network
         for one, other in network.links():
             for way in ((one, other), (other, one)):

@@ -7,6 +7,7 @@ has neither the defects nor a switch for them.
 from contextlib import AbstractContextManager
 from typing import Final
 
+from holdfast.harness.canaries.client_defects import CLIENT_CANARIES
 from holdfast.harness.canaries.disk_defects import DISK_CANARIES
 from holdfast.harness.canaries.hop_defects import HOP_CANARIES
 from holdfast.harness.canaries.planting import Canary, CanaryStale, by_name, plant_for_good, planted
@@ -16,7 +17,14 @@ from holdfast.harness.canaries.undo_defects import UNDO_CANARIES
 
 CANARIES: Final[dict[str, Canary]] = {
     canary.name: canary
-    for canary in (*HOP_CANARIES, *QUEUE_CANARIES, *DISK_CANARIES, *ROUTING_CANARIES, *UNDO_CANARIES)
+    for canary in (
+        *HOP_CANARIES,
+        *QUEUE_CANARIES,
+        *DISK_CANARIES,
+        *ROUTING_CANARIES,
+        *UNDO_CANARIES,
+        *CLIENT_CANARIES,
+    )
 }
 
 
