@@ -2,11 +2,12 @@
 
 Rules of this file: a scene uses queues of its own, for a state of one node. Those in SCENES draw from a stream each,
 those in OF_MOMENTS, for moments that need clients of a kind, from the stream of `drawn_aims.py`. A scene's faults
-strike the whole node, and shift what `drawn_aims.py` draws for the faults after them.
+strike the whole node, and shift what `drawn_aims.py` draws for the faults after them; those in LATER, from a stream
+each too, come after it and shift nothing.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
@@ -30,9 +31,15 @@ class Scene:
 
 
 def draw_scenes(seeds: SeedTree, nodes: Sequence[str]) -> Scene:
-    """All of a seed's scenes as one."""
+    """All of a seed's SCENES as one."""
+    return _draw(SCENES, seeds, nodes)
+
+
+def _draw(
+    scenes: dict[str, tuple[float, Callable[[Random, str], Scene]]], seeds: SeedTree, nodes: Sequence[str]
+) -> Scene:
     found = Scene()
-    for name, (share, draw) in SCENES.items():
+    for name, (share, draw) in scenes.items():
         random = seeds.stream(name)
         if random.random() < share:
             scene = draw(random, random.choice(nodes))
@@ -104,6 +111,31 @@ SCENES: Final[dict[str, tuple[float, Callable[[Random, str], Scene]]]] = {
     "spooled": (0.08, spooled),
 }
 """By the name of its stream: the share of the seeds that have it."""
+
+
+def rejected(random: Random, node: str) -> Scene:
+    """Messages that become dead letters many at a time, on a disk that is slow, and refuses a commit now and then: what
+    such a commit would have moved is where it was."""
+    sends = _sends(node, "rejected", random.choice((100, 300)), size=random.choice((12, 200)))
+    takes = _takes(node, "rejected", reject=random.choice((0.3, 0.9)))
+    faults = [_slow_disk(node)]
+    for _ in range(random.choice((3, 8))):
+        at = round(random.uniform(0.05, 3.0), 6)
+        faults.append(Fault(kind="refusing-disk", at=at, node=node, seconds=random.choice((0.05, 0.2, 1.0))))
+    return Scene([sends, takes], faults)
+
+
+LATER: Final[dict[str, tuple[float, Callable[[Random, str], Scene]]]] = {"rejected": (0.08, rejected)}
+"""As SCENES."""
+
+
+def with_later_scenes(plan: Plan, seed: int) -> Plan:
+    """The plan with those scenes of LATER that the seed has."""
+    seeds = SeedTree(seed).child("swarm").child("later scenes")
+    scene = _draw(LATER, seeds, plan.topology.nodes)
+    faults = sorted((*plan.faults, *scene.faults), key=lambda fault: fault.at)
+    return replace(plan, workloads=(*plan.workloads, *scene.workloads), faults=tuple(faults))
+
 
 # ---------------------------------------------------------------------------------------------------- for a moment
 

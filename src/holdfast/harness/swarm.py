@@ -22,6 +22,7 @@ from holdfast.harness.drawn_disks import with_disks, with_refusals
 from holdfast.harness.drawn_hostile import with_hostile
 from holdfast.harness.drawn_knobs import with_small_bounds
 from holdfast.harness.drawn_links import with_refused_links
+from holdfast.harness.drawn_scenes import with_later_scenes
 from holdfast.harness.drawn_takes import with_takes
 from holdfast.harness.drawn_wire import with_wire
 from holdfast.harness.plan import Plan
@@ -46,7 +47,16 @@ WALL_LIMIT_S: Final = 300.0
 LOOK_S: Final = 1.0
 """How often workers are asked how long they take."""
 
-DRAWS: Final = (with_refusals, with_hostile, with_small_bounds, with_aims, with_wire, with_takes, with_refused_links)
+DRAWS: Final = (
+    with_refusals,
+    with_hostile,
+    with_small_bounds,
+    with_aims,
+    with_wire,
+    with_takes,
+    with_refused_links,
+    with_later_scenes,
+)
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""
 

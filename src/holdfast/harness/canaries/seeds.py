@@ -35,7 +35,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "elder-believed": (191, 300),
     "never-reused": (16, 50),
     "tags-lost-at-the-wrap": (2, 50),
-    "moved-bytes-lost": (282, 300),
+    "moved-bytes-lost": (91, 150),
     "aside-stranded": (13, 50),
     "stream-not-forgotten": (23, 50),
     "number-not-wrapped": (6, 50),
