@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.core.config import QueueConfig
+from holdfast.harness.drawn_wire import on_lmdb
 from holdfast.harness.faults import Fault
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.seeds import SeedTree
@@ -23,11 +24,12 @@ RESUMED: Final = "resumed-in"
 
 @dataclass(slots=True)
 class Scene:
-    """What it adds to a plan; `queues` by node."""
+    """What it adds to a plan; `queues` by node. `paged`: LMDB lies under the nodes."""
 
     workloads: list[dict[str, Any]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     queues: dict[str, QueueConfig] = field(default_factory=dict)
+    paged: bool = False
 
 
 def draw_scenes(seeds: SeedTree, nodes: Sequence[str]) -> Scene:
@@ -45,6 +47,7 @@ def _draw(
             scene = draw(random, random.choice(nodes))
             found.workloads += scene.workloads
             found.faults += scene.faults
+            found.paged |= scene.paged
     return found
 
 
@@ -125,7 +128,18 @@ def rejected(random: Random, node: str) -> Scene:
     return Scene([sends, takes], faults)
 
 
-LATER: Final[dict[str, tuple[float, Callable[[Random, str], Scene]]]] = {"rejected": (0.08, rejected)}
+def returned(random: Random, node: str) -> Scene:
+    """Messages that leave many at a time, and among them some that came back and were taken later than those behind
+    them: one commit has them out of order, and LMDB's store has to find each."""
+    sends = _sends(node, "returned", 300)
+    takes = _takes(node, "returned", consumers=3, release=random.choice((0.02, 0.05)), credit=20)
+    return Scene([sends, takes], [_slow_disk(node)], paged=True)
+
+
+LATER: Final[dict[str, tuple[float, Callable[[Random, str], Scene]]]] = {
+    "rejected": (0.08, rejected),
+    "returned": (0.04, returned),
+}
 """As SCENES."""
 
 
@@ -134,7 +148,8 @@ def with_later_scenes(plan: Plan, seed: int) -> Plan:
     seeds = SeedTree(seed).child("swarm").child("later scenes")
     scene = _draw(LATER, seeds, plan.topology.nodes)
     faults = sorted((*plan.faults, *scene.faults), key=lambda fault: fault.at)
-    return replace(plan, workloads=(*plan.workloads, *scene.workloads), faults=tuple(faults))
+    plan = replace(plan, workloads=(*plan.workloads, *scene.workloads), faults=tuple(faults))
+    return on_lmdb(plan) if scene.paged else plan
 
 
 # ---------------------------------------------------------------------------------------------------- for a moment

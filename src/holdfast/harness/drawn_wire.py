@@ -23,13 +23,18 @@ def with_wire(plan: Plan, seed: int) -> Plan:
     """The plan with what its connections and disks are made of."""
     seeds = SeedTree(seed).child("swarm")
     if seeds.stream("paged").random() < PAGED_SHARE:
-        knobs = {knob: value for knob, value in plan.knobs.items() if knob != PIECE_BYTES}
-        plan = replace(plan, paged=True, knobs=knobs)
+        plan = on_lmdb(plan)
     random = seeds.stream("pieces")
     if random.random() >= PIECES_SHARE:
         return plan
     piece_bytes = random.choice((8, 60, 700, 2_000))
     return replace(plan, piece_bytes=piece_bytes, topology=_sooner(plan.topology, random))
+
+
+def on_lmdb(plan: Plan) -> Plan:
+    """The plan with LMDB's store under its nodes."""
+    knobs = {knob: value for knob, value in plan.knobs.items() if knob != PIECE_BYTES}
+    return replace(plan, paged=True, knobs=knobs)
 
 
 def _sooner(topology: Topology, random: Random) -> Topology:

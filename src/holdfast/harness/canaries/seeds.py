@@ -25,7 +25,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "given-back-to-the-tail": (51, 100),
     "advanced-beyond": (10, 50),
     "resumed-in-part": (51, 150),
-    "order-taken-for-granted": (193, 300),
+    "order-taken-for-granted": (81, 100),
     "renewal-not-taken-back": (166, 300),
     "purged-without-its-end": (127, 300),
     "version-not-raised": (5, 50),
