@@ -47,7 +47,7 @@ def _order_taken_for_granted(original: Function) -> Function:
 DISK_CANARIES = (
     Canary(
         name="order-taken-for-granted",
-        sentence="A batch that appends to one queue out of order writes its entries under each other's numbers.",
+        sentence="What a batch appends to one queue, or takes from it, out of order is taken for ascending numbers.",
         target="storage.entries:_consecutive",
         signature="(sequences: collections.abc.Sequence[int]) -> bool",
         broken=_order_taken_for_granted,
