@@ -111,7 +111,7 @@ async def said(child: Child, text: str) -> None:
     def found() -> bool:
         return any(text in line for line in child.lines)
 
-    await eventually_true(lambda: found() or not child.running, what=f"a line with {text!r}", limit_s=120.0)
+    await eventually_true(lambda: found() or not child.running, what=f"a line with {text!r}", limit_s=240.0)
     assert found(), child.stderr_text()
 
 
@@ -119,7 +119,7 @@ async def said(child: Child, text: str) -> None:
 async def test_a_small_demo_is_exact(tmp_path: Path) -> None:
     data_or_skip()
     out = tmp_path / "out"
-    async with Children(tmp_path / "logs") as children, asyncio.timeout(290):
+    async with Children(tmp_path / "logs") as children, asyncio.timeout(400):
         demo = await children.start("demo", holdfast_command("demo", "--flights", 400, "--out", out))
         code = await demo.wait()
     assert code == 0, "\n".join(demo.lines) + demo.stderr_text()
@@ -141,7 +141,7 @@ async def test_a_small_demo_is_exact(tmp_path: Path) -> None:
 async def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
     data_or_skip()
     out = tmp_path / "out"
-    async with Children(tmp_path / "logs") as children, asyncio.timeout(200):
+    async with Children(tmp_path / "logs") as children, asyncio.timeout(320):
         demo = await children.start("demo", holdfast_command("demo", "--flights", 400, "--out", out))
         await said(demo, "sending")
         assert processes_naming(out / "work")

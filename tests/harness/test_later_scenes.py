@@ -9,6 +9,7 @@ from holdfast.core import undo
 from holdfast.harness import drawn_scenes
 from holdfast.harness.drawn_scenes import LATER, with_later_scenes
 from holdfast.harness.drawn_wire import PIECE_BYTES, on_lmdb
+from holdfast.harness.faults import PUT_BACK
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.run import execute
 from holdfast.harness.swarm import draw_plan
@@ -27,7 +28,8 @@ def has(scene: str, plan: Plan) -> bool:
 
 def test_a_share_of_the_seeds_has_each() -> None:
     plans = list(map(draw_plan, SEEDS))
-    for scene, (share, _) in LATER.items():
+    for scene in ("rejected", "returned"):
+        share = LATER[scene][0]
         assert share / 3 < sum(has(scene, plan) for plan in plans) / len(plans) < share * 2
     assert all(plan.paged and PIECE_BYTES not in plan.knobs for plan in plans if has("returned", plan))
     for plan in (plan for plan in plans if has("rejected", plan)):
@@ -45,9 +47,30 @@ def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None
         without = draw_plan(seed)
         assert with_later_scenes(without, seed) == without
         expected = on_lmdb(without) if has("returned", plan) else without
-        assert replace(plan, workloads=(), faults=()) == replace(expected, workloads=(), faults=())
+        topology = replace(plan.topology, queues=without.topology.queues)
+        assert replace(plan, topology=topology, workloads=(), faults=()) == replace(expected, workloads=(), faults=())
+        for node in plan.topology.nodes:
+            queues = without.topology.queues.get(node, ())
+            assert plan.topology.queues.get(node, ())[: len(queues)] == queues
         assert plan.workloads[: len(without.workloads)] == without.workloads
         assert set(without.faults) <= set(plan.faults)
+
+
+def test_their_messages_are_taken_and_their_strict_queues_wait_for_no_lost_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drawn_scenes, "LATER", {name: (1.0, draw) for name, (_, draw) in LATER.items()})
+    strict = small = 0
+    for plan in map(draw_plan, SEEDS[:60]):
+        (at,) = {told["node"] for told in plan.workloads if told["name"] == "rejected-out"} or {""}
+        small += bool(plan.topology.takes)
+        assert at not in plan.topology.takes
+        taken = [told["node"] for told in plan.workloads if told["name"] == "overtaken-out"]
+        strict += len(taken)
+        for node in taken:
+            assert "overtaken" in [queue.name for queue in plan.topology.queues[node]]
+            assert node not in {fault.node for fault in plan.faults if fault.kind in (*PUT_BACK, "replace-disk")}
+    assert strict > 10 and small > 2
 
 
 def test_commits_that_move_several_to_the_dead_letters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,6 +82,7 @@ def test_commits_that_move_several_to_the_dead_letters_are_refused(monkeypatch: 
         take_back(core, turn, retry)  # type: ignore[arg-type]
 
     monkeypatch.setattr(undo, "_undo_moves", counted)
+    monkeypatch.setattr(drawn_scenes, "LATER", {"rejected": LATER["rejected"]})
     plan = draw_plan(REJECTED)
     assert has("rejected", plan)
     assert execute(plan, REJECTED).failure == ""
@@ -76,6 +100,7 @@ def test_commits_have_what_leaves_out_of_order(monkeypatch: pytest.MonkeyPatch) 
         return consecutive(sequences)
 
     monkeypatch.setattr(entries, "_consecutive", seen)
+    monkeypatch.setattr(drawn_scenes, "LATER", {"returned": LATER["returned"]})
     plan = draw_plan(RETURNED)
     assert has("returned", plan)
     assert execute(plan, RETURNED).failure == ""

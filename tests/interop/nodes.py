@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from support.process import NodeProcess
 
 T = TypeVar("T")
-LIMIT_S = 40.0
+LIMIT_S = 100.0
 
 
 class Nodes:

@@ -262,7 +262,7 @@ class Resuming(MessagingHandler):
     def on_start(self, event: Any) -> None:
         # After a close with amqp:connection:forced Proton waits for its own next write, or its heartbeat's end,
         # before it looks at the socket again.
-        self.connection = event.container.connect(self.url, reconnect=[0] + [0.05] * 200, heartbeat=1)
+        self.connection = event.container.connect(self.url, reconnect=[0] + [0.1] * 900, heartbeat=1)
         self.receiver = event.container.create_receiver(self.connection, "resumed")
         self.sender = event.container.create_sender(self.connection, "resumed")
         self.timer = event.container.schedule(LIMIT_S, self)

@@ -6,14 +6,14 @@ strike the whole node, and shift what `drawn_aims.py` draws for the faults after
 each too, come after it and shift nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
 from holdfast.core.config import QueueConfig
 from holdfast.harness.drawn_wire import on_lmdb
-from holdfast.harness.faults import Fault
+from holdfast.harness.faults import PUT_BACK, Fault
 from holdfast.harness.plan import Plan
 from holdfast.harness.sim.seeds import SeedTree
 from holdfast.harness.topology import joined
@@ -38,15 +38,17 @@ def draw_scenes(seeds: SeedTree, nodes: Sequence[str]) -> Scene:
 
 
 def _draw(
-    scenes: dict[str, tuple[float, Callable[[Random, str], Scene]]], seeds: SeedTree, nodes: Sequence[str]
+    scenes: Mapping[str, tuple[float, Callable[..., Scene]]], seeds: SeedTree, nodes: Sequence[str], *given: Any
 ) -> Scene:
+    """`given`: what they are told besides the stream and the node."""
     found = Scene()
     for name, (share, draw) in scenes.items():
         random = seeds.stream(name)
         if random.random() < share:
-            scene = draw(random, random.choice(nodes))
+            scene = draw(random, random.choice(nodes), *given)
             found.workloads += scene.workloads
             found.faults += scene.faults
+            found.queues |= scene.queues
             found.paged |= scene.paged
     return found
 
@@ -116,42 +118,6 @@ SCENES: Final[dict[str, tuple[float, Callable[[Random, str], Scene]]]] = {
 """By the name of its stream: the share of the seeds that have it."""
 
 
-def rejected(random: Random, node: str) -> Scene:
-    """Messages that become dead letters many at a time, on a disk that is slow, and refuses a commit now and then: what
-    such a commit would have moved is where it was."""
-    sends = _sends(node, "rejected", random.choice((100, 300)), size=random.choice((12, 200)))
-    takes = _takes(node, "rejected", reject=random.choice((0.3, 0.9)))
-    faults = [_slow_disk(node)]
-    for _ in range(random.choice((3, 8))):
-        at = round(random.uniform(0.05, 3.0), 6)
-        faults.append(Fault(kind="refusing-disk", at=at, node=node, seconds=random.choice((0.05, 0.2, 1.0))))
-    return Scene([sends, takes], faults)
-
-
-def returned(random: Random, node: str) -> Scene:
-    """Messages that leave many at a time, and among them some that came back and were taken later than those behind
-    them: one commit has them out of order, and LMDB's store has to find each."""
-    sends = _sends(node, "returned", 300)
-    takes = _takes(node, "returned", consumers=3, release=random.choice((0.02, 0.05)), credit=20)
-    return Scene([sends, takes], [_slow_disk(node)], paged=True)
-
-
-LATER: Final[dict[str, tuple[float, Callable[[Random, str], Scene]]]] = {
-    "rejected": (0.08, rejected),
-    "returned": (0.04, returned),
-}
-"""As SCENES."""
-
-
-def with_later_scenes(plan: Plan, seed: int) -> Plan:
-    """The plan with those scenes of LATER that the seed has."""
-    seeds = SeedTree(seed).child("swarm").child("later scenes")
-    scene = _draw(LATER, seeds, plan.topology.nodes)
-    faults = sorted((*plan.faults, *scene.faults), key=lambda fault: fault.at)
-    plan = replace(plan, workloads=(*plan.workloads, *scene.workloads), faults=tuple(faults))
-    return on_lmdb(plan) if scene.paged else plan
-
-
 # ---------------------------------------------------------------------------------------------------- for a moment
 
 
@@ -211,3 +177,58 @@ OF_MOMENTS: Final[dict[str, Callable[[Random, str, Plan, Sequence[str]], Scene]]
 }
 """By moment: the scene at a node of a plan in which it comes about, with others of its nodes, those whose disks stay
 what they are. It lasts for about as long as faults strike; where the plan has no place for it, it is empty."""
+
+
+# ---------------------------------------------------------------------------------------------------- after all else
+
+
+def rejected(random: Random, node: str, plan: Plan) -> Scene:
+    """Messages that become dead letters many at a time, on a disk that is slow, and refuses a commit now and then: what
+    such a commit would have moved is where it was."""
+    sends = _sends(node, "rejected", random.choice((100, 300)), size=random.choice((12, 200)))
+    takes = _takes(node, "rejected", reject=random.choice((0.3, 0.9)))
+    faults = [_slow_disk(node)]
+    for _ in range(random.choice((3, 8))):
+        at = round(random.uniform(0.05, 3.0), 6)
+        faults.append(Fault(kind="refusing-disk", at=at, node=node, seconds=random.choice((0.05, 0.2, 1.0))))
+    return Scene([sends, takes], faults)
+
+
+def returned(random: Random, node: str, plan: Plan) -> Scene:
+    """Messages that leave many at a time, and among them some that came back and were taken later than those behind
+    them: one commit has them out of order, and LMDB's store has to find each."""
+    sends = _sends(node, "returned", 300)
+    takes = _takes(node, "returned", consumers=3, release=random.choice((0.02, 0.05)), credit=20)
+    return Scene([sends, takes], [_slow_disk(node)], paged=True)
+
+
+def by_two_ways(random: Random, node: str, plan: Plan) -> Scene:
+    """A strict queue whose messages overtake each other while no fault is aimed at that. A share of its seeds has no
+    place for it: it takes a network with a circle."""
+    fixed = {fault.node for fault in plan.faults if fault.kind in PUT_BACK or fault.kind == "replace-disk"}
+    there = any(told["name"].startswith("overtaken") for told in plan.workloads)
+    if there or node in fixed or plan.topology.takes:
+        return Scene()
+    return overtaken(random, node, plan, [name for name in plan.topology.nodes if name not in (node, *fixed)])
+
+
+LATER: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
+    "rejected": (0.08, rejected),
+    "returned": (0.04, returned),
+    "by two ways": (0.4, by_two_ways),
+}
+"""As SCENES; one that has no place in the plan is empty."""
+
+
+def with_later_scenes(plan: Plan, seed: int) -> Plan:
+    """The plan with those scenes of LATER that the seed has, at nodes that take messages of any size."""
+    seeds = SeedTree(seed).child("swarm").child("later scenes")
+    nodes = [node for node in plan.topology.nodes if node not in plan.topology.takes]
+    scene = _draw(LATER, seeds, nodes, plan) if nodes else Scene()
+    faults = sorted((*plan.faults, *scene.faults), key=lambda fault: fault.at)
+    queues = dict(plan.topology.queues)
+    for node, queue in scene.queues.items():
+        queues[node] = (*queues.get(node, ()), queue)
+    topology = replace(plan.topology, queues=queues)
+    plan = replace(plan, topology=topology, workloads=(*plan.workloads, *scene.workloads), faults=tuple(faults))
+    return on_lmdb(plan) if scene.paged else plan

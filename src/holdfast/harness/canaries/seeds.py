@@ -11,7 +11,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "part-unheard": (70, 150),
     "hop-number-ahead": (27, 100),
     "seen-range-one-off": (21, 50),
-    "receipt-of-an-empty-queue": (21, 50),
+    "receipt-of-an-empty-queue": (19, 50),
     "starved-link-asleep": (18, 50),
     "oversized-forgotten": (288, 300),
     "priority-lost": (11, 50),
