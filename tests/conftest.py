@@ -15,6 +15,7 @@ import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
 from holdfast.errors import ConfigError
+from support import today
 from support.process import NodeProcess
 
 # The same examples on every run and machine: a red check must be red for whoever looks next.
@@ -53,11 +54,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(scope="session")
-def day(pytestconfig: pytest.Config) -> int:
+def day() -> int:
     """The number of the day from which the short forms of long campaigns draw: other seeds each day, the same for all
     processes of one run.
     """
-    return date.fromisoformat(pytestconfig.option.day).toordinal()
+    return today.number
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.day is None:
         config.option.day = datetime.now(UTC).date().isoformat()
     try:
-        date.fromisoformat(config.option.day)
+        today.number = date.fromisoformat(config.option.day).toordinal()
     except ValueError as error:
         raise pytest.UsageError(f"--day: {error}") from None
     name = config.getoption("--canary")

@@ -157,7 +157,7 @@ def test_what_an_empty_store_could_hold_it_holds(tmp_path: Path, size: int, shar
         assert isinstance(state, Accepted) == fits
 
 
-@pytest.mark.parametrize("size", [8 * MIB, 16 * MIB, 64 * MIB])
+@pytest.mark.parametrize("size", [8 * MIB, 16 * MIB, pytest.param(64 * MIB, marks=pytest.mark.slow)])
 def test_between_too_large_and_taken_there_is_nothing(tmp_path: Path, size: int) -> None:
     """Also once much was stored and has left: else what is no larger than it may be would wait for ever."""
     with on_lmdb(tmp_path, size, limits=Limits(connection_unstored_bytes_max=64 * MIB)) as (rig, node, core, store):
