@@ -229,7 +229,7 @@ def test_a_scene_brings_its_moment_about(moment: str) -> None:
     ring = tuple(Link(one=one, other=other) for one, other in (("ber", "fra"), ("fra", "jfk"), ("jfk", "ber")))
     plan = replace(plan, topology=replace(plan.topology, nodes=("ber", "fra", "jfk"), links=ring))
     scene = OF_MOMENTS[moment](Random(2), "fra", plan, ("ber", "jfk"))
-    queues = {"fra": (*plan.topology.queues["fra"], *scene.queues.values())}
+    queues = scene.queues_with(plan.topology.queues)
     workloads, faults = (*plan.workloads, *scene.workloads), (*plan.faults, *scene.faults)
     result = run(replace(plan, topology=replace(plan.topology, queues=queues), workloads=workloads, faults=faults))
     assert result.coverage[MEETINGS][meeting_name("cut-clients", moment)] > 0

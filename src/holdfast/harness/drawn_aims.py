@@ -10,7 +10,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from holdfast.harness.drawn_scenes import OF_MOMENTS
+from holdfast.harness.drawn_scenes import OF_MOMENTS, RENEWED
 from holdfast.harness.faults import PUT_BACK, Fault
 from holdfast.harness.moments import MOMENTS
 from holdfast.harness.plan import Plan
@@ -37,7 +37,6 @@ CAUSES: Final = {
     "what links held goes back": "cut-clients",
 }
 """By moment: the fault of the node that brings it about."""
-RENEWED: Final = "messages get new numbers"
 DISKS: Final = frozenset({"full-disk", "refusing-disk", "slow-disk", "stalled-disk"})
 LASTS_S: Final = {"full-disk": 3.0, "slow-disk": 2.0, "stalled-disk": 8.0, "stop": 0.5}
 """How long such a fault lasts where it does not end at once."""
@@ -85,7 +84,7 @@ def with_aims(plan: Plan, seed: int) -> Plan:
                 played.add((scene, node))
                 workloads += made.workloads
                 faults += made.faults
-                queues |= {place: (*queues.get(place, ()), queue) for place, queue in made.queues.items()}
+                queues = made.queues_with(queues)
         if chance < 0.7:
             knobs |= {knob: KNOBS[knob][0] for knob in PROLONGS.get(moment, ())}
     faults.sort(key=lambda fault: fault.at)

@@ -18,18 +18,27 @@ from holdfast.harness.plan import Plan
 from holdfast.harness.sim.seeds import SeedTree
 from holdfast.harness.topology import joined
 
+RENEWED: Final = "messages get new numbers"
+"""A moment."""
 RESUMED: Final = "resumed-in"
 """The name of the workload whose producer, which has none, resumes its link again and again."""
 
 
 @dataclass(slots=True)
 class Scene:
-    """What it adds to a plan; `queues` by node. `paged`: LMDB lies under the nodes."""
+    """What it adds to a plan; each of `queues` with its node. `paged`: LMDB lies under the nodes."""
 
     workloads: list[dict[str, Any]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
-    queues: dict[str, QueueConfig] = field(default_factory=dict)
+    queues: list[tuple[str, QueueConfig]] = field(default_factory=list)
     paged: bool = False
+
+    def queues_with(self, queues: Mapping[str, tuple[QueueConfig, ...]]) -> dict[str, tuple[QueueConfig, ...]]:
+        """Those of a topology, by node, and its own."""
+        found = dict(queues)
+        for node, queue in self.queues:
+            found[node] = (*found.get(node, ()), queue)
+        return found
 
 
 def draw_scenes(seeds: SeedTree, nodes: Sequence[str]) -> Scene:
@@ -48,7 +57,7 @@ def _draw(
             scene = draw(random, random.choice(nodes), *given)
             found.workloads += scene.workloads
             found.faults += scene.faults
-            found.queues |= scene.queues
+            found.queues += scene.queues
             found.paged |= scene.paged
     return found
 
@@ -143,7 +152,7 @@ def narrow(random: Random, node: str, plan: Plan, others: Sequence[str]) -> Scen
     if others:
         sends.append({**sends[0], "node": random.choice(others), "messages": 100, "name": f"narrow-of-{node}"})
     takes = _takes(node, "narrow", think_s=round(plan.safety_s / 150, 3))
-    return Scene([*sends, takes], queues={node: queue})
+    return Scene([*sends, takes], queues=[(node, queue)])
 
 
 def overtaken(random: Random, node: str, plan: Plan, others: Sequence[str]) -> Scene:
@@ -163,7 +172,7 @@ def overtaken(random: Random, node: str, plan: Plan, others: Sequence[str]) -> S
         faults.append(Fault(kind="slow-link", at=round(at, 6), link=link, seconds=1.0, amount=slow))
         at += random.uniform(0.1, 0.6)
         faults.append(Fault(kind="re-route", at=round(at, 6), link=link, seconds=round(random.uniform(0.2, 1.0), 6)))
-    return Scene([sends, takes], faults, {node: queue})
+    return Scene([sends, takes], faults, [(node, queue)])
 
 
 OF_MOMENTS: Final[dict[str, Callable[[Random, str, Plan, Sequence[str]], Scene]]] = {
@@ -202,20 +211,67 @@ def returned(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([sends, takes], [_slow_disk(node)], paged=True)
 
 
+def too_large(random: Random, node: str, plan: Plan) -> Scene:
+    """Dozens of messages that a next hop does not take, in seeds with such a node: they wait to be dead letters."""
+    takes = list(plan.topology.takes)
+    if not takes or plan.topology.routing is not None:
+        return Scene()
+    sends = _sends(random.choice(plan.topology.neighbours(takes[0])), "too-large", random.choice((30, 100)), size=6_000)
+    return Scene([{**sends, "address": f"too-large@{takes[0]}"}])
+
+
+def renumbered(random: Random, node: str, plan: Plan) -> Scene:
+    """In seeds with a store that goes back: a producer there that sends all the while, so that much gets new numbers,
+    and a disk that refuses commits then."""
+    scene = Scene()
+    for leaf in (fault.node for fault in plan.faults if fault.kind == "restore-backup"):
+        (hub,) = plan.topology.neighbours(leaf)
+        sends = _sends(leaf, "renumbered", 600, rate=round(600 / plan.safety_s, 3))
+        scene.workloads += [{**sends, "address": f"renumbered@{hub}"}, _takes(hub, "renumbered")]
+        for apart in (fault for fault in plan.faults if fault.kind == "partition" and leaf in fault.link):
+            at, seconds = round(apart.at + apart.seconds, 6), random.choice((0.2, 1.0, 3.0))
+            scene.faults.append(Fault(kind="refusing-disk", at=at, node=leaf, seconds=seconds, when=RENEWED))
+    return scene
+
+
+def purged(random: Random, node: str, plan: Plan) -> Scene:
+    """What waits for a strict queue at the next node is purged again and again, beside commits that are under way."""
+    others = [name for name in plan.topology.neighbours(node) if name not in _renewed(plan)]
+    if not others or node in _renewed(plan) or plan.topology.takes or plan.topology.routing is not None:
+        return Scene()
+    other = random.choice(others)
+    sends = _sends(node, "purged", 300, rate=round(300 / plan.safety_s, 3))
+    faults = [Fault(kind="slow-disk", at=0.0, node=node, seconds=plan.safety_s, amount=50.0)]
+    for _ in range(4):
+        at = round(random.uniform(0.5, plan.safety_s), 6)
+        faults.append(Fault(kind="partition", at=round(at - 0.4, 6), link=(node, other), seconds=0.8))
+        faults.append(Fault(kind="purge", at=at, node=node, when="a commit is under way"))
+    queue = QueueConfig(name="purged", order="strict")
+    return Scene([{**sends, "address": f"purged@{other}"}, _takes(other, "purged")], faults, [(other, queue)])
+
+
+def _renewed(plan: Plan) -> set[str]:
+    """Nodes whose disks do not stay what they are: a strict queue waits for ever for what a lost one had."""
+    return {fault.node for fault in plan.faults if fault.kind in PUT_BACK or fault.kind == "replace-disk"}
+
+
 def by_two_ways(random: Random, node: str, plan: Plan) -> Scene:
     """A strict queue whose messages overtake each other while no fault is aimed at that. A share of its seeds has no
     place for it: it takes a network with a circle."""
-    fixed = {fault.node for fault in plan.faults if fault.kind in PUT_BACK or fault.kind == "replace-disk"}
+    renewed = _renewed(plan)
     there = any(told["name"].startswith("overtaken") for told in plan.workloads)
-    if there or node in fixed or plan.topology.takes:
+    if there or node in renewed or plan.topology.takes:
         return Scene()
-    return overtaken(random, node, plan, [name for name in plan.topology.nodes if name not in (node, *fixed)])
+    return overtaken(random, node, plan, [name for name in plan.topology.nodes if name not in (node, *renewed)])
 
 
 LATER: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "rejected": (0.08, rejected),
     "returned": (0.04, returned),
     "by two ways": (0.4, by_two_ways),
+    "too large": (0.6, too_large),
+    "renumbered": (1.0, renumbered),
+    "purged": (0.06, purged),
 }
 """As SCENES; one that has no place in the plan is empty."""
 
@@ -226,9 +282,6 @@ def with_later_scenes(plan: Plan, seed: int) -> Plan:
     nodes = [node for node in plan.topology.nodes if node not in plan.topology.takes]
     scene = _draw(LATER, seeds, nodes, plan) if nodes else Scene()
     faults = sorted((*plan.faults, *scene.faults), key=lambda fault: fault.at)
-    queues = dict(plan.topology.queues)
-    for node, queue in scene.queues.items():
-        queues[node] = (*queues.get(node, ()), queue)
-    topology = replace(plan.topology, queues=queues)
+    topology = replace(plan.topology, queues=scene.queues_with(plan.topology.queues))
     plan = replace(plan, topology=topology, workloads=(*plan.workloads, *scene.workloads), faults=tuple(faults))
     return on_lmdb(plan) if scene.paged else plan
