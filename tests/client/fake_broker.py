@@ -77,6 +77,7 @@ class FakeBroker:
         self.queues: dict[str, Queue] = {}
         self.producers: dict[tuple[str, str], RangeSet] = {}
         self.producer_links: dict[tuple[str, str], Receiver] = {}
+        self.producer_epochs: dict[tuple[str, str], int] = {}
         self.users = users
         self.logins = 0
         self.logins_not_checked = 0
@@ -307,9 +308,10 @@ class Peer(asyncio.Protocol):
                         peer.flush()
             broker.producer_links[key] = link
             stored = broker.producers.setdefault(key, RangeSet())
+            epoch = broker.producer_epochs[key] = broker.producer_epochs.get(key, 0) + 1
             properties = {
                 Symbol("holdfast:last-number"): Ulong(stored.last),
-                Symbol("holdfast:producer-epoch"): Ulong(1),
+                Symbol("holdfast:producer-epoch"): Ulong(epoch),
                 Symbol("holdfast:missing"): [
                     [Ulong(first), Ulong(last)] for first, last in stored.gaps(1, stored.last)
                 ],

@@ -118,6 +118,7 @@ async def test_with_a_name_none_is_doubled(broker: FakeBroker, connection: Conne
     await asyncio.wait_for(sender.drain(), 5)
     assert broker.bodies("q") == bodies(1, 2, 3)
     assert sender.accepted == 3 and sender.last_number == 3
+    assert sender.epoch == 2
 
 
 async def test_the_missing_ones_go_again_in_order(broker: FakeBroker, connection: Connection) -> None:

@@ -201,3 +201,17 @@ def test_a_time_to_live_counts_from_the_arrival_not_from_the_last_turn() -> None
     reader.receiver("q")
     rig.settle()
     assert reader.bodies() == ["fresh"]
+
+
+def test_a_stop_while_a_mark_is_on_its_way_to_the_disk_takes_it_back() -> None:
+    rig, hub, _ = alone("1", "2")
+    hub.hold_commits = True
+    rig.client(hub).receiver("work", credit=1)
+    rig.settle()
+    cursor = hub.queue("work").shared
+    assert hub.pending is not None and cursor.mark > cursor.mark_stored
+    hub.handle(events.Stopping())
+    hub.end_turn()
+    hub.hold_commits = False
+    rig.settle()
+    assert cursor.mark_stored == cursor.mark == 0

@@ -7,7 +7,7 @@ Rules of this file: no loop, no link; what the node says is checked before it is
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.amqp.extensions import LAST_NUMBER, MISSING
+from holdfast.amqp.extensions import LAST_NUMBER, MISSING, PRODUCER_EPOCH
 from holdfast.broker.ranges import RangeSet
 from holdfast.client.errors import LinkError, ProducerConflict
 from holdfast.client.spool import SpoolFile
@@ -19,7 +19,8 @@ SPOOL_LAST_MAX: Final = 2**62
 
 
 class ProducerNumbers:
-    """Of one sender. `last_number` and `missing`: what the node had stored at the latest attach.
+    """Of one sender. `last_number` and `missing`: what the node had stored at the latest attach; `epoch`: how often
+    anyone had attached under the name by then, 0 where the node did not say.
 
     With a spool the spool gives the numbers out, and keeps them over crashes.
     """
@@ -28,6 +29,7 @@ class ProducerNumbers:
         """`what`: the sender, as its errors name it."""
         self.last_number = 0
         self.missing = RangeSet()
+        self.epoch = 0
         self._producer = producer
         self._address = address
         self._what = what
@@ -69,6 +71,8 @@ class ProducerNumbers:
         self._check_last(last)
         if self._spool is not None and not self._spool.is_numbered:
             self._spool.assign_numbers(last)
+        epoch = properties.get(PRODUCER_EPOCH)
+        self.epoch = int(epoch) if isinstance(epoch, int) else 0
         self.last_number, self.missing, self._has_learned = last, missing, True
 
     def _last(self, properties: Mapping[Any, Any]) -> int:

@@ -105,6 +105,11 @@ class Sender(ClientLink):
         return RangeSet() if self._numbers is None else self._numbers.missing
 
     @property
+    def epoch(self) -> int:
+        """How often senders had attached under its producer name when this one last did: the highest holds the name."""
+        return 0 if self._numbers is None else self._numbers.epoch
+
+    @property
     def in_doubt(self) -> int:
         """Messages in memory without an outcome."""
         return len(self._outbox.doubt)

@@ -128,7 +128,7 @@ def _complete(core: "NodeCore", turn: Turn) -> None:
         if core.catalog.has(queue):
             queue.show_up_to(sequence)
     for cursor, mark in turn.marks:
-        cursor.mark_stored = max(cursor.mark_stored, mark)
+        cursor.mark_stored = max(cursor.mark_stored, min(mark, cursor.mark))  # a stop takes marks back
         if core.catalog.has(cursor.queue):
             cursor.queue.touch()
     core.hop_stored.update(core.hops_in_flight)

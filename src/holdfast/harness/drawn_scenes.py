@@ -211,6 +211,17 @@ def returned(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([sends, takes], [_slow_disk(node)], paged=True)
 
 
+def taken_again(random: Random, node: str, plan: Plan) -> Scene:
+    """A consumer whose links are resumed, and break again and again while it holds messages: some it has decided on,
+    without an answer yet, the others are to be sent again."""
+    sends = _sends(node, "taken-again", 300)
+    takes = _takes(node, "taken-again", credit=random.choice((20, 50)), think_s=0.01, resume_s=300.0)
+    faults = [_slow_disk(node)]
+    for _ in range(6):
+        faults.append(Fault(kind="cut-clients", at=round(random.uniform(0.5, 4.0), 6), node=node))
+    return Scene([sends, takes], faults)
+
+
 def too_large(random: Random, node: str, plan: Plan) -> Scene:
     """Dozens of messages that a next hop does not take, in seeds with such a node: they wait to be dead letters."""
     takes = list(plan.topology.takes)
@@ -272,6 +283,7 @@ LATER: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "too large": (0.6, too_large),
     "renumbered": (1.0, renumbered),
     "purged": (0.06, purged),
+    "taken again": (0.06, taken_again),
 }
 """As SCENES; one that has no place in the plan is empty."""
 

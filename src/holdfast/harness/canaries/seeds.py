@@ -24,7 +24,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "given-back-unmarked": (23, 50),
     "given-back-to-the-tail": (51, 100),
     "advanced-beyond": (10, 50),
-    "resumed-in-part": (51, 150),
+    "resumed-in-part": (69, 150),
     "order-taken-for-granted": (81, 100),
     "renewal-not-taken-back": (119, 150),
     "purged-without-its-end": (5, 50),

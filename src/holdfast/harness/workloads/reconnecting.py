@@ -21,7 +21,7 @@ FENCED_WITHIN_S: Final = 2.0
 
 @dataclass(frozen=True)
 class _Life:
-    """A connection, its sender, and how often the connection had come back when the next life began."""
+    """A connection and its sender."""
 
     connection: Connection
     sender: Sender
@@ -67,7 +67,7 @@ class ReconnectingProducer:
         for number in range(1, self.lives + 1):
             life = await self._begin(bed, name, number)
             if older is not None:
-                await self._fence(older, log)
+                await self._fence(older, life.sender.epoch, log)
                 await older.connection.abort()
                 older = None
             last = number == self.lives
@@ -107,8 +107,9 @@ class ReconnectingProducer:
                 await asyncio.sleep(RETRY_S)
                 sender = await self._sender(life.connection, str(sender.producer), self.lives)
 
-    async def _fence(self, older: _Life, log: ProducerLog) -> None:
-        """The older life goes on sending over its own connection: none of that may be accepted from it."""
+    async def _fence(self, older: _Life, epoch: int, log: ProducerLog) -> None:
+        """The older life goes on sending over its own connection: none of that may be accepted from it, but where its
+        link broke too and came back after the newer one's, which had `epoch`."""
         reconnects = older.connection.reconnects
         tries: list[tuple[int, asyncio.Future[Outcome]]] = []
         while len(tries) < FENCED_TRIES and log.given_out < self.messages:
@@ -133,6 +134,7 @@ class ReconnectingProducer:
                 future.exception() is None
                 and isinstance(future.result(), Accepted)
                 and older.connection.reconnects == reconnects
+                and older.sender.epoch < epoch
             ):
                 raise Violation(f"{log.key(number).decode()} was accepted from a producer that a newer one has fenced")
 
