@@ -23,9 +23,11 @@ pytestmark = pytest.mark.sim
 JOBS = 2
 SAME = 6
 DAILY = 16
-FOUND = (705_039_491_633, 739_943_019, 739_943_039)
+FOUND = (705_039_491_633, 739_943_019, 739_943_039, 740_201_809, 740_201_271, 740_201_272, 740_201_988)
 """Seeds that found a defect: what waited out of order for a bounded destination took an epoch for each; a link drawn
-one way that was one both ways as well; a network of full, thin links that has to come to rest, which takes minutes.
+one way that was one both ways as well; a network of full, thin links that has to come to rest, which takes minutes; a
+node that stops while a mark is on its way to the disk; and, of the harness, producers without a name whose messages may
+come twice, after a lost disk and after a link that the node ended, and a rival producer that took its name back.
 """
 
 
@@ -104,6 +106,11 @@ def test_stores_that_become_someone_new_and_purges_are_drawn() -> None:
         assert [back.node in (link.one, link.other) for link in plan.topology.links].count(True) == 1
         downs = {fault.kind for fault in plan.faults if fault.node == back.node} & {"crash", "power", "replace-disk"}
         assert not downs or back.kind == "copied-disk"
+
+
+def test_who_calls_messages_undeliverable_makes_room_for_another() -> None:
+    takes = [told for seed in range(1, 401) for told in draw_plan(seed).workloads if told.get("elsewhere")]
+    assert len(takes) > 5 and all(told["stays"] for told in takes)
 
 
 def test_depths() -> None:

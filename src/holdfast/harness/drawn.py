@@ -348,6 +348,8 @@ def draw_manners(random: Random, workloads: list[dict[str, Any]]) -> list[dict[s
                 "modify": max(share, told.get("modify", 0.0)),
                 "notes": random.choice((0.0, 0.5, 1.0)), "elsewhere": random.choice((0.0, 0.0, 0.3)),
             }  # fmt: skip
+            if not told["stays"]:  # what the only consumer there is calls undeliverable would fill its queue for ever
+                told["elsewhere"] = 0.0
         found.append(told)
     return found
 
