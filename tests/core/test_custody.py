@@ -220,6 +220,27 @@ def test_full_neighbours(bound: int) -> None:
         assert taken == names(1, 12) and "$dead-letters" not in node.core.catalog.queues
 
 
+@pytest.mark.parametrize("waits", [600, 2_500, 20_000])
+def test_a_small_queue_fills_as_fast_as_it_is_emptied_however_little_may_wait_for_it(waits: int) -> None:
+    """Whatever is refused costs a new epoch, a second of it idle, so there is little of that."""
+    rig = Rig()
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work", messages_max=2),), limits=Limits(parked_bytes_max=waits))
+    joined(rig)
+    bodies = [name * (1 + number % 40) for number, name in enumerate(names(1, 300))]
+    send(rig, jfk, *bodies)
+    client = rig.client(hub)
+    client.receiver("work")
+    rig.settle()
+    taken: list[str] = []
+    for _ in range(40):
+        for _ in range(10):
+            taken += client.accept()
+            rig.settle()
+        rig.run(0.5)
+    assert taken == bodies
+    assert hub.core.memory.parked.held == 0
+
+
 def test_parked_numbers_go_back_when_the_disk_is_full() -> None:
     rig = Rig()
     jfk, hub = rig.pair(queues=(QueueConfig(name="work", messages_max=1),))

@@ -75,7 +75,8 @@ class CustodyReceiver(Intake):
             self._look_at_growing()
         if self.parked or self.failed or not self.link.attached:
             return
-        window = self.core.forwarding.window(self.destination)
+        forwarding = self.core.forwarding
+        window = forwarding.narrow.credit(self.key, forwarding.window(self.destination))
         if window:
             self.top_up(window)
         else:  # full, or closed: credit is withheld, nothing is sent back and forth
@@ -123,6 +124,7 @@ class CustodyReceiver(Intake):
         return Released()
 
     def overflow(self, delivery: Delivery) -> None:
+        self.core.forwarding.narrow.overflowed(self.key, len(self.parked))
         super().overflow(delivery)
         self.fail()
 
@@ -132,8 +134,12 @@ class CustodyReceiver(Intake):
         if self.failed:
             self.settle([delivery.delivery_id], Released())
             return
+        narrow = self.core.forwarding.narrow
         if self.parked or not self.take(delivery, large=False):
+            narrow.waited(self.key)
             self.park(delivery)
+        else:
+            narrow.took(self.key)
         self.core.refills[self] = None
 
     def park(self, delivery: Delivery) -> None:

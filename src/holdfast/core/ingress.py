@@ -231,10 +231,13 @@ class Intake(Ingress):
 
     def park(self, delivery: Delivery) -> None:
         """Keeps the delivery until there is room for it; where too many bytes wait already it is
-        released, or rejected where the disk is full."""
-        core = self.core
+        released, or rejected where the disk is full. One may always wait, however large: a sender that repeats it would
+        learn of room by trying alone."""
+        parked = self.core.memory.parked
         size = PARKED_BYTES + len(delivery.payload)
-        if not core.memory.parked.charge(size):
+        if not parked.held:
+            parked.add(size)
+        elif not parked.charge(size):
             self.overflow(delivery)
             return
         self.peer.parked_bytes += size
