@@ -147,6 +147,22 @@ def test_at_streams_max_one_more_large_message_is_rejected(rig: Rig, streams: in
     assert isinstance(dict(client.outcomes)["again"], Accepted)
 
 
+def test_one_that_came_whole_is_under_way_no_more_as_the_next_begins(rig: Rig) -> None:
+    """Both in what is read at once."""
+    limits = Limits(stream_bytes=100 * KIB, streams_max=1)
+    jfk, hub = rig.pair(jfk={"limits": Limits(stream_bytes=100 * KIB)}, limits=limits)
+    rig.run(3)
+    for node, address in ((hub, "work"), (jfk, "work@hub")):
+        client = rig.client(node)
+        link = client.sender(address)
+        rig.settle()
+        for number in range(5):
+            link.send(payload(200 * KIB), context=number)
+        rig.settle()
+        assert [type(state) for _, state in client.outcomes] == [Accepted] * 5
+    assert len(hub.bodies("work")) == 10, "no custody link was given up in between"
+
+
 def test_parked_bytes_are_bounded_and_one_more_is_released(rig: Rig) -> None:
     queues = (QueueConfig(name="work", messages_max=1),)
     node = rig.node("hub", limits=Limits(parked_bytes_max=2 * (50 * KIB + PARKED_BYTES)), queues=queues)

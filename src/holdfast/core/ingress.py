@@ -297,6 +297,8 @@ class Intake(Ingress):
         """Some of a large message."""
         stream = self.growing
         if part.first:
+            if not streams.may_begin(self.core):
+                self.take_parked()  # what came whole just now may be one of those that are under way
             stream = self.growing = streams.begin(self.core, self, part)
             self.parked.append(stream)
             if self.unchecked:  # it waits behind what nobody has looked at

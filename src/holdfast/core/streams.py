@@ -230,10 +230,15 @@ def _left_bytes(core: "NodeCore") -> int:
     return min(LEFT_BYTES, core.store.room_bytes_most() // LEFT_SHARE)
 
 
+def may_begin(core: "NodeCore") -> bool:
+    """Whether one more large message may be under way."""
+    return len(core.streams) < core.config.limits.streams_max
+
+
 def begin(core: "NodeCore", bringer: Bringer, part: DeliveryPart) -> Stream:
     """The stream that begins with that part, which is still to be added."""
     stream = Stream(core, bringer, part, core.blobs.new())
-    if len(core.streams) >= core.config.limits.streams_max:
+    if not may_begin(core):
         text = f"{len(core.streams)} large messages are under way here, no more are taken"
         stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
     else:
