@@ -1,16 +1,32 @@
 """What pairs of table and checkpoint an ingest accepts, and how Spark's failures are told."""
 
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.listener import QueryTerminatedEvent
+
 from holdfast.cli import main
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.pipeline import ingest
 from holdfast.pipeline.commands import check_writable
-from holdfast.pipeline.ingest import Progress, check_pair, default_checkpoint, failure, summary
+from holdfast.pipeline.ingest import (
+    NO_WORKER,
+    STARTS_MAX,
+    IngestJob,
+    Progress,
+    check_pair,
+    default_checkpoint,
+    failure,
+    run_ingest,
+    summary,
+)
 from holdfast.pipeline.session import first_line
 
 
@@ -68,6 +84,59 @@ def test_our_own_line_is_found_inside_sparks() -> None:
     assert type(failure(RuntimeError(text), "x")) is ConfigError
     assert type(failure(RuntimeError("[X] y\nz"), "x")) is HoldfastError
     assert first_line(RuntimeError("[X] y\nz")) == "[X] y"
+
+
+class Queries:
+    """Stands for a session whose queries end as `ends` says, one after the other: with that text, or well (None). Each
+    that ends with a text of two lines has written a batch before."""
+
+    def __init__(self, ends: list[str | None], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ends = ends
+        self.begun = 0
+        self.listeners: list[Any] = []
+        self.streams = SimpleNamespace(addListener=self.listeners.append, removeListener=self.listeners.remove)
+        self.sparkContext = SimpleNamespace(_gateway=None)
+        monkeypatch.setattr(ingest, "start_query", lambda *_: self.start())
+
+    def start(self) -> Any:
+        end = self.ends[self.begun]
+        self.begun += 1
+
+        def await_termination(_seconds: int) -> bool:
+            if end is not None and "\n" in end:
+                self.listeners[0].progress.batches += 1
+            self.listeners[0].onQueryTerminated(QueryTerminatedEvent("1", "2", None, None))
+            if end is not None:
+                raise StreamingQueryException(end)
+            return True
+
+        return SimpleNamespace(awaitTermination=await_termination, stop=lambda: None)
+
+    def run(self, tmp_path: Path) -> Progress:
+        return run_ingest(
+            self,
+            IngestJob(options={}, out=tmp_path / "t", checkpoint=tmp_path / "c"),
+            threading.Event(),
+            lambda _: None,
+        )  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("batches", [0, 1])
+def test_a_query_for_which_no_worker_came_up_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: int
+) -> None:
+    again = STARTS_MAX - 1 if not batches else 2 * STARTS_MAX
+    queries = Queries([f"[STREAM_FAILED] {NO_WORKER}" + batches * "\n."] * again + [None], monkeypatch)
+    assert queries.run(tmp_path).batches == batches * again
+    assert queries.begun == again + 1 and not queries.listeners
+
+
+def test_a_query_that_fails_otherwise_or_too_often_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, begun in ((NO_WORKER, STARTS_MAX), ("the source is gone", 1)):
+        queries = Queries([text] * (STARTS_MAX + 1), monkeypatch)
+        with pytest.raises(HoldfastError, match=text):
+            queries.run(tmp_path)
+        assert queries.begun == begun
 
 
 def test_summary() -> None:

@@ -5,6 +5,7 @@ Rules of this file: knows Spark and directories, no terminal and no signals. The
 be one is refused before Spark starts, since the file sink silently skips batches whose number it has seen.
 """
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,6 +32,14 @@ from holdfast.pipeline.session import reason
 POLL_S: Final = 1
 LAST_EVENTS_S: Final = 5.0
 """How long the listener's last events may take once a query has ended; they come on a thread of their own."""
+
+NO_WORKER: Final = "Python worker failed to connect back"
+"""What Spark says where a Python process that it started is not up within 10 s, which no setting changes. On a busy
+machine that happens now and then; the query begins again from its checkpoint."""
+STARTS_MAX: Final = 3
+"""Starts of a query in a row that may end so, without a batch in between."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +100,8 @@ class _Listener(StreamingQueryListener):
     def __init__(self, progress: Progress, tell: Callable[[Progress], None]) -> None:
         self.progress = progress
         self.tell = tell
-        self.ended = threading.Event()
+        self.ended = threading.Semaphore(0)
+        """Released as each query has ended."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         return
@@ -108,7 +118,7 @@ class _Listener(StreamingQueryListener):
         return
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        self.ended.set()
+        self.ended.release()
 
 
 def start_query(spark: SparkSession, job: IngestJob, source: str = "holdfast") -> StreamingQuery:
@@ -142,14 +152,7 @@ def run_ingest(
     listener = _Listener(progress, tell)
     try:
         spark.streams.addListener(listener)
-        query = start_query(spark, job, source)
-        try:
-            while not stop.is_set():
-                if query.awaitTermination(POLL_S):
-                    break
-        finally:
-            query.stop()
-        listener.ended.wait(LAST_EVENTS_S)
+        _run_queries(spark, job, stop, source, listener)
     except (PySparkException, Py4JError, OSError) as error:
         # A stop from the terminal reaches Spark's workers too: what they say of it is no failure.
         if not stop.is_set():
@@ -158,6 +161,33 @@ def run_ingest(
         with suppress(Py4JError, OSError):  # a JVM that is gone has no listeners
             spark.streams.removeListener(listener)
     return progress
+
+
+def _run_queries(spark: SparkSession, job: IngestJob, stop: threading.Event, source: str, listener: _Listener) -> None:
+    """Runs the query to its end, and again where no Python worker came up for it (NO_WORKER)."""
+    starts = 0
+    while not stop.is_set():
+        batches = listener.progress.batches
+        try:
+            _run_query(spark, job, stop, source)
+            listener.ended.acquire(timeout=LAST_EVENTS_S)
+            return
+        except (PySparkException, Py4JError) as error:
+            starts = 1 if listener.progress.batches > batches else starts + 1
+            if NO_WORKER not in str(error) or starts >= STARTS_MAX:
+                raise
+            listener.ended.acquire(timeout=LAST_EVENTS_S)
+            log.warning("Spark's Python worker was not up within 10 s; the query begins again from its checkpoint")
+
+
+def _run_query(spark: SparkSession, job: IngestJob, stop: threading.Event, source: str) -> None:
+    query = start_query(spark, job, source)
+    try:
+        while not stop.is_set():
+            if query.awaitTermination(POLL_S):
+                break
+    finally:
+        query.stop()
 
 
 def failure(error: BaseException, line: str) -> HoldfastError:
