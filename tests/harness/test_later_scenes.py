@@ -39,6 +39,17 @@ def test_a_share_of_the_seeds_has_each() -> None:
         assert len(there) >= 3
 
 
+def test_small_queues_are_filled_from_near_by_where_little_may_wait() -> None:
+    plans = [plan for plan in map(draw_plan, SEEDS) if has("crammed", plan)]
+    assert len(plans) > 3
+    for plan in plans:
+        (told,) = [told for told in plan.workloads if told["name"] == "crammed-in"]
+        name, node = told["address"].split("@")
+        assert plan.topology.limits.parked_bytes_max <= 50_000 and node in plan.topology.neighbours(told["node"])
+        (queue,) = [queue for queue in plan.topology.queues[node] if queue.name == name]
+        assert queue.messages_max in (1, 2) and queue.when_full == "block"
+
+
 def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = [*SEEDS[:40], REJECTED]
     plans = list(map(draw_plan, seeds))

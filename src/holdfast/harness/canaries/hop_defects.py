@@ -76,6 +76,15 @@ def _starved_link_asleep(original: Function) -> Function:
     return refill
 
 
+def _full_credit_again(_original: Function) -> Function:
+    """A hop has full credit again at once, whatever found no place to wait."""
+
+    def credit(self: Any, hop: bytes, full: int) -> int:
+        return full
+
+    return credit
+
+
 def _priority_lost(original: Function) -> Function:
     """A message of a priority of its own that has annotations too goes on with the usual one."""
 
@@ -161,6 +170,14 @@ HOP_CANARIES = (
         signature="(self, sender: 'CustodySender', now: float) -> None",
         broken=_oversized_forgotten,
         expected="forgot them",
+    ),
+    Canary(
+        name="full-credit-again",
+        sentence="A hop whose messages found no place to wait is given full credit again.",
+        target="core.hop_window:HopWindows.credit",
+        signature="(self, hop: bytes, full: int) -> int",
+        broken=_full_credit_again,
+        expected="not done",
     ),
     Canary(
         name="priority-lost",
