@@ -248,8 +248,7 @@ def bus_routing(report: Report) -> Lines:
 
 def bus_routing_in_full(report: Report) -> Lines:
     lines: Lines = []
-    ways = {"table": _bus_table, "convergence": _bus_cuts, "load": _bus_load, "alarms": _bus_alarms,
-            "silence": _bus_silence}  # fmt: skip
+    ways = {"table": _bus_table, "convergence": _bus_cuts, "load": _bus_load, "alarms": _bus_alarms}
     for name, told in ways.items():
         if name in report["parts"]:
             lines += ["", *told(report["parts"][name])]
@@ -373,19 +372,6 @@ def _bus_alarms(found: Report) -> Lines:
              "sessions lost"]  # fmt: skip
     return ["### False alarms", "", "Nothing is cut; every session that is lost, at either end, is a false alarm.", "",
             *table(heads, rows)]  # fmt: skip
-
-
-def _bus_silence(found: Report) -> Lines:
-    rows = []
-    for key, what in (("before", "before"), ("supers_cut_off", "the last link to the super nodes cut"),
-                      ("then_a_link", "then a link among the others cut")):  # fmt: skip
-        for mode in ("flood", "silence"):
-            runs = [row[key] for row in found[mode]]
-            told = [", ".join(f"{run[name]}" for run in runs) for name in
-                    ("messages", "delayed", "normal_after_s", "came_only_after_healing")]  # fmt: skip
-            rows.append([what, mode, *told])
-    heads = ["", "mode", "messages", "delayed", "normal after, s", "came only after the links were healed"]
-    return ["### Silence against flooding", "", "Each round's figure in turn.", "", *table(heads, rows)]
 
 
 def convergence(report: Report) -> Lines:

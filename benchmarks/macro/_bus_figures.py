@@ -9,9 +9,6 @@ from typing import Any
 
 from _figures import quantile, spread
 
-DELAYED_S = 0.5
-"""A message that took longer counts as delayed: several times what five hops take on a busy machine."""
-
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -71,16 +68,6 @@ def in_time(messages: Iterable[Message], allowed_s: float) -> list[Message]:
 def delays_s(messages: Iterable[Message]) -> list[float]:
     """What those that came took, in their order."""
     return [one.came_at - one.sent_at for one in messages if one.came_at is not None]
-
-
-def delayed(messages: Iterable[Message]) -> list[Message]:
-    """Those that took longer than DELAYED_S, or did not come."""
-    return [one for one in messages if one.came_at is None or one.came_at - one.sent_at > DELAYED_S]
-
-
-def normal_after_s(messages: Iterable[Message], moment: float) -> float:
-    """Seconds from `moment` until the last of the delayed messages had come; 0: none was. All must have come."""
-    return max((one.came_at - moment for one in delayed(messages) if one.came_at is not None), default=0.0)
 
 
 def outside(moments: Iterable[float], settle_s: float, first: float, last: float) -> list[tuple[float, float]]:

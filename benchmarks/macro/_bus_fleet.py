@@ -161,11 +161,6 @@ class Fleet:
         ticks = int(self._started[name].rpartition("/")[2])
         return ticks / TICKS_PER_S + time.monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def configure(self, name: str, lines: str) -> None:
-        """Adds `lines` to the node's own file; they count from its next start."""
-        with (self.directory / fleet_state.NODES / name / "node.toml").open("a") as file:
-            file.write("\n" + lines)
-
     async def down(self) -> None:
         await self.nodes.close()
         if fleet_state.is_fleet(self.directory):

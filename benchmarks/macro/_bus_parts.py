@@ -1,5 +1,5 @@
-"""The parts of bus_routing.py that need no cut to be timed to the millisecond: the paper's own steps, load, alarms, and
-silence against flooding; and the part that does.
+"""The parts of bus_routing.py that need no cut to be timed to the millisecond: the paper's own steps, load and alarms;
+and the part that does.
 
 Rules of this file: each part has a fleet of its own and ends it; it returns what goes into the report.
 """
@@ -18,18 +18,16 @@ import _process as process
 from _bus_cuts import GOAL_S, Cuts, changes, lan_links, lost_sessions, summed_up, wrong_in
 from _bus_figures import (
     carrying,
-    delayed,
     delays_s,
     disorder,
     distribution,
     first_synchronisation_s,
     in_time,
     loss_by_node,
-    normal_after_s,
     outside,
     packet_loss,
 )
-from _bus_fleet import Disagreement, Fleet, FleetFailed, agree, running
+from _bus_fleet import Disagreement, Fleet, agree, running
 from _bus_load import Classes, Traffic, classes_of
 from _bus_network import Network, independent, table_of
 from _figures import quantile
@@ -351,81 +349,3 @@ async def alarms(network: Network, place: Path, options: argparse.Namespace) -> 
                 found[name] = row
                 progress(f"{name}: {row['false_alarms']} sessions lost, {row['probes_missed']} probes missed")
     return found
-
-
-# ---------------------------------------------------------------------------------------------------- silence
-
-
-SILENCE: Final = '[routing]\non_unreachable_super = "silence"\n'
-WAYS: Final = (("hub", "north"), ("standby", "east"), ("standby", "south"))
-"""The links between the super nodes and the others, the last one last."""
-INNER: Final = ("n1", "n2")
-WINDOW_S: Final = 6.0
-"""Longer than the four heartbeats of a silence."""
-BASE_S: Final = 2.0
-SILENCE_RATE: Final = 40.0
-
-
-async def silence(network: Network, place: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """§4.3's own answer to a super node out of reach, and flooding, under the same cuts and load."""
-    found: dict[str, Any] = {"window_s": WINDOW_S, "rate": SILENCE_RATE, "network_nodes": len(network.names)}
-    supers = network.supers()
-    serial = {"quay", "mast"}
-    others = [name for name in network.names if name not in supers and name not in serial]
-    classes = {"each to all": classes_of(others, {}, others[0])["each to all"]}
-    async with running(network.file, place / "fleet", network.names) as fleet:
-        for mode in ("flood", "silence"):
-            if mode == "silence":
-                for name in network.names:
-                    await fleet.request("stop", node=name)
-                    fleet.configure(name, SILENCE)
-                for name in network.names:
-                    await fleet.request("start", node=name)
-            rows = []
-            async with Traffic(fleet.nodes.addresses, others) as traffic:
-                await traffic.attach(classes)
-                for turn in range(options.rounds):
-                    rows.append(await _cut_off(fleet, network, traffic, classes))
-                    progress(f"{mode} {turn + 1}: {rows[-1]['supers_cut_off']}, {rows[-1]['then_a_link']}")
-            found[mode] = rows
-    return found
-
-
-async def _cut_off(fleet: Fleet, network: Network, traffic: Traffic, classes: Classes) -> dict[str, Any]:
-    """The super nodes lose their last link to the rest; later a link among the rest is cut; then all is healed."""
-    await settled(fleet, network)
-    await traffic.start(classes, SILENCE_RATE)
-    for link in WAYS[:-1]:
-        await fleet.request("cut", a=link[0], b=link[1])
-        await asyncio.sleep(1.0)
-    base = time.monotonic()
-    await asyncio.sleep(BASE_S)
-    last, _ = await fleet.request("cut", a=WAYS[-1][0], b=WAYS[-1][1])
-    await asyncio.sleep(WINDOW_S)
-    inner, _ = await fleet.request("cut", a=INNER[0], b=INNER[1])
-    await asyncio.sleep(WINDOW_S)
-    healed = time.monotonic()
-    for link in (*WAYS, INNER):
-        await fleet.request("heal", a=link[0], b=link[1])
-    await traffic.pause()
-    await settled(fleet, network)
-    if not await traffic.all_came(DRAIN_S_MAX * 3):
-        raise FleetFailed("not all messages came, with all links healed")
-    return {
-        "before": _late(traffic, base, last, healed),
-        "supers_cut_off": _late(traffic, last, inner, healed),
-        "then_a_link": _late(traffic, inner, healed, healed),
-    }
-
-
-def _late(traffic: Traffic, first: float, last: float, healed: float) -> dict[str, Any]:
-    """Messages handed over in [first, last) that were delayed, and seconds until the last of them had come."""
-    messages = traffic.messages(first, last)
-    return {
-        "messages": len(messages),
-        "delayed": len(delayed(messages)),
-        "normal_after_s": round(normal_after_s(messages, first), 2),
-        "came_only_after_healing": sum(
-            one.came_at is not None and one.sent_at < healed - BASE_S and one.came_at > healed for one in messages
-        ),
-    }

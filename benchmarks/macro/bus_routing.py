@@ -2,9 +2,9 @@
 
 esb-dynamic-routing §5, against `holdfast fleet up`. Parts, each on a fleet of its own: `table` (the test's steps and
 the first synchronisation), `convergence` (links cut, loudly and silently), `load` (rising load in five classes, with
-and without cuts: CPU, memory, loss), `alarms` (links called down though nobody cut them), `silence` (the paper's
-answer to an unreachable super node, against flooding). Prints one JSON object; `--merge` joins those of several runs.
-Progress on standard error. How to read it: benchmarks/README.md, docs/results/bus-routing.md.
+and without cuts: CPU, memory, loss), `alarms` (links called down though nobody cut them). Prints one JSON object;
+`--merge` joins those of several runs. Progress on standard error. How to read it: benchmarks/README.md,
+docs/results/bus-routing.md.
 """
 
 import argparse
@@ -32,11 +32,10 @@ PARTS: dict[str, Part] = {
     "convergence": parts.convergence,
     "load": parts.load,
     "alarms": parts.alarms,
-    "silence": parts.silence,
 }
 RATES = "10,20,40,80,120,160,200,250,300"
 """Nine; the last is what two cores just carry beside the load itself."""
-QUICK = {"cuts": 1, "rates": "20", "step": 2.0, "alarm": 3.0, "rounds": 1, "parts": "convergence,load"}
+QUICK = {"cuts": 1, "rates": "20", "step": 2.0, "alarm": 3.0, "parts": "convergence,load"}
 """What `--quick` puts in place of the defaults: the parts that fit into a minute."""
 
 
@@ -51,7 +50,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rates", default=RATES, help="steps: messages a second in all (default %(default)s)")
     parser.add_argument("--step", type=float, default=6.0, help="seconds of each step (default %(default)s)")
     parser.add_argument("--alarm", type=float, default=15.0, help="seconds of each watch (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="of the silence part, each mode (default %(default)s)")
     parser.add_argument("--quick", action="store_true", help="one step, one cut of each kind: about a minute")
     parser.add_argument("--merge", nargs="+", type=Path, metavar="JSON", help="reports to join; measures nothing")
     parser.add_argument("--picture", type=Path, metavar="PNG", help="draw convergence and CPU (needs matplotlib)")

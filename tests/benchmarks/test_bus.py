@@ -69,17 +69,6 @@ def test_late_counts_as_lost_only_where_asked() -> None:
     assert figures.loss_by_node(messages, None) == {"a": 0.0}
 
 
-def test_delayed_and_when_it_was_over() -> None:
-    messages = [
-        message(0, 0.0, figures.DELAYED_S),
-        message(1, 1.0, 1.6),
-        message(2, 2.0, 6.0),
-        message(3, 3, None),
-    ]
-    assert [one.number for one in figures.delayed(messages)] == [1, 2, 3]
-    assert figures.normal_after_s(messages, 1.0) == 5.0 and figures.normal_after_s(messages[:1], 1.0) == 0.0
-
-
 def test_disorder_is_within_one_class_and_pair() -> None:
     apart = [message(0, 0, 5), message(0, 0, 1, target="c"), message(1, 0, 6), message(1, 0, 2, target="c")]
     assert figures.disorder(apart) == 0
@@ -218,8 +207,6 @@ USED = {"cpu_percent": spread(2.0, 4.0), "cpu_percent_by_node": {"a": 2.0, "b": 
 STEP = {"rate": 10.0, **USED,
         "delay_ms": {"each to all": {"n": 1, "p50": 5.0, "p95": 6.0, "max": 7.0}, "one": {"n": 0}},
         "loss": {"never_came": 0.0, "as_paper": None, "late_is_lost": 0.125}, "false_alarms": 0}  # fmt: skip
-LATE = {"messages": 9, "delayed": 3, "normal_after_s": 4.1, "came_only_after_healing": 0}
-ROUND = dict.fromkeys(("before", "supers_cut_off", "then_a_link"), LATE)
 WATCH = {"seconds": 5.0, "busy_loops": 4, **USED, "probes_sent": 9, "probes_missed": 1, "probes_not_counted": 1,
          "false_alarms": 2}  # fmt: skip
 KEYS = ("noticed_ms", "both_noticed_ms", "spreading_ms", "right_ms", "arrived_ms", "healed_ms", "uncertain_ms")
@@ -235,7 +222,6 @@ WHOLE = report(
                  "messages": {"sent": 10, "all_came": True, "twice": 0, "disorder": 0}},
     load={"classes": ["each to all", "one"], "undisturbed": [STEP], "with cuts": [STEP]},
     alarms={"loaded": WATCH},
-    silence={mode: [ROUND] for mode in ("flood", "silence")},
 )  # fmt: skip
 
 
@@ -245,8 +231,7 @@ def test_all_parts_have_their_place_in_the_page() -> None:
                      "| routing information table, convergence | less than 1 s | loud cut 123, 123, 123; 1 ms; silent",
                      "| start | 3 | 240; same | right | **wrong** |", "| **all nodes route right** | 123, 123, 123;",
                      "| 10 | 5, 6, 7 | not measured | 6 | 1 | 0.125 | – | 0 | 0 |", "| a | 2.0 | 20.0 |",
-                     "| loaded | 5 | 4 | 6 | 9 | 1 | 1 | 2 |",
-                     "| then a link among the others cut | silence | 9 | 3 | 4.1 | 0 |"):  # fmt: skip
+                     "| loaded | 5 | 4 | 6 | 9 | 1 | 1 | 2 |"):  # fmt: skip
         assert expected in text
     short = "\n".join(render.bus_routing(WHOLE))
     assert "s; of it after the last `ready` | < 1 after | < 8 | 4.5; 0.5 |" in short
@@ -302,9 +287,9 @@ async def test_a_part_that_fails_leaves_the_others(
         raise error
 
     monkeypatch.setattr(bus_routing, "cancel_on_signals", lambda: None)
-    monkeypatch.setattr(bus_routing, "PARTS", {"table": good, "load": bad, "silence": good})
-    results, failed = await bus_routing.measured(bus_routing.parse(["--parts", "table,load,silence"]), tmp_path)
-    assert list(results) == ["table", "silence"] and failed == {"load": str(error)}
+    monkeypatch.setattr(bus_routing, "PARTS", {"table": good, "load": bad, "alarms": good})
+    results, failed = await bus_routing.measured(bus_routing.parse(["--parts", "table,load,alarms"]), tmp_path)
+    assert list(results) == ["table", "alarms"] and failed == {"load": str(error)}
 
 
 def test_the_page_has_a_place_for_the_tables() -> None:
@@ -314,14 +299,14 @@ def test_the_page_has_a_place_for_the_tables() -> None:
 
 def test_reports_are_merged(tmp_path: Path) -> None:
     files = []
-    for number, part in enumerate((report(table=1, load=2), report(load=3), report(silence=4))):
+    for number, part in enumerate((report(table=1, load=2), report(load=3), report(alarms=4))):
         files.append(tmp_path / f"{number}.json")
         files[-1].write_text(json.dumps(part))
     out = tmp_path / "merged.json"
     assert bus_routing.main(["--merge", *map(str, files), "--json-out", str(out)]) == 0
     merged = json.loads(out.read_text())
-    assert merged["parts"] == {"table": 1, "load": 3, "silence": 4}
-    assert merged["command"] == "run table load; run load; run silence"
+    assert merged["parts"] == {"table": 1, "load": 3, "alarms": 4}
+    assert merged["command"] == "run table load; run load; run alarms"
 
 
 def test_reports_of_different_sources_are_not_merged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

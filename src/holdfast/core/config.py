@@ -16,7 +16,6 @@ from holdfast.units import MIB
 
 WHEN_FULL: Final = ("block", "refuse")
 ORDERS: Final = ("strict", "bounded", "none")
-ON_UNREACHABLE_SUPER: Final = ("flood", "silence")
 COSTS: Final = ("given", "measured")
 UNKNOWN_DESTINATION: Final = ("refuse", "keep", "dead-letter")
 PROBE_S_MIN: Final = 0.005
@@ -315,9 +314,6 @@ class RoutingConfig:
     `heartbeat_s`: a super node expects others' as often as its own.
     """
 
-    on_unreachable_super: str = "flood"
-    """What a node does with news that no super node can be told: `flood` passes it to every neighbour, `silence` to
-    nobody, and takes no messages for four heartbeats (esb-dynamic-routing §4.3)."""
     heartbeat_s: float = 1.0
     registration_s: float = 1.0
     """How long a node that starts waits for its links' first states before it says them."""
@@ -334,7 +330,6 @@ class RoutingConfig:
 
     def validate(self) -> None:
         """Raises ConfigError that names the key."""
-        _one_of("routing on_unreachable_super", self.on_unreachable_super, ON_UNREACHABLE_SUPER)
         _one_of("routing cost", self.cost, COSTS)
         for key, (low, high) in _ROUTING_WITHIN.items():
             value = getattr(self, key)

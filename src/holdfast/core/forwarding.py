@@ -229,10 +229,10 @@ class Forwarding:
         return not queue.messages or queue.bytes_held + size <= share
 
     def window(self, destination: str) -> int:
-        """The credit that a custody link for `destination` may have now; 0 where the store is full, the disk stalls, or
-        the node closed its receivers (docs/routing.md, "Silence")."""
+        """The credit that a custody link for `destination` may have now; 0 where the store is full or the disk
+        stalls."""
         core = self.core
-        if core.disk.takes_nothing or (core.routing is not None and core.routing.closed):
+        if core.disk.takes_nothing:
             return 0
         if destination == core.config.name:
             return core.config.limits.credit if core.has_room(ROOM_BYTES, forwarding=True) else 0

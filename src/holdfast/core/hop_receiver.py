@@ -79,9 +79,8 @@ class CustodyReceiver(Intake):
         window = forwarding.narrow.credit(self.key, forwarding.window(self.destination))
         if window:
             self.top_up(window)
-        else:  # full, or closed: credit is withheld, nothing is sent back and forth
-            closed = self.core.routing is not None and self.core.routing.closed
-            if self.link.credit and (closed or self.core.disk.takes_nothing):
+        else:  # full, or its disk stalls: credit is withheld, nothing is sent back and forth
+            if self.link.credit and self.core.disk.takes_nothing:
                 self.link.grant(0)
                 self.peer.touch()
             self.core.wait_for_room(self)

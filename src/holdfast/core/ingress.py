@@ -410,9 +410,7 @@ class ProducerLink(Intake):
         self.take_parked()
         if not self.parked:
             limit = self.core.config.limits.credit
-            routing = self.core.routing
-            closed = self.destination is not None and routing is not None and routing.closed
-            if closed or not self._has_disk():
+            if not self._has_disk():
                 self.stop()
                 return
             room = self.queue.room(limit) if self.queue.config.when_full == "block" else limit

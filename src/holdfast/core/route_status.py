@@ -19,13 +19,11 @@ def status(routes: "Routes") -> dict[str, Any]:
     now = routes.core.now
     told = {
         "acting_super": routes.acting,
-        "mode": routes.config.on_unreachable_super,
         "version": Ulong(routes.version),
         "changed_s": round(now - routes.changed_at, 6),
         "digest": f"{states.digest:016x}",
         "records": len([known for known in states.known.values() if known.record.version]),
         "synchronised": routes.synchronised,
-        "closed": routes.closed,
         "nodes": [
             {
                 "name": name,

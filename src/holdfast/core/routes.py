@@ -91,8 +91,6 @@ class Routes:
         """The acting super node as our table has it."""
         self.stamps = 0
         self.heartbeat_at = core.now
-        self.closed_until: float | None = None
-        """Until then no message is taken that is to go on (`silence`)."""
         self.table: dict[str, str] = {}
         self.version = 0
         """Counts the computations of the table."""
@@ -136,7 +134,7 @@ class Routes:
         return self._due_at
 
     def _next(self) -> float | None:
-        moments = [self._wake_at, self.closed_until, None if self.leaving else self.upkeep.refresh_at]
+        moments = [self._wake_at, None if self.leaving else self.upkeep.refresh_at]
         if not self.leaving:
             moments.append(self.heartbeat_at if self.registered else self.register_at)
             if self.acting == self.name:
@@ -147,8 +145,6 @@ class Routes:
         """What the turn brought becomes one word of ours, one table, one message to each neighbour."""
         if self._due_at is None or now < self._due_at:
             return
-        if self.closed_until is not None and now >= self.closed_until:
-            self._open()
         if not self.leaving:
             if not self.registered and (not self.unsure or now >= self.register_at):
                 self.registered = True
@@ -261,13 +257,6 @@ class Routes:
             left=left,
             is_super=self.is_super,
         )
-        if not left and self.config.on_unreachable_super == "silence":
-            self._compute()
-            if self.acting is None and self._any_super():
-                self._close()
-
-    def _any_super(self) -> bool:
-        return any(known.record.is_super for known in self.states.known.values())
 
     # ------------------------------------------------------------------------------------------------ the table
 
@@ -484,11 +473,11 @@ class Routes:
         toward = None
         if self.acting is not None and self.acting != self.name:
             toward = self.paths[self.acting].next_hop
-        alone = self.acting is None and (self.config.on_unreachable_super == "flood" or not self._any_super())
-        floods = self.leaving or alone
+        floods = self.leaving or self.acting is None
 
         def may(known: Known) -> bool:
-            """What a super node has stamped goes everywhere; what none has seen goes to it alone."""
+            """What a super node has stamped goes everywhere; what none has seen goes to it alone, while it is in
+            reach."""
             return known.stamp is not None or known.lost_by is not None or floods or to_super
 
         for name in list(self.states.told):
@@ -522,31 +511,6 @@ class Routes:
             {"kind": "known", "rows": rows, "first": place == 1, "last": place == len(messages), "ask": ask}
             for place, rows in enumerate(messages, 1)
         )
-
-    # ------------------------------------------------------------------------------------------------ silence
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing is taken that is to go on: what cannot be told would send it astray."""
-        return self.closed_until is not None
-
-    def _close(self) -> None:
-        seconds = supers.MISSED * self.config.heartbeat_s
-        self.closed_until = self.core.now + seconds
-        text = f"routing: no super node can be told of a change: this node takes no messages for {seconds:g} s"
-        self.core.log("WARNING", f"{text}; look at the links towards the super nodes, and whether these run")
-        self._refill_all()
-
-    def _open(self) -> None:
-        self.closed_until = None
-        self._refill_all()
-
-    def _refill_all(self) -> None:
-        core = self.core
-        core.refills.update(dict.fromkeys(core.custody_receivers.values()))
-        for _, queue in core.catalog.transmissions():
-            for producer in core.producers_of(queue):
-                core.refills[producer] = None
 
     # ------------------------------------------------------------------------------------------------ reports
 

@@ -70,7 +70,6 @@ class RoutingWatch:
         self.pairs = list(dict.fromkeys((min(pair), max(pair)) for pair in ((k.one, k.other) for k in topology.links)))
         assert topology.routing is not None
         routing = topology.routing
-        self.silent = routing.on_unreachable_super == "silence" and bool(topology.supers)
         self.measures = routing.cost == "measured"
         slowest_s = max((link.there.delay_s + link.there.jitter_s for link in topology.links), default=0.0)
         beats = supers.MISSED + supers.DIFFERS
@@ -280,7 +279,7 @@ class RoutingWatch:
         self.bed.world.after(LOOK_S, self._recovered, self._look_number, self.bed.now())
 
     def _recovered(self, number: int, cut_at: float) -> None:
-        if number != self._look_number or self.silent:  # disturbed since; or not everybody is to know
+        if number != self._look_number:  # disturbed since
             return
         if self.wrong():
             self.bed.world.after(LOOK_S, self._recovered, number, cut_at)
@@ -355,8 +354,6 @@ class RoutingWatch:
     def _wrong_in(self, part: list[str], edges: dict[str, dict[str, int]]) -> str:
         ways = {name: oracle.ways_from(name, edges) for name in part}
         acting = {name: self._acting(ways[name]) for name in part}
-        if self.silent and None in acting.values():
-            return ""  # what cannot be told to a super node is told to nobody (esb-dynamic-routing §4.3)
         records = self._records(part[0])
         for name in part:
             core = self.bed.sim_nodes[name].core

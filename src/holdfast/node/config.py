@@ -157,7 +157,6 @@ _TABLES: Final[Mapping[str, Keys]] = {
     "topology": {"file": TEXT},
     "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
     "routing": {
-        "on_unreachable_super": TEXT,
         "heartbeat_s": SECONDS,
         "registration_s": NUMBER,
         "cost": TEXT,

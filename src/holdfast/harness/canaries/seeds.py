@@ -32,7 +32,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "version-not-raised": (5, 50),
     "verdict-kept": (5, 50),
     "queue-not-turned": (7, 50),
-    "return-not-noticed": (7, 50),
+    "return-not-noticed": (63, 100),
     "elder-believed": (191, 300),
     "never-reused": (16, 50),
     "tags-lost-at-the-wrap": (2, 50),
