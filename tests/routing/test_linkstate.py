@@ -411,3 +411,46 @@ def test_a_neighbour_is_told_the_first_word_after_a_reset_though_it_had_a_higher
     states.hear("a", [write_row(Known(Record("a", 2, (("b", COST),))))[0]])
     rows, _ = states.to_tell("c", lambda known: True)
     assert [row[:2] for row in rows] == [["a", 2]]
+
+
+def summary_of_own(states: LinkStates, version: int, fingerprint: int = 5, bits: int = 0) -> None:
+    states.hear_summary("b", [["a", version, fingerprint, bits]], first=True, last=True)
+
+
+def test_a_neighbours_newer_word_of_ours_is_contradicted_as_soon_as_its_summary_tells_of_it() -> None:
+    """The word itself need not come: it is passed on to all only once a super node has stamped it."""
+    states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=5, neighbours_max=5)
+    states.up("b")
+    summary_of_own(states, 5_000)
+    assert not states.challenged  # what is said first goes past it
+    states.say({"b": COST}, version=100)
+    assert states.own is not None and states.own.record.version == 5_001
+    mark = states.own.mark
+    for told in ((5_000, 5, 0), (5_001, mark.fingerprint - 1, 0), (*mark[:2], STAMPED | LOST), mark):
+        summary_of_own(states, *told)
+        assert not states.challenged
+    for told in ((5_002, 5), (5_002, mark.fingerprint), (5_001, mark.fingerprint + 1)):
+        states.challenged = False
+        summary_of_own(states, *told)
+        assert states.challenged
+    states.say({"b": COST}, version=100)
+    assert states.own.record.version == 5_003 and not states.challenged
+    assert [row[:2] for row in states.to_tell("b", lambda known: True)[0]] == [["a", 5_003]]
+    summary_of_own(states, 5_002)
+    assert not states.challenged  # it had left before
+    states.say({"b": COST}, version=100, left=True)
+    summary_of_own(states, 9_000)
+    assert not states.challenged
+
+
+def test_a_summary_with_the_highest_version_of_ours_has_it_reset_once() -> None:
+    states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=5, neighbours_max=5)
+    states.say({"b": COST}, version=100)
+    states.up("b")
+    summary_of_own(states, VERSION_END - 1)
+    assert states.challenged
+    states.say({"b": COST}, version=100)
+    assert states.own is not None and states.own.record.version == 100 and states.resets and not states.stale
+    summary_of_own(states, VERSION_END - 1)
+    assert not states.challenged and list(states.stale) == [("b", "a")]  # it is told of the reset again
+    assert [row[:2] for row in states.to_tell("b", lambda known: True)[0]] == [["a", 100]]

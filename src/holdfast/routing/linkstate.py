@@ -345,6 +345,18 @@ class LinkStates:
             mine.stamp = heard.stamp
             self._note(self.name)
 
+    def _take_own_mark(self, neighbour: str, theirs: Mark) -> bool:
+        """That neighbour has this of us. What is newer than our own word is contradicted without being seen: who has it
+        may have nobody to tell it to. False where the neighbour is to be told ours whatever it has."""
+        if self.name in self.quarantined and theirs.version >= VERSION_HIGH:
+            self.stale[neighbour, self.name] = None
+            return False
+        self.floor = max(self.floor, theirs.version)
+        mine = self.own
+        if mine is not None and mine.record.version and theirs[:2] > mine.mark[:2]:
+            self.challenged = not mine.record.left
+        return True
+
     # ------------------------------------------------------------------------------------------------ telling
 
     def up(self, neighbour: str) -> None:
@@ -389,6 +401,8 @@ class LinkStates:
                 name, mark = read_summary_row(row)
             except Malformed as error:
                 self.malformed(neighbour, str(error))
+                continue
+            if name == self.name and not self._take_own_mark(neighbour, mark):
                 continue
             if len(told.summary) < self.records_max:
                 told.summary[name] = mark
