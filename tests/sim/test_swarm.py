@@ -25,14 +25,14 @@ SAME = 6
 DAILY = 16
 FOUND = (
     705_039_491_633, 739_943_019, 739_943_039, 740_201_809, 740_201_271, 740_201_272, 740_201_988, 740_200_187,
-    740_200_641,
+    740_200_641, 740_200_543,
 )  # fmt: skip
 """Seeds that found a defect: what waited out of order for a bounded destination took an epoch for each; a link drawn
 one way that was one both ways as well; a network of full, thin links that has to come to rest, which takes minutes; a
 node that stops while a mark is on its way to the disk; a queue of a few messages that filled at one message a second;
-large messages refused because the one before had not been looked at; and, of the harness, producers without a name
-whose messages may come twice, after a lost disk and after a link that the node ended, and a rival producer that took
-its name back.
+large messages refused because the one before had not been looked at; a false word of a neighbour that nobody told it
+of; and, of the harness, producers without a name whose messages may come twice, after a lost disk and after a link that
+the node ended, and a rival producer that took its name back.
 """
 
 
