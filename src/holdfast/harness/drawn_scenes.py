@@ -20,8 +20,8 @@ from holdfast.harness.topology import joined
 
 RENEWED: Final = "messages get new numbers"
 """A moment."""
-LITTLE_WAITS_BYTES: Final = 50_000
-"""With such a `parked_bytes_max` what waits for room in a queue overflows soon."""
+LITTLE_WAITS_BYTES: Final = 1_000
+"""With such a `parked_bytes_max` a single message waits for room in a queue, or two."""
 NEAR_S: Final = 0.05
 RESUMED: Final = "resumed-in"
 """The name of the workload whose producer, which has none, resumes its link again and again."""
@@ -287,13 +287,13 @@ def _delay_s(plan: Plan, one: str, other: str) -> float:
 
 
 def crammed(random: Random, node: str, plan: Plan) -> Scene:
-    """In seeds whose nodes let little wait: a queue of a few messages that is emptied fast, and fills from the next
+    """In seeds whose nodes let little wait: a queue of one message that is emptied fast, and fills from the next
     node as fast as it can, one message for each round trip at worst."""
     others = [name for name in plan.topology.neighbours(node) if _delay_s(plan, node, name) <= NEAR_S]
     if not others or plan.topology.limits.parked_bytes_max > LITTLE_WAITS_BYTES:
         return Scene()
-    queue = QueueConfig(name="crammed", order="none", messages_max=random.choice((1, 2)), when_full="block")
-    sends = _sends(random.choice(others), "crammed", 1_000, size=random.choice((12, 200, 1_200)))
+    queue = QueueConfig(name="crammed", order="none", messages_max=1, when_full="block")
+    sends = _sends(random.choice(others), "crammed", 600, size=random.choice((12, 200, 1_200)))
     sends |= {"address": f"crammed@{node}"}
     return Scene([sends, _takes(node, "crammed")], queues=[(node, queue)])
 
@@ -306,7 +306,7 @@ LATER: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "renumbered": (1.0, renumbered),
     "purged": (0.06, purged),
     "taken again": (0.06, taken_again),
-    "crammed": (0.5, crammed),
+    "crammed": (1.0, crammed),
 }
 """As SCENES; one that has no place in the plan is empty."""
 

@@ -14,7 +14,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "receipt-of-an-empty-queue": (19, 50),
     "starved-link-asleep": (18, 50),
     "oversized-forgotten": (77, 100),
-    "full-credit-again": (4, 50),
+    "full-credit-again": (7, 50),
     "priority-lost": (11, 50),
     "read-fence-skipped": (10, 50),
     "settled-before-stored": (24, 50),
