@@ -77,7 +77,7 @@ class Forwarding:
         self.table = dict(core.config.forwarding)
         self.version = core.started_wall_ms
         """Told to neighbours and compared for equality alone; wall time at start sets lives apart."""
-        self.narrow = HopWindows()
+        self.narrow = HopWindows(core.config.limits.credit)
         self.sent: dict[str, int] = {}
         """By destination: the highest number of our own that this life has sent, whichever way."""
         self.brought: dict[tuple[UUID, str], str] = {}

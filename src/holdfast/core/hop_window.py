@@ -37,31 +37,33 @@ class HopWindow:
 
 
 class HopWindows:
-    """The narrow windows of a node's hops, by the key of each (hop_links.py); all others have full credit."""
+    """The narrow windows of a node's hops, by the key of each (hop_links.py); all others have the full credit of
+    `credit_max` messages."""
 
-    def __init__(self) -> None:
+    def __init__(self, credit_max: int) -> None:
+        self._credit_max = credit_max
         self._narrow: dict[bytes, HopWindow] = {}
 
     def overflowed(self, hop: bytes, waiting: int) -> None:
-        """More came by that hop than could wait."""
+        """More came by that hop than the `waiting` messages that found a place to wait."""
         self._narrow.pop(hop, None)
         if len(self._narrow) >= HOPS_MAX:
             del self._narrow[next(iter(self._narrow))]
         self._narrow[hop] = HopWindow(waiting)
 
     def took(self, hop: bytes) -> None:
+        """A number of that hop found room at once."""
         if self._narrow and (window := self._narrow.get(hop)) is not None:
             window.took()
+            if window.size >= self._credit_max:
+                del self._narrow[hop]
 
     def waited(self, hop: bytes) -> None:
+        """A number of that hop had to wait."""
         if self._narrow and (window := self._narrow.get(hop)) is not None:
             window.waited()
 
-    def credit(self, hop: bytes, full: int) -> int:
-        """What the hop may have of `full` credit."""
+    def credit(self, hop: bytes, room: int) -> int:
+        """What the hop may have, where there is room for so many messages of it."""
         window = self._narrow.get(hop) if self._narrow else None
-        if window is None or not full:
-            return full
-        if window.size >= full:
-            del self._narrow[hop]
-        return min(window.size, full)
+        return room if window is None else min(window.size, room)

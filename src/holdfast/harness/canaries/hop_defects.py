@@ -79,8 +79,8 @@ def _starved_link_asleep(original: Function) -> Function:
 def _full_credit_again(_original: Function) -> Function:
     """A hop has full credit again at once, whatever found no place to wait."""
 
-    def credit(self: Any, hop: bytes, full: int) -> int:
-        return full
+    def credit(self: Any, hop: bytes, room: int) -> int:
+        return room
 
     return credit
 
@@ -175,7 +175,7 @@ HOP_CANARIES = (
         name="full-credit-again",
         sentence="A hop whose messages found no place to wait is given full credit again.",
         target="core.hop_window:HopWindows.credit",
-        signature="(self, hop: bytes, full: int) -> int",
+        signature="(self, hop: bytes, room: int) -> int",
         broken=_full_credit_again,
         expected="not done",
     ),
