@@ -22,7 +22,6 @@ RENEWED: Final = "messages get new numbers"
 """A moment."""
 LITTLE_WAITS_BYTES: Final = 1_000
 """With such a `parked_bytes_max` a single message waits for room in a queue, or two."""
-NEAR_S: Final = 0.05
 RESUMED: Final = "resumed-in"
 """The name of the workload whose producer, which has none, resumes its link again and again."""
 
@@ -279,21 +278,18 @@ def by_two_ways(random: Random, node: str, plan: Plan) -> Scene:
     return overtaken(random, node, plan, [name for name in plan.topology.nodes if name not in (node, *renewed)])
 
 
-def _delay_s(plan: Plan, one: str, other: str) -> float:
-    """The longest of the links between those two, one way."""
-    between = [link for link in plan.topology.links if {link.one, link.other} == {one, other}]
-    shapes = [shape for link in between for shape in (link.there, link.back or link.there)]
-    return max(shape.delay_s + shape.jitter_s for shape in shapes)
-
-
 def crammed(random: Random, node: str, plan: Plan) -> Scene:
-    """In seeds whose nodes let little wait: a queue of one message that is emptied fast, and fills from the next
-    node as fast as it can, one message for each round trip at worst."""
-    others = [name for name in plan.topology.neighbours(node) if _delay_s(plan, node, name) <= NEAR_S]
-    if not others or plan.topology.limits.parked_bytes_max > LITTLE_WAITS_BYTES:
+    """In seeds whose nodes let little wait: a queue of one message that is emptied fast, and fills from the next node
+    as fast as it can. That is one message for each round trip at worst, and they all come in time."""
+    topology = plan.topology
+    others = topology.neighbours(node)
+    if not others or topology.limits.parked_bytes_max > LITTLE_WAITS_BYTES or topology.limits.credit < 10:
         return Scene()
+    shapes = [shape for link in topology.links for shape in (link.there, link.back or link.there)]
+    longest_s = max(shape.delay_s + shape.jitter_s for shape in shapes)
+    messages = min(600, int(plan.liveness_s / 5 / longest_s)) if longest_s else 600
     queue = QueueConfig(name="crammed", order="none", messages_max=1, when_full="block")
-    sends = _sends(random.choice(others), "crammed", 600, size=random.choice((12, 200, 1_200)))
+    sends = _sends(random.choice(others), "crammed", messages, size=random.choice((12, 200, 1_200)))
     sends |= {"address": f"crammed@{node}"}
     return Scene([sends, _takes(node, "crammed")], queues=[(node, queue)])
 
