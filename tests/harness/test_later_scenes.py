@@ -39,7 +39,7 @@ def test_a_share_of_the_seeds_has_each() -> None:
         assert len(there) >= 3
 
 
-def test_small_queues_are_filled_from_near_by_where_little_may_wait() -> None:
+def test_a_queue_of_one_message_is_filled_by_the_next_node_where_little_may_wait() -> None:
     plans = [plan for plan in map(draw_plan, SEEDS) if has("crammed", plan)]
     assert len(plans) > 3
     for plan in plans:

@@ -113,12 +113,8 @@ class Queries:
         return SimpleNamespace(awaitTermination=await_termination, stop=lambda: None)
 
     def run(self, tmp_path: Path) -> Progress:
-        return run_ingest(
-            self,
-            IngestJob(options={}, out=tmp_path / "t", checkpoint=tmp_path / "c"),
-            threading.Event(),
-            lambda _: None,
-        )  # type: ignore[arg-type]
+        job = IngestJob(options={}, out=tmp_path / "t", checkpoint=tmp_path / "c")
+        return run_ingest(self, job, threading.Event(), lambda _: None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("batches", [0, 1])

@@ -80,9 +80,8 @@ class CustodyReceiver(Intake):
         if window:
             self.top_up(window)
         else:  # full, or its disk stalls: credit is withheld, nothing is sent back and forth
-            if self.link.credit and self.core.disk.takes_nothing:
-                self.link.grant(0)
-                self.peer.touch()
+            if self.core.disk.takes_nothing:
+                self.stop()
             self.core.wait_for_room(self)
 
     def gone(self) -> None:

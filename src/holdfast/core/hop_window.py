@@ -53,17 +53,19 @@ class HopWindows:
 
     def took(self, hop: bytes) -> None:
         """A number of that hop found room at once."""
-        if self._narrow and (window := self._narrow.get(hop)) is not None:
+        window = self._narrow.get(hop)
+        if window is not None:
             window.took()
             if window.size >= self._credit_max:
                 del self._narrow[hop]
 
     def waited(self, hop: bytes) -> None:
         """A number of that hop had to wait."""
-        if self._narrow and (window := self._narrow.get(hop)) is not None:
+        window = self._narrow.get(hop)
+        if window is not None:
             window.waited()
 
     def credit(self, hop: bytes, room: int) -> int:
         """What the hop may have, where there is room for so many messages of it."""
-        window = self._narrow.get(hop) if self._narrow else None
+        window = self._narrow.get(hop)
         return room if window is None else min(window.size, room)

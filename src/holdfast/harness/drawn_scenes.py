@@ -285,8 +285,7 @@ def crammed(random: Random, node: str, plan: Plan) -> Scene:
     others = topology.neighbours(node)
     if not others or topology.limits.parked_bytes_max > LITTLE_WAITS_BYTES or topology.limits.credit < 10:
         return Scene()
-    shapes = [shape for link in topology.links for shape in (link.there, link.back or link.there)]
-    longest_s = max(shape.delay_s + shape.jitter_s for shape in shapes)
+    longest_s = max(shape.delay_s + shape.jitter_s for link in topology.links for shape in link.shapes)
     messages = min(600, int(plan.liveness_s / 5 / longest_s)) if longest_s else 600
     queue = QueueConfig(name="crammed", order="none", messages_max=1, when_full="block")
     sends = _sends(random.choice(others), "crammed", messages, size=random.choice((12, 200, 1_200)))

@@ -53,8 +53,7 @@ EXCHANGES: Final = 3
 
 def _late_s(topology: "Topology") -> float:
     """How long what passes a few full links waits at most: seconds that the longest queues take to drain."""
-    shapes = [shape for link in topology.links for shape in (link.there, link.back or link.there)]
-    drains = (shape.queue_bytes / shape.rate for shape in shapes if shape.rate)
+    drains = (shape.queue_bytes / shape.rate for link in topology.links for shape in link.shapes if shape.rate)
     return sum(nlargest(FULL_LINKS, drains))
 
 

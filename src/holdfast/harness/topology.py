@@ -46,6 +46,11 @@ class Link:
     cost: float | None = None
     direction: str = "both"
 
+    @property
+    def shapes(self) -> tuple[LinkShape, LinkShape]:
+        """Of both directions, there and back."""
+        return self.there, self.back or self.there
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
@@ -130,13 +135,12 @@ class Topology:
         """The topology as its file would have it: a link's cost is by its slower direction's rate and longer delay."""
         links: dict[tuple[str, str], TopologyLink] = {}
         for link in self.links:
-            ways = (link.there, link.back or link.there)
-            rates = [way.rate for way in ways if way.rate is not None]
+            rates = [way.rate for way in link.shapes if way.rate is not None]
             made = TopologyLink(
                 from_=link.one,
                 to=link.other,
                 bandwidth_bps=max(1, int(min(rates) * 8)) if rates else None,
-                distance_km=max(way.delay_s for way in ways) * 1_000 * KM_PER_MS,
+                distance_km=max(way.delay_s for way in link.shapes) * 1_000 * KM_PER_MS,
                 cost=link.cost,
                 direction=link.direction,
             )

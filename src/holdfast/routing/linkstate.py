@@ -314,8 +314,7 @@ class LinkStates:
 
     def _take(self, neighbour: str, heard: Known) -> None:
         name = heard.record.name
-        if name in self.quarantined and heard.record.version >= VERSION_HIGH:
-            self.stale[neighbour, name] = None
+        if self._is_void(neighbour, name, heard.record.version):
             self.told_again(neighbour, name)
             return
         if name in self.dropped and name != neighbour:
@@ -334,6 +333,13 @@ class LinkStates:
             if (stamp is None) != (mine.stamp is None) or lost_by != mine.lost_by:
                 self._put(Known(mine.record, stamp, lost_by))
 
+    def _is_void(self, neighbour: str, name: str, version: int) -> bool:
+        """Whether that version is from before its node began anew; who has it has not heard of that, and is told."""
+        is_void = name in self.quarantined and version >= VERSION_HIGH
+        if is_void:
+            self.stale[neighbour, name] = None
+        return is_void
+
     def _take_own(self, heard: Known) -> None:
         mine = self.own
         self.floor = max(self.floor, heard.record.version)
@@ -348,8 +354,7 @@ class LinkStates:
     def _take_own_mark(self, neighbour: str, theirs: Mark) -> bool:
         """That neighbour has this of us. What is newer than our own word is contradicted without being seen: who has it
         may have nobody to tell it to. False where the neighbour is to be told ours whatever it has."""
-        if self.name in self.quarantined and theirs.version >= VERSION_HIGH:
-            self.stale[neighbour, self.name] = None
+        if self._is_void(neighbour, self.name, theirs.version):
             return False
         self.floor = max(self.floor, theirs.version)
         mine = self.own

@@ -42,7 +42,7 @@ class TestBed:
     def __init__(self, topology: Topology, directory: Path, seed: int) -> None:
         topology.validate()
         for link in topology.links:
-            for shape in (link.there, link.back or link.there):
+            for shape in link.shapes:
                 if shape.loss:
                     raise ConfigError(
                         f"link {link.one} to {link.other} loss: found {shape.loss}, accepted on real nodes is 0"
