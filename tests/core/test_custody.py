@@ -7,6 +7,7 @@ import pytest
 from holdfast.amqp.performatives import Header, Source, Target
 from holdfast.amqp.types import Symbol
 from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.hop_links import hop_key
 from holdfast.storage.memory import MemoryStore
 from support.hops import names, snapshot
 from support.rig import Client, Node, Rig
@@ -239,6 +240,23 @@ def test_a_small_queue_fills_as_fast_as_it_is_emptied_however_little_may_wait_fo
         rig.run(0.5)
     assert taken == bodies
     assert hub.core.memory.parked.held == 0
+
+
+@pytest.mark.parametrize("small_between", [False, True])
+def test_a_hop_that_brings_large_messages_has_more_credit_again(small_between: bool) -> None:
+    rig = Rig()
+    limits = Limits(stream_bytes=20_000)
+    jfk, hub = rig.pair(jfk={"limits": limits}, queues=(QueueConfig(name="work"),), limits=limits)
+    joined(rig)
+    hop = hop_key("jfk", "hub")
+    hub.core.forwarding.narrow.overflowed(hop, 1)
+    bodies = [
+        name + "x" * (0 if small_between and number % 2 else 100_000) for number, name in enumerate(names(1, 140))
+    ]
+    send(rig, jfk, *bodies)
+    rig.run(60)
+    assert len(hub.bodies("work")) == 140
+    assert hub.core.forwarding.narrow.credit(hop, 1_000) == 4
 
 
 def test_parked_numbers_go_back_when_the_disk_is_full() -> None:

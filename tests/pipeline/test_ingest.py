@@ -1,6 +1,7 @@
 """What pairs of table and checkpoint an ingest accepts, and how Spark's failures are told."""
 
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +18,8 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.pipeline import ingest
 from holdfast.pipeline.commands import check_writable
 from holdfast.pipeline.ingest import (
+    FAILED_STARTS_MAX,
     NO_WORKER,
-    STARTS_MAX,
     IngestJob,
     Progress,
     check_pair,
@@ -103,14 +104,19 @@ class Queries:
         self.begun += 1
 
         def await_termination(_seconds: int) -> bool:
-            if end is not None and "\n" in end:
-                self.listeners[0].progress.batches += 1
-            self.listeners[0].onQueryTerminated(QueryTerminatedEvent("1", "2", None, None))
+            threading.Thread(target=self.last_events, args=(self.listeners[0], "\n" in (end or ""))).start()
             if end is not None:
                 raise StreamingQueryException(end)
             return True
 
         return SimpleNamespace(awaitTermination=await_termination, stop=lambda: None)
+
+    @staticmethod
+    def last_events(listener: Any, wrote: bool) -> None:
+        """They come on a thread of their own, when the query has ended already."""
+        time.sleep(0.05)
+        listener.progress.batches += wrote
+        listener.onQueryTerminated(QueryTerminatedEvent("1", "2", None, None))
 
     def run(self, tmp_path: Path) -> Progress:
         job = IngestJob(options={}, out=tmp_path / "t", checkpoint=tmp_path / "c")
@@ -121,15 +127,15 @@ class Queries:
 def test_a_query_for_which_no_worker_came_up_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: int
 ) -> None:
-    again = STARTS_MAX - 1 if not batches else 2 * STARTS_MAX
+    again = FAILED_STARTS_MAX - 1 if not batches else 2 * FAILED_STARTS_MAX
     queries = Queries([f"[STREAM_FAILED] {NO_WORKER}" + batches * "\n."] * again + [None], monkeypatch)
     assert queries.run(tmp_path).batches == batches * again
     assert queries.begun == again + 1 and not queries.listeners
 
 
 def test_a_query_that_fails_otherwise_or_too_often_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for text, begun in ((NO_WORKER, STARTS_MAX), ("the source is gone", 1)):
-        queries = Queries([text] * (STARTS_MAX + 1), monkeypatch)
+    for text, begun in ((NO_WORKER, FAILED_STARTS_MAX), ("the source is gone", 1)):
+        queries = Queries([text] * (FAILED_STARTS_MAX + 1), monkeypatch)
         with pytest.raises(HoldfastError, match=text):
             queries.run(tmp_path)
         assert queries.begun == begun

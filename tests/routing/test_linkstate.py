@@ -443,6 +443,18 @@ def test_a_neighbours_newer_word_of_ours_is_contradicted_as_soon_as_its_summary_
     assert not states.challenged
 
 
+def test_what_a_summary_in_parts_had_of_us_before_a_reset_is_forgotten_by_its_end() -> None:
+    states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=5, neighbours_max=5)
+    states.say({"b": COST}, version=100)
+    states.up("b")
+    states.hear_summary("b", [], first=True, last=True)
+    states.hear_summary("b", [["a", VERSION_END - 1, 5, 0]], first=True, last=False)
+    states.say({"b": COST}, version=100)
+    assert states.resets
+    states.hear_summary("b", [], first=False, last=True)
+    assert [row[:2] for row in states.to_tell("b", lambda known: True)[0]] == [["a", 100]]
+
+
 def test_a_summary_with_the_highest_version_of_ours_has_it_reset_once() -> None:
     states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=5, neighbours_max=5)
     states.say({"b": COST}, version=100)

@@ -122,6 +122,7 @@ class CustodyReceiver(Intake):
         return Released()
 
     def overflow(self, delivery: Delivery) -> None:
+        # Counted before `fail` clears it.
         self.core.forwarding.narrow.overflowed(self.key, len(self.parked))
         super().overflow(delivery)
         self.fail()
@@ -132,12 +133,10 @@ class CustodyReceiver(Intake):
         if self.failed:
             self.settle([delivery.delivery_id], Released())
             return
-        narrow = self.core.forwarding.narrow
         if self.parked or not self.take(delivery, large=False):
-            narrow.waited(self.key)
+            if not self.parked or isinstance(self.parked[0], Delivery):  # else it waits for a large one's end alone
+                self.core.forwarding.narrow.waited(self.key)
             self.park(delivery)
-        else:
-            narrow.took(self.key)
         self.core.refills[self] = None
 
     def park(self, delivery: Delivery) -> None:
@@ -213,5 +212,6 @@ class CustodyReceiver(Intake):
             self.fail()
             return True
         self.taken = number
+        self.core.forwarding.narrow.took(self.key)
         self.core.turn.arrived(self, delivery.delivery_id)
         return True

@@ -8,7 +8,7 @@ credit than what could wait when that happened, and more again once the queue ha
 from typing import Final
 
 STEADY: Final = 64
-"""Numbers in a row that found room at once, after which the window is twice as large."""
+"""Numbers taken in a row while none had to wait for room, after which the window is twice as large."""
 
 HOPS_MAX: Final = 10_000
 """Hops with a narrow window that are remembered; of more the first one begins with full credit again."""
@@ -25,14 +25,14 @@ class HopWindow:
         self._steady = 0
 
     def took(self) -> None:
-        """A number found room at once."""
+        """A number was taken."""
         self._steady += 1
         if self._steady >= STEADY:
             self._steady = 0
             self.size *= 2
 
     def waited(self) -> None:
-        """A number had to wait."""
+        """A number had to wait for room."""
         self._steady = 0
 
 
@@ -45,14 +45,15 @@ class HopWindows:
         self._narrow: dict[bytes, HopWindow] = {}
 
     def overflowed(self, hop: bytes, waiting: int) -> None:
-        """More came by that hop than the `waiting` messages that found a place to wait."""
+        """More came by that hop than the `waiting` messages that found a place to wait; `parked_bytes_max` is all
+        hops', so others may have used it."""
         self._narrow.pop(hop, None)
         if len(self._narrow) >= HOPS_MAX:
             del self._narrow[next(iter(self._narrow))]
         self._narrow[hop] = HopWindow(waiting)
 
     def took(self, hop: bytes) -> None:
-        """A number of that hop found room at once."""
+        """A number of that hop was taken."""
         window = self._narrow.get(hop)
         if window is not None:
             window.took()
@@ -60,7 +61,7 @@ class HopWindows:
                 del self._narrow[hop]
 
     def waited(self, hop: bytes) -> None:
-        """A number of that hop had to wait."""
+        """A number of that hop had to wait for room."""
         window = self._narrow.get(hop)
         if window is not None:
             window.waited()

@@ -230,9 +230,9 @@ class Intake(Ingress):
         return (odd and self.refuse_unusable(delivery)) or self.refuse_malformed(delivery)
 
     def park(self, delivery: Delivery) -> None:
-        """Keeps the delivery until there is room for it; where too many bytes wait already it is
-        released, or rejected where the disk is full. One may always wait, however large: a sender that repeats it would
-        learn of room by trying alone."""
+        """Keeps the delivery until there is room for it; where too many bytes wait already it is released, or rejected
+        where the disk is full. The node's first is parked however large it is: were it released, its sender could find
+        room by trying alone."""
         parked = self.core.memory.parked
         size = PARKED_BYTES + len(delivery.payload)
         if not parked.held:
@@ -298,7 +298,7 @@ class Intake(Ingress):
         stream = self.growing
         if part.first:
             if not streams.may_begin(self.core):
-                self.take_parked()  # what came whole just now may be one of those that are under way
+                self.take_parked()  # one of this link that came whole just now counts among those under way
             stream = self.growing = streams.begin(self.core, self, part)
             self.parked.append(stream)
             if self.unchecked:  # it waits behind what nobody has looked at

@@ -36,8 +36,8 @@ LAST_EVENTS_S: Final = 5.0
 NO_WORKER: Final = "Python worker failed to connect back"
 """What Spark says where a Python process that it started is not up within 10 s, which no setting changes. On a busy
 machine that happens now and then; the query begins again from its checkpoint."""
-STARTS_MAX: Final = 3
-"""Starts of a query in a row that may end so, without a batch in between."""
+FAILED_STARTS_MAX: Final = 3
+"""After so many starts in a row that ended so the failure is told; one that wrote a batch begins the count at 1."""
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class _Listener(StreamingQueryListener):
         self.progress = progress
         self.tell = tell
         self.ended = threading.Semaphore(0)
-        """Released as each query has ended."""
+        """Released as each query has ended: one listener hears of all that a run starts."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         return
@@ -165,7 +165,7 @@ def run_ingest(
 
 def _run_queries(spark: SparkSession, job: IngestJob, stop: threading.Event, source: str, listener: _Listener) -> None:
     """Runs the query to its end, and again where no Python worker came up for it (NO_WORKER)."""
-    starts = 0
+    failed_starts = 0
     while not stop.is_set():
         batches = listener.progress.batches
         try:
@@ -173,10 +173,12 @@ def _run_queries(spark: SparkSession, job: IngestJob, stop: threading.Event, sou
             listener.ended.acquire(timeout=LAST_EVENTS_S)
             return
         except (PySparkException, Py4JError) as error:
-            starts = 1 if listener.progress.batches > batches else starts + 1
-            if NO_WORKER not in str(error) or starts >= STARTS_MAX:
+            if NO_WORKER not in str(error):
                 raise
-            listener.ended.acquire(timeout=LAST_EVENTS_S)
+            listener.ended.acquire(timeout=LAST_EVENTS_S)  # events come on another thread, the last batch's among them
+            failed_starts = 1 if listener.progress.batches > batches else failed_starts + 1
+            if failed_starts >= FAILED_STARTS_MAX:
+                raise
             log.warning("Spark's Python worker was not up within 10 s; the query begins again from its checkpoint")
 
 

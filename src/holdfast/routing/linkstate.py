@@ -518,6 +518,8 @@ class LinkStates:
     def _forget_marks(self, name: str) -> None:
         for told in self.told.values():
             told.marks.pop(name, None)
+            if told.summary is not None:
+                told.summary.pop(name, None)
 
     # ------------------------------------------------------------------------------------------------ the graph
 
