@@ -242,6 +242,34 @@ def test_a_small_queue_fills_as_fast_as_it_is_emptied_however_little_may_wait_fo
     assert hub.core.memory.parked.held == 0
 
 
+def test_a_hop_that_overflowed_has_as_much_credit_as_could_wait() -> None:
+    rig = Rig()
+    limits = Limits(parked_bytes_max=3_000)
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work", messages_max=1),), limits=limits)
+    joined(rig)
+    send(rig, jfk, *names(1, 20))
+    assert 3 * 650 < hub.core.memory.parked.most <= 3_000, "of some 700 bytes each, four"
+    assert hub.core.forwarding.narrow.credit(hop_key("jfk", "hub"), 1_000) == 4
+
+
+def test_numbers_that_wait_for_room_widen_no_window() -> None:
+    rig = Rig()
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work", messages_max=60),))
+    joined(rig)
+    hop = hop_key("jfk", "hub")
+    hub.core.forwarding.narrow.overflowed(hop, 5)
+    send(rig, jfk, *names(1, 115))
+    client = rig.client(hub)
+    client.receiver("work")
+    rig.settle()
+    taken: list[str] = []
+    for _ in range(20):
+        taken += client.accept()
+        rig.run(0.5)
+    assert taken == names(1, 115)
+    assert hub.core.forwarding.narrow.credit(hop, 1_000) == 5, "60 in a row, and 55 behind those that waited"
+
+
 @pytest.mark.parametrize("small_between", [False, True])
 def test_a_hop_that_brings_large_messages_has_more_credit_again(small_between: bool) -> None:
     rig = Rig()

@@ -44,6 +44,13 @@ def test_little_room_does_not_make_it_full() -> None:
     assert (hops.credit(b"a", 16), hops.credit(b"a", FULL)) == (16, 20)
 
 
+def test_one_that_overflows_again_is_the_newest_of_them() -> None:
+    hops = HopWindows(FULL)
+    for number in (*range(HOPS_MAX), 1, HOPS_MAX, HOPS_MAX + 1):
+        hops.overflowed(b"%d" % number, 1)
+    assert [hops.credit(b"%d" % number, FULL) for number in (0, 1, 2, 3)] == [FULL, 1, FULL, 1]
+
+
 def test_so_many_hops_are_remembered() -> None:
     hops = HopWindows(FULL)
     for number in range(HOPS_MAX + 1):

@@ -89,7 +89,7 @@ def test_our_own_line_is_found_inside_sparks() -> None:
 
 class Queries:
     """Stands for a session whose queries end as `ends` says, one after the other: with that text, or well (None). Each
-    that ends with a text of two lines has written a batch before."""
+    that ends with a text of two lines, or well, has written a batch before."""
 
     def __init__(self, ends: list[str | None], monkeypatch: pytest.MonkeyPatch) -> None:
         self.ends = ends
@@ -104,7 +104,7 @@ class Queries:
         self.begun += 1
 
         def await_termination(_seconds: int) -> bool:
-            threading.Thread(target=self.last_events, args=(self.listeners[0], "\n" in (end or ""))).start()
+            threading.Thread(target=self.last_events, args=(self.listeners[0], "\n" in (end or "\n"))).start()
             if end is not None:
                 raise StreamingQueryException(end)
             return True
@@ -129,13 +129,18 @@ def test_a_query_for_which_no_worker_came_up_begins_again(
 ) -> None:
     again = FAILED_STARTS_MAX - 1 if not batches else 2 * FAILED_STARTS_MAX
     queries = Queries([f"[STREAM_FAILED] {NO_WORKER}" + batches * "\n."] * again + [None], monkeypatch)
-    assert queries.run(tmp_path).batches == batches * again
+    assert queries.run(tmp_path).batches == batches * again + 1
     assert queries.begun == again + 1 and not queries.listeners
 
 
 def test_a_query_that_fails_otherwise_or_too_often_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for text, begun in ((NO_WORKER, FAILED_STARTS_MAX), ("the source is gone", 1)):
-        queries = Queries([text] * (FAILED_STARTS_MAX + 1), monkeypatch)
+    last = [NO_WORKER] * FAILED_STARTS_MAX
+    for ends, text, begun in (
+        ([*last, None], NO_WORKER, FAILED_STARTS_MAX),
+        ([f"{NO_WORKER}\n.", *last, None], NO_WORKER, FAILED_STARTS_MAX),
+        (["the source is gone", None], "the source is gone", 1),
+    ):
+        queries = Queries(ends, monkeypatch)
         with pytest.raises(HoldfastError, match=text):
             queries.run(tmp_path)
         assert queries.begun == begun

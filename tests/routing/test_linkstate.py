@@ -443,6 +443,25 @@ def test_a_neighbours_newer_word_of_ours_is_contradicted_as_soon_as_its_summary_
     assert not states.challenged
 
 
+def test_a_summary_with_our_own_word_is_not_answered_with_it() -> None:
+    states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=5, neighbours_max=5)
+    states.say({"b": COST}, version=100)
+    states.up("b")
+    assert states.own is not None
+    summary_of_own(states, *states.own.mark)
+    assert states.to_tell("b", lambda known: True) == ([], {})
+
+
+def test_an_ordinary_version_of_ours_counts_while_our_versions_begin_anew() -> None:
+    states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=5, neighbours_max=5)
+    states.up("b")
+    summary_of_own(states, VERSION_END - 1)
+    states.say({"b": COST}, version=100)
+    assert states.resets
+    summary_of_own(states, 5_000)
+    assert states.challenged and states.floor == 5_000 and not states.stale
+
+
 def test_what_a_summary_in_parts_had_of_us_before_a_reset_is_forgotten_by_its_end() -> None:
     states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, records_max=5, neighbours_max=5)
     states.say({"b": COST}, version=100)
