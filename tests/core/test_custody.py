@@ -249,7 +249,7 @@ def test_a_hop_that_overflowed_has_as_much_credit_as_could_wait() -> None:
     joined(rig)
     send(rig, jfk, *names(1, 20))
     assert 3 * 650 < hub.core.memory.parked.most <= 3_000, "of some 700 bytes each, four"
-    assert hub.core.forwarding.narrow.credit(hop_key("jfk", "hub"), 1_000) == 4
+    assert hub.core.forwarding.hop_credits.credit(hop_key("jfk", "hub"), 1_000) == 4
 
 
 def test_numbers_that_wait_for_room_widen_no_window() -> None:
@@ -257,7 +257,7 @@ def test_numbers_that_wait_for_room_widen_no_window() -> None:
     jfk, hub = rig.pair(queues=(QueueConfig(name="work", messages_max=60),))
     joined(rig)
     hop = hop_key("jfk", "hub")
-    hub.core.forwarding.narrow.overflowed(hop, 5)
+    hub.core.forwarding.hop_credits.overflowed(hop, 5)
     send(rig, jfk, *names(1, 115))
     client = rig.client(hub)
     client.receiver("work")
@@ -267,7 +267,7 @@ def test_numbers_that_wait_for_room_widen_no_window() -> None:
         taken += client.accept()
         rig.run(0.5)
     assert taken == names(1, 115)
-    assert hub.core.forwarding.narrow.credit(hop, 1_000) == 5, "60 in a row, and 55 behind those that waited"
+    assert hub.core.forwarding.hop_credits.credit(hop, 1_000) == 5, "60 in a row, and 55 behind those that waited"
 
 
 @pytest.mark.parametrize("small_between", [False, True])
@@ -277,14 +277,33 @@ def test_a_hop_that_brings_large_messages_has_more_credit_again(small_between: b
     jfk, hub = rig.pair(jfk={"limits": limits}, queues=(QueueConfig(name="work"),), limits=limits)
     joined(rig)
     hop = hop_key("jfk", "hub")
-    hub.core.forwarding.narrow.overflowed(hop, 1)
+    hub.core.forwarding.hop_credits.overflowed(hop, 1)
     bodies = [
         name + "x" * (0 if small_between and number % 2 else 100_000) for number, name in enumerate(names(1, 140))
     ]
     send(rig, jfk, *bodies)
     rig.run(60)
     assert len(hub.bodies("work")) == 140
-    assert hub.core.forwarding.narrow.credit(hop, 1_000) == 4
+    assert hub.core.forwarding.hop_credits.credit(hop, 1_000) == 4
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_large_messages_come_as_fast_as_they_are_taken_however_few_may_be_under_way(streams: int) -> None:
+    """One that waits for room counts among them: what came with it would be refused, and cost a new epoch."""
+    rig = Rig()
+    limits = Limits(stream_bytes=20_000, streams_max=streams)
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work", messages_max=1),), limits=limits)
+    joined(rig)
+    bodies = [name + "x" * 100_000 for name in names(1, 40)]
+    send(rig, jfk, *bodies)
+    client = rig.client(hub)
+    client.receiver("work")
+    taken: list[str] = []
+    for _ in range(60):
+        rig.run(0.1)
+        taken += client.accept()
+    assert taken == bodies
+    assert hub.core.forwarding.hop_credits.credit(hop_key("jfk", "hub"), 1_000) == streams
 
 
 def test_parked_numbers_go_back_when_the_disk_is_full() -> None:

@@ -52,6 +52,36 @@ def test_what_is_being_stored_is_decided_before_the_answer() -> None:
     assert producer.told == {bytes(4): Accepted()}
 
 
+@pytest.mark.parametrize("sends", [True, False])
+def test_a_link_that_its_peer_ends_before_the_answer_is_answered_all_the_same(sends: bool) -> None:
+    """Its peer waits for both answers, and keeps the handle until then."""
+    rig, node = world()
+    busy, other = Producer(rig, node), Producer(rig, node, "other")
+
+    def attach() -> Any:
+        if sends:
+            return other.attach({})
+        return other.client.receiver("work", name="one", source={"timeout": HOLD_S}, unsettled={}, credit=0)
+
+    if not sends:
+        attach()
+    rig.settle()
+    other.lose()
+    other.client = rig.client(node)
+    rig.settle()
+    node.hold_commits = True
+    busy.send("a")
+    rig.settle()
+    link = attach()
+    rig.settle()
+    assert not link.attached
+    link.detach(closed=True)
+    rig.settle()
+    node.hold_commits = False
+    rig.settle()
+    assert link.over
+
+
 def test_a_full_disk_is_told_as_it_was() -> None:
     rig, node = world()
     producer = Producer(rig, node)

@@ -7,7 +7,8 @@ import pytest
 
 from core.test_handed import put, written
 from holdfast.amqp.connection import Sender
-from holdfast.amqp.performatives import Accepted, Received
+from holdfast.amqp.performatives import Accepted, Error, Modified, Received, Rejected
+from holdfast.amqp.types import Symbol
 from holdfast.broker.queue import Queue
 from holdfast.core import events, memory, resumable
 from holdfast.core.config import Limits, QueueConfig
@@ -46,6 +47,10 @@ def number_at(node: Node, client: Client) -> int:
 
 def numbers(client: Client) -> list[int]:
     return [int(body) for body in client.bodies()]
+
+
+def stored(node: Node, queue: str) -> list[int]:
+    return [int(body) for body in node.bodies(queue)]
 
 
 def filled(count: int = COUNT, size: int = SIZE) -> tuple[Rig, Node]:
@@ -289,7 +294,7 @@ def test_a_turn_makes_a_bounded_number_of_frames_however_few_bytes_they_have(
     how: str, links: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the peer had settled is told again, and what is gone is aborted: neither has any content."""
-    monkeypatch.setattr(memory, "OFFERED_COUNT", 100)
+    monkeypatch.setattr(memory, "OFFERED_COUNT", 100 * resumable.SENT_AGAIN_COUNT)
     monkeypatch.setattr(resumable, "RESUME_COUNT", 20)
     rig, node = filled(600, 10)
     tags = suspended(rig, node, links)
@@ -307,3 +312,71 @@ def test_a_turn_makes_a_bounded_number_of_frames_however_few_bytes_they_have(
     assert frames.most <= 100
     early = sum([frames.turns[turn] for turn in sorted(frames.turns)[:3]], Counter[Any]())
     assert len(early) == links and min(early.values()) >= 60  # nobody waits until another one has had all
+
+
+def in_words(number: int, how: str) -> Rejected | Modified:
+    if how == "rejected":
+        return Rejected(Error(Symbol("test:odd"), f"number {number}"))
+    return Modified(message_annotations={Symbol("x-opt-number"): number})
+
+
+@pytest.mark.parametrize("how", ["rejected", "annotated"])
+def test_outcomes_in_words_of_their_own_are_done_by_shares_and_the_link_is_answered_once_all_are_on_disk(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One frame holds thousands of these."""
+    rig, node = filled(300, 10)
+    [tags] = suspended(rig, node)
+    done: Counter[int] = Counter()
+    take = resumable.ResumableConsumer.outcomes
+
+    def outcomes(consumer: Any, sequences: list[int], *rest: Any) -> None:
+        done[node.core.work.turns] += len(sequences)
+        assert not consumer.link.attach_sent
+        take(consumer, sequences, *rest)
+
+    monkeypatch.setattr(resumable.ResumableConsumer, "outcomes", outcomes)
+    client = rig.client(node)
+    states = {tag: in_words(number, how) for number, tag in enumerate(tags)}
+    link = client.receiver("work", name="r0", source=TIMED, unsettled=states, credit=0)
+    rig.settle()
+    assert link.attached and done.total() == 300
+    assert 1 < max(done.values()) <= memory.OFFERED_COUNT // resumable.OUTCOME_COUNT
+    if how == "rejected":
+        assert stored(node, "$dead-letters") == list(range(300))
+        assert not node.core.catalog.queues["work"].messages
+    else:
+        assert sorted(stored(node, "work")) == list(range(300))
+    check_accounts(node.core)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_link_that_goes_before_all_its_outcomes_are_done_holds_the_others_as_before(
+    closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resumable, "OUTCOME_COUNT", memory.OFFERED_COUNT)  # one in each turn
+    rig, node = filled(5, 10)
+    [tags] = suspended(rig, node)
+    states = {tag: in_words(number, "rejected") for number, tag in enumerate(tags)}
+    client = rig.client(node)
+    link = client.receiver("work", name="r0", source=TIMED, unsettled=states, credit=0)
+    while "$dead-letters" not in node.core.catalog.queues or not stored(node, "$dead-letters"):
+        assert rig.move()
+    if closed:
+        link.detach(closed=True)
+    else:
+        client.close_transport()
+    rig.settle()
+    assert 0 < len(stored(node, "$dead-letters")) < 5
+    if closed:
+        assert link.detached, "its attach and its detach are answered"
+        other = rig.client(node)
+        other.receiver("work")
+        rig.settle()
+        assert numbers(other) == list(range(len(stored(node, "$dead-letters")), 5))
+    else:
+        again = rig.client(node)
+        again.receiver("work", name="r0", source=TIMED, unsettled=states, credit=0)
+        rig.settle()
+        assert stored(node, "$dead-letters") == list(range(5))
+    check_accounts(node.core)

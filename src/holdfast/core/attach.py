@@ -70,8 +70,8 @@ def answer(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
     """Accepts the peer's attach with the link that it asks for, or refuses it."""
     if not peer.amqp.usable:
         return
-    if link.detached:  # by what came behind the attach: the peer still waits for the answers to both
-        link.refuse(conditions.DETACH_FORCED, "detached before it was attached")
+    if link.detached:  # by what came behind the attach
+        peer.refuse_over(link)
         return
     queues = core.catalog.next_queue_id
     try:
@@ -249,9 +249,7 @@ def _produce(
     def stored() -> None:
         """What the older link had brought is on disk or refused: now the numbers are the truth."""
         if link.detached or producer.holder is not named:
-            if not link.attach_sent:
-                link.refuse(conditions.DETACH_FORCED, "detached before it was attached")
-                peer.touch()
+            peer.refuse_over(link)
             return
         told = {
             LAST_NUMBER: Ulong(producer.stored.last),

@@ -160,7 +160,8 @@ class Limits:
     stream_bytes: int = MIB
     """A delivery that grows past so many bytes is written as it comes, and never whole in memory."""
     streams_max: int = 256
-    """Deliveries beyond `stream_bytes` that may be on their way in at once; one more is read and rejected."""
+    """Deliveries beyond `stream_bytes` that may be on their way in at once, those that wait for room among them; one
+    more of a client's is read and rejected, a neighbour's is given back."""
     connection_unstored_bytes_max: int = 8 * MIB
     """Bytes read from one connection that no commit has stored yet; beyond it is not read from for a while."""
     unstored_bytes_max: int = 32 * MIB
@@ -170,8 +171,8 @@ class Limits:
     unfinished_bytes_max: int = 16 * MIB
     """Bytes held of deliveries that have not come whole; beyond, each is written as it comes, however small."""
     parked_bytes_max: int = 32 * MIB
-    """Bytes held of deliveries that wait for room in their queue; beyond, one more is released, or rejected where
-    the disk is full."""
+    """Bytes held of deliveries that wait for room in their queue, the first of them however large; beyond, one more is
+    released, or rejected where the disk is full."""
     idle_time_out_s: float = 60.0
     peer_idle_time_out_min_s: float = 0.1
     """The shortest idle-time-out of a peer's that is kept: half of it is how often it wants an empty frame."""

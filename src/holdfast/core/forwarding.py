@@ -16,7 +16,7 @@ from holdfast.core import carried, identity
 from holdfast.core.destination import GRACE_S
 from holdfast.core.disk import ROOM_BYTES
 from holdfast.core.endings import dead_letter
-from holdfast.core.hop_window import HopWindows
+from holdfast.core.hop_credit import HopCredits
 
 if TYPE_CHECKING:
     from holdfast.core.carried import Arrival
@@ -77,7 +77,7 @@ class Forwarding:
         self.table = dict(core.config.forwarding)
         self.version = core.started_wall_ms
         """Told to neighbours and compared for equality alone; wall time at start sets lives apart."""
-        self.narrow = HopWindows(core.config.limits.credit)
+        self.hop_credits = HopCredits(core.config.limits.credit)
         self.sent: dict[str, int] = {}
         """By destination: the highest number of our own that this life has sent, whichever way."""
         self.brought: dict[tuple[UUID, str], str] = {}

@@ -49,14 +49,14 @@ class CustodyReceiver(Intake):
         self.aliases = Taken(peer.aliases_taken)
         link.tells_begin = True
         self.failed = False
+        self.reduced = False
+        """Whether a number of this epoch found no place to wait; what comes behind it says nothing more."""
         self.fenced = False
 
     def answer(self, continues: object) -> None:
         """Runs once all that the older link had brought is on disk or thrown away (CUSTODY, hop 2)."""
         if self.fenced or self.link.detached:
-            if not self.link.attach_sent:  # the neighbour waits for an answer all the same, and keeps its handle
-                self.link.refuse(conditions.DETACH_FORCED, "detached before it was attached")
-                self.peer.touch()
+            self.peer.refuse_over(self.link)
             return
         stored = self.core.hop_stored.get(self.key)
         properties: dict[Any, Any] = {EPOCH: self.epoch}
@@ -76,7 +76,7 @@ class CustodyReceiver(Intake):
         if self.parked or self.failed or not self.link.attached:
             return
         forwarding = self.core.forwarding
-        window = forwarding.narrow.credit(self.key, forwarding.window(self.destination))
+        window = forwarding.hop_credits.credit(self.key, forwarding.window(self.destination))
         if window:
             self.top_up(window)
         else:  # full, or its disk stalls: credit is withheld, nothing is sent back and forth
@@ -122,10 +122,15 @@ class CustodyReceiver(Intake):
         return Released()
 
     def overflow(self, delivery: Delivery) -> None:
-        # Counted before `fail` clears it.
-        self.core.forwarding.narrow.overflowed(self.key, len(self.parked))
+        self._reduce_credit(len(self.parked))  # counted before `fail` clears it
         super().overflow(delivery)
         self.fail()
+
+    def _reduce_credit(self, waiting: int) -> None:
+        """`waiting` messages wait for room, and the next has no place among them: with it this epoch ends."""
+        if not (self.reduced or self.failed):
+            self.reduced = True
+            self.core.forwarding.hop_credits.overflowed(self.key, waiting)
 
     def delivered(self, delivery: Delivery) -> None:
         if self.fenced:
@@ -135,7 +140,7 @@ class CustodyReceiver(Intake):
             return
         if self.parked or not self.take(delivery, large=False):
             if not self.parked or isinstance(self.parked[0], Delivery):  # else it waits for a large one's end alone
-                self.core.forwarding.narrow.waited(self.key)
+                self.core.forwarding.hop_credits.waited(self.key)
             self.park(delivery)
         self.core.refills[self] = None
 
@@ -148,6 +153,8 @@ class CustodyReceiver(Intake):
             return
         super().part(part)
         self.core.parked_receivers[self] = None
+        if part.first and self.growing is not None and self.growing.outcome is not None:
+            self._reduce_credit(len(self.parked) - 1)  # those that wait for room count among the large ones under way
         if self.failed:
             self._fail_growing()
         else:
@@ -212,6 +219,6 @@ class CustodyReceiver(Intake):
             self.fail()
             return True
         self.taken = number
-        self.core.forwarding.narrow.took(self.key)
+        self.core.forwarding.hop_credits.took(self.key)
         self.core.turn.arrived(self, delivery.delivery_id)
         return True

@@ -7,7 +7,8 @@ believed from neighbours alone (ARCHITECTURE, "Hostile until checked").
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
-from holdfast.amqp.connection import Connection
+from holdfast.amqp import conditions
+from holdfast.amqp.connection import Connection, Link
 from holdfast.amqp.performatives import Error
 from holdfast.core.aliases import Count
 
@@ -128,6 +129,12 @@ class Peer:
         if error is not None:
             text = f"{error.condition}: {error.description}" if error.description else str(error.condition)
             self.why_closed = f"closed by it: {text[:REASON_CHARACTERS_MAX]}"
+
+    def refuse_over(self, link: Link) -> None:
+        """The peer ended the link before it was answered: it waits for that all the same, and keeps its handle."""
+        if not link.attach_sent:
+            link.refuse(conditions.DETACH_FORCED, "detached before it was attached")
+            self.touch()
 
     def touch(self) -> None:
         """There is something to write before the turn ends."""

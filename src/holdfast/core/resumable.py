@@ -5,12 +5,13 @@ else's hands. When a link is suspended, for how long, and who may come back is `
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
 from holdfast.amqp.effort import OUTCOME
-from holdfast.amqp.performatives import Error, Rejected
+from holdfast.amqp.performatives import Error, Modified, Rejected
 from holdfast.amqp.resuming import Act, Step, content
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
@@ -42,8 +43,10 @@ FIRST_TAG: Final = 0
 FRAME_BYTES: Final = 64
 """What each of them counts for its connection beside its content: one without content is a frame, too."""
 
-OUTCOMES_ALIKE_MAX: Final = 8
-"""Outcomes that an attach's map tells in turns are told of all their deliveries at once, if they are no more."""
+OUTCOME_COUNT: Final = 8
+SENT_AGAIN_COUNT: Final = 4
+"""What an outcome with words of its own in an attach's map, and a delivery that goes on, take of those that a turn
+offers (Work.offered_count)."""
 
 REJECTED_MAX: Final = 1_024
 """Rejected deliveries of one link that are remembered; the oldest is forgotten, comes again when the link is resumed,
@@ -224,6 +227,11 @@ class ResumableConsumer(ConsumerLink):
         """What is to be resumed before anything else is sent, with its sequence."""
         self.waiting: dict[bytes, int] = {}
         """Deliveries of which an incomplete map did not tell: kept for the next attach."""
+        self.told: deque[tuple[Rejected | Modified, int]] = deque()
+        """What the peer's map says of deliveries in words of its own, and is still to be done: a share with each turn.
+        Until then they are held as before."""
+        self.then: Callable[[], None] | None = None
+        """To be called once all of it is on disk, or the link is gone."""
         self.taking_over = False
         super().__init__(core, peer, link, cursor, presettled=False)  # last: from here on it may be gone at any time
 
@@ -237,7 +245,7 @@ class ResumableConsumer(ConsumerLink):
         shown.update({sequence: item._replace(taker=self) for sequence, item in taken.items()})
         self.taking_over = True
         again: list[int] = []
-        settled: list[tuple[Any, list[int]]] = []
+        settled: dict[tuple[object, ...], tuple[Any, list[int]]] = {}
         for step in steps:
             sequence = held[step.tag]
             item = taken.get(sequence)
@@ -252,13 +260,49 @@ class ResumableConsumer(ConsumerLink):
                 self.count_held(item.size)
                 self.steps.append((step, sequence))
                 if step.act is Act.SETTLE:
-                    _note_outcome(settled, step.state, sequence)
+                    kind = _kind(step.state)
+                    if kind:
+                        settled.setdefault(kind, (step.state, []))[1].append(sequence)
+                    else:
+                        self.told.append((step.state, sequence))
         self.cursor.give_back(again, failed=False)
-        for state, sequences in settled:
+        for state, sequences in settled.values():
             self.outcomes(sequences, state, True, 0, 0)
             self.peer.amqp.took(OUTCOME + len(sequences))
         self.taking_over = False
         self.check_excluded()
+
+    def answer_later(self, then: Callable[[], None]) -> None:
+        """Has `then` called once all that the peer's map settled is on disk."""
+        self.then = then
+        if self.told:
+            self._offer_later()
+        else:
+            self._told_all()
+
+    def _do_told(self) -> None:
+        """This turn's share of what the peer's map says in words of its own."""
+        work = self.core.work
+        while self.told and not work.is_used_up:
+            state, sequence = self.told.popleft()
+            work.offered_count += OUTCOME_COUNT
+            self.outcomes([sequence], state, True, 0, 0)
+        if self.told:
+            self._offer_later()
+        else:
+            self._told_all()
+
+    def answer_now(self) -> None:
+        """Its link is over, and what waits for the outcomes has the peer's attach to answer all the same."""
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+
+    def _told_all(self) -> None:
+        then, self.then = self.then, None
+        if then is not None:
+            self.core.work.urgent = True
+            self.core.turn.then.append(then)
 
     def check_excluded(self) -> None:
         """Once it has all that it goes on with: what ends it then goes to others."""
@@ -289,6 +333,9 @@ class ResumableConsumer(ConsumerLink):
     def resume(self) -> None:
         """Goes on with what it held, one delivery or more, as far as credit, window, its connection's budget
         and the turn's let it; then with the rest behind others of its queue, in this turn or the next."""
+        if self.told:
+            self._do_told()
+            return
         link, work = self.link, self.core.work
         for _ in range(RESUME_COUNT):
             if not self.steps or not link.resumable_now:
@@ -298,7 +345,7 @@ class ResumableConsumer(ConsumerLink):
                 return
             step, sequence = self.steps.popleft()
             self._count(FRAME_BYTES)
-            work.offered_count += 1
+            work.offered_count += SENT_AGAIN_COUNT
             if step.act is Act.SETTLE:
                 link.resume(step.tag, context=sequence, state=step.state, settled=True)
             else:
@@ -357,7 +404,8 @@ class ResumableConsumer(ConsumerLink):
         self.let_go()
         self.cursor.release(self)
         sent = self.link.suspended if self.link.over else self.link.unsettled_tags()
-        left = {step.tag: sequence for step, sequence in self.steps if step.act is not Act.SETTLE}
+        undone = {sequence for _, sequence in self.told}
+        left = {step.tag: sequence for step, sequence in self.steps if step.act is not Act.SETTLE or sequence in undone}
         record.held = sent | left | self.waiting
         self.core.resume.goes_no_further(self)
         record.next_tag = self.link.next_tag
@@ -368,13 +416,16 @@ class ResumableConsumer(ConsumerLink):
         self.core.resume.ended(record, closed=False)
 
 
-def _note_outcome(settled: list[tuple[Any, list[int]]], state: Any, sequence: int) -> None:
-    """Adds the entry to those with the same outcome, if it is among the last few."""
-    for known, sequences in settled[-OUTCOMES_ALIKE_MAX:]:
-        if known == state:
-            sequences.append(sequence)
-            return
-    settled.append((state, [sequence]))
+def _kind(state: Any) -> tuple[object, ...]:
+    """What all outcomes of one kind have in common; of those with words of their own, nothing."""
+    match state:
+        case Rejected(error=None):
+            return (Rejected,)
+        case Modified(message_annotations=None):
+            return Modified, bool(state.delivery_failed), bool(state.undeliverable_here)
+        case Rejected() | Modified():
+            return ()
+    return (type(state),)
 
 
 def _resumable(link: Receiver | Sender) -> bool:

@@ -121,6 +121,7 @@ class Resumption:
         def answer() -> None:
             """What an older link had brought is on disk or refused: now the tags are the truth."""
             if link.detached or record.holder is not producer:
+                peer.refuse_over(link)
                 return
             if resumed and asked is not None:
                 producer.told = record.unsettled(asked)
@@ -170,14 +171,15 @@ class Resumption:
 
         def answer() -> None:
             """What the peer's map settled, and what it had settled before, is on disk."""
-            if not link.detached and link.context is consumer:
-                link.accept(source=granted, unsettled=unsettled)
-                consumer.credited()  # by a flow that came with the attach
-                peer.touch()
+            if link.detached or link.context is not consumer:
+                peer.refuse_over(link)
+                return
+            link.accept(source=granted, unsettled=unsettled)
+            consumer.credited()  # by a flow that came with the attach
+            peer.touch()
 
         if resumed:
-            self.core.work.urgent = True
-            self.core.turn.then.append(answer)
+            consumer.answer_later(answer)
         else:
             answer()
         return True
@@ -210,6 +212,8 @@ class Resumption:
     def goes_no_further(self, consumer: ResumableConsumer) -> None:
         """Its link is over: nothing is sent again on it."""
         consumer.steps.clear()
+        consumer.told.clear()
+        consumer.answer_now()
         waiting = self.going_on.get(consumer.queue)
         if waiting is not None:
             waiting.pop(consumer, None)

@@ -174,7 +174,7 @@ HOP_CANARIES = (
     Canary(
         name="full-credit-again",
         sentence="A hop whose messages found no place to wait is given full credit again.",
-        target="core.hop_window:HopWindows.credit",
+        target="core.hop_credit:HopCredits.credit",
         signature="(self, hop: bytes, room: int) -> int",
         broken=_full_credit_again,
         expected="not done",

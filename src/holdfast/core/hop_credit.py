@@ -1,20 +1,21 @@
 """The credit of a hop whose last epoch brought more than may wait here for room (CUSTODY, "The hop", 5).
 
-Rules of this file: counts alone. A number that finds no place to wait ends its epoch, and the sender begins the next
-one a second later; a queue of a few messages would take no more than those in each second. So a hop is given no more
-credit than what could wait when that happened, and more again once the queue has kept up for a while.
+Rules of this file: counts alone. A number that finds no place to wait, by `parked_bytes_max` or `streams_max`, ends its
+epoch, and the sender begins the next one a second later; a queue of a few messages would take no more than those in
+each second. So a hop is given no more credit than what could wait when that happened, and more again once the queue has
+kept up for a while.
 """
 
 from typing import Final
 
 STEADY: Final = 64
-"""Numbers taken in a row while none had to wait for room, after which the window is twice as large."""
+"""Numbers taken in a row while none had to wait for room, after which the credit is twice as large."""
 
 HOPS_MAX: Final = 10_000
-"""Hops with a narrow window that are remembered; of more the first one begins with full credit again."""
+"""Hops with reduced credit that are remembered; of more the first one begins with full credit again."""
 
 
-class HopWindow:
+class HopCredit:
     """Messages that one hop may have under way to us; it outlives the hop's links."""
 
     __slots__ = ("_steady", "size")
@@ -36,37 +37,37 @@ class HopWindow:
         self._steady = 0
 
 
-class HopWindows:
-    """The narrow windows of a node's hops, by the key of each (hop_links.py); all others have the full credit of
+class HopCredits:
+    """The reduced credits of a node's hops, by the key of each (hop_links.py); all others have the full credit of
     `credit_max` messages."""
 
     def __init__(self, credit_max: int) -> None:
         self._credit_max = credit_max
-        self._narrow: dict[bytes, HopWindow] = {}
+        self._reduced: dict[bytes, HopCredit] = {}
 
     def overflowed(self, hop: bytes, waiting: int) -> None:
         """More came by that hop than the `waiting` messages that found a place to wait; `parked_bytes_max` is all
         hops', so others may have used it."""
-        self._narrow.pop(hop, None)
-        if len(self._narrow) >= HOPS_MAX:
-            del self._narrow[next(iter(self._narrow))]
-        self._narrow[hop] = HopWindow(waiting)
+        self._reduced.pop(hop, None)
+        if len(self._reduced) >= HOPS_MAX:
+            del self._reduced[next(iter(self._reduced))]
+        self._reduced[hop] = HopCredit(waiting)
 
     def took(self, hop: bytes) -> None:
         """A number of that hop was taken."""
-        window = self._narrow.get(hop)
-        if window is not None:
-            window.took()
-            if window.size >= self._credit_max:
-                del self._narrow[hop]
+        reduced = self._reduced.get(hop)
+        if reduced is not None:
+            reduced.took()
+            if reduced.size >= self._credit_max:
+                del self._reduced[hop]
 
     def waited(self, hop: bytes) -> None:
         """A number of that hop had to wait for room."""
-        window = self._narrow.get(hop)
-        if window is not None:
-            window.waited()
+        reduced = self._reduced.get(hop)
+        if reduced is not None:
+            reduced.waited()
 
     def credit(self, hop: bytes, room: int) -> int:
         """What the hop may have, where there is room for so many messages of it."""
-        window = self._narrow.get(hop)
-        return room if window is None else min(window.size, room)
+        reduced = self._reduced.get(hop)
+        return room if reduced is None else min(reduced.size, room)
