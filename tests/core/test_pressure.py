@@ -147,6 +147,30 @@ def test_at_streams_max_one_more_large_message_is_rejected(rig: Rig, streams: in
     assert isinstance(dict(client.outcomes)["again"], Accepted)
 
 
+def test_large_messages_that_wait_at_one_full_queue_keep_no_other_connection_s_out(rig: Rig) -> None:
+    limits = Limits(stream_bytes=100 * KIB, streams_max=4)
+    queues = (QueueConfig(name="work", messages_max=1), QueueConfig(name="other"))
+    jfk, hub = rig.pair(jfk={"limits": Limits(stream_bytes=100 * KIB)}, queues=queues, limits=limits)
+    rig.run(3)
+    client, link = sending(rig, jfk, "work@hub")
+    for number in range(10):
+        link.send(payload(200 * KIB), context=number)
+    rig.settle()
+    other, beside = sending(rig, hub, "other")
+    for number in range(10):
+        beside.send(payload(200 * KIB), context=number)
+        rig.settle()
+    assert [type(state) for _, state in other.outcomes] == [Accepted] * 10
+    consumer = rig.client(hub)
+    consumer.receiver("work")
+    taken = 0
+    for _ in range(20):
+        taken += len(consumer.accept())
+        rig.run(0.5)
+    assert [type(state) for _, state in client.outcomes] == [Accepted] * 10
+    assert taken == 10
+
+
 def test_one_that_came_whole_is_under_way_no_more_as_the_next_begins(rig: Rig) -> None:
     """Both in what is read at once."""
     limits = Limits(stream_bytes=100 * KIB, streams_max=1)

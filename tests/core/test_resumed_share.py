@@ -294,7 +294,7 @@ def test_a_turn_makes_a_bounded_number_of_frames_however_few_bytes_they_have(
     how: str, links: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the peer had settled is told again, and what is gone is aborted: neither has any content."""
-    monkeypatch.setattr(memory, "OFFERED_COUNT", 100 * resumable.SENT_AGAIN_COUNT)
+    monkeypatch.setattr(memory, "OFFERED_COUNT", 100 * resumable.SENT_AGAIN_COST)
     monkeypatch.setattr(resumable, "RESUME_COUNT", 20)
     rig, node = filled(600, 10)
     tags = suspended(rig, node, links)
@@ -314,14 +314,14 @@ def test_a_turn_makes_a_bounded_number_of_frames_however_few_bytes_they_have(
     assert len(early) == links and min(early.values()) >= 60  # nobody waits until another one has had all
 
 
-def in_words(number: int, how: str) -> Rejected | Modified:
+def with_error_or_annotation(number: int, how: str) -> Rejected | Modified:
     if how == "rejected":
         return Rejected(Error(Symbol("test:odd"), f"number {number}"))
     return Modified(message_annotations={Symbol("x-opt-number"): number})
 
 
 @pytest.mark.parametrize("how", ["rejected", "annotated"])
-def test_outcomes_in_words_of_their_own_are_done_by_shares_and_the_link_is_answered_once_all_are_on_disk(
+def test_outcomes_with_an_error_or_annotations_are_applied_by_shares_and_the_link_is_answered_after_all(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One frame holds thousands of these."""
@@ -337,11 +337,11 @@ def test_outcomes_in_words_of_their_own_are_done_by_shares_and_the_link_is_answe
 
     monkeypatch.setattr(resumable.ResumableConsumer, "outcomes", outcomes)
     client = rig.client(node)
-    states = {tag: in_words(number, how) for number, tag in enumerate(tags)}
+    states = {tag: with_error_or_annotation(number, how) for number, tag in enumerate(tags)}
     link = client.receiver("work", name="r0", source=TIMED, unsettled=states, credit=0)
     rig.settle()
     assert link.attached and done.total() == 300
-    assert 1 < max(done.values()) <= memory.OFFERED_COUNT // resumable.OUTCOME_COUNT
+    assert 1 < max(done.values()) <= memory.OFFERED_COUNT // resumable.OUTCOME_COST
     if how == "rejected":
         assert stored(node, "$dead-letters") == list(range(300))
         assert not node.core.catalog.queues["work"].messages
@@ -351,13 +351,13 @@ def test_outcomes_in_words_of_their_own_are_done_by_shares_and_the_link_is_answe
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_a_link_that_goes_before_all_its_outcomes_are_done_holds_the_others_as_before(
+def test_a_link_that_goes_before_all_its_outcomes_are_applied_holds_the_others_as_before(
     closed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resumable, "OUTCOME_COUNT", memory.OFFERED_COUNT)  # one in each turn
+    monkeypatch.setattr(resumable, "OUTCOME_COST", memory.OFFERED_COUNT)  # one in each turn
     rig, node = filled(5, 10)
     [tags] = suspended(rig, node)
-    states = {tag: in_words(number, "rejected") for number, tag in enumerate(tags)}
+    states = {tag: with_error_or_annotation(number, "rejected") for number, tag in enumerate(tags)}
     client = rig.client(node)
     link = client.receiver("work", name="r0", source=TIMED, unsettled=states, credit=0)
     while "$dead-letters" not in node.core.catalog.queues or not stored(node, "$dead-letters"):
@@ -380,3 +380,37 @@ def test_a_link_that_goes_before_all_its_outcomes_are_done_holds_the_others_as_b
         rig.settle()
         assert stored(node, "$dead-letters") == list(range(5))
     check_accounts(node.core)
+
+
+@pytest.mark.parametrize("error", [None, Error(Symbol("test:odd"))])
+def test_an_attach_is_answered_once_what_its_map_settled_is_on_disk(error: Error | None) -> None:
+    """What is rejected is moved by shares of its own, however few turns the map took."""
+    rig, node = filled(400, 10)
+    [tags] = suspended(rig, node)
+    client = rig.client(node)
+    link = client.receiver("work", name="r0", source=TIMED, unsettled=dict.fromkeys(tags, Rejected(error)))
+    while not link.attached:
+        assert rig.move()
+    node.crash()
+    node.start()
+    rig.settle()
+    assert stored(node, "$dead-letters") == list(range(400))
+
+
+def test_who_reads_the_queue_beside_resumed_links_is_not_kept_waiting() -> None:
+    rig, node = filled(1_200, 10)
+    tags = suspended(rig, node, 4)
+    client = rig.client(node)
+    resumed = [resume(client, mine, number, credit=0) for number, mine in enumerate(tags)]
+    beside = rig.client(node)
+    reader = beside.reader("work", 0, credit=0)
+    rig.settle()
+    for link in resumed:
+        link.grant(1_000)
+    reader.grant(1_000)
+    client.flush()
+    beside.flush()
+    before = node.core.work.turns
+    while not beside.deliveries:
+        assert rig.move()
+    assert node.core.work.turns - before <= 3

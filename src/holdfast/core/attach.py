@@ -71,7 +71,7 @@ def answer(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
     if not peer.amqp.usable:
         return
     if link.detached:  # by what came behind the attach
-        peer.refuse_over(link)
+        peer.refuse_detached(link)
         return
     queues = core.catalog.next_queue_id
     try:
@@ -249,7 +249,7 @@ def _produce(
     def stored() -> None:
         """What the older link had brought is on disk or refused: now the numbers are the truth."""
         if link.detached or producer.holder is not named:
-            peer.refuse_over(link)
+            peer.refuse_detached(link)
             return
         told = {
             LAST_NUMBER: Ulong(producer.stored.last),

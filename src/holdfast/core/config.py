@@ -160,8 +160,8 @@ class Limits:
     stream_bytes: int = MIB
     """A delivery that grows past so many bytes is written as it comes, and never whole in memory."""
     streams_max: int = 256
-    """Deliveries beyond `stream_bytes` that may be on their way in at once, those that wait for room among them; one
-    more of a client's is read and rejected, a neighbour's is given back."""
+    """Deliveries beyond `stream_bytes` that may be on their way in or wait for room at once, the last quarter of them
+    from connections that have none; one more from a client is read and rejected, from a neighbour released."""
     connection_unstored_bytes_max: int = 8 * MIB
     """Bytes read from one connection that no commit has stored yet; beyond it is not read from for a while."""
     unstored_bytes_max: int = 32 * MIB

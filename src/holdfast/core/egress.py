@@ -357,6 +357,10 @@ class ConsumerLink(Offered):
             self.core.turn.answers.append(answer)
         self.check_excluded()
 
+    def all_settled(self) -> None:
+        """Nothing that it rejected or annotated waits in settlements.py any more; what that took is on disk with the
+        next commit."""
+
     def check_excluded(self) -> None:
         """Ends the link where more is undeliverable on it than may be."""
         most = self.core.config.limits.excluded_max

@@ -228,7 +228,7 @@ class Forwarding:
         share = RESERVE_BYTES // max(1, len(self.core.catalog.transit))
         return not queue.messages or queue.bytes_held + size <= share
 
-    def window(self, destination: str) -> int:
+    def credit(self, destination: str) -> int:
         """The credit that a custody link for `destination` may have now; 0 where the store is full or the disk
         stalls."""
         core = self.core

@@ -1,9 +1,9 @@
 """The credit of a hop whose last epoch brought more than may wait here for room (CUSTODY, "The hop", 5).
 
-Rules of this file: counts alone. A number that finds no place to wait, by `parked_bytes_max` or `streams_max`, ends its
-epoch, and the sender begins the next one a second later; a queue of a few messages would take no more than those in
-each second. So a hop is given no more credit than what could wait when that happened, and more again once the queue has
-kept up for a while.
+Rules of this file: counts alone. A number that finds no place to wait, as `parked_bytes_max` or `streams_max` is
+reached, ends its epoch, and the sender begins the next one a second later; a queue of a few messages would take no more
+than those in each second. So a hop is given no more credit than what could wait when that happened, and more again once
+the queue has kept up for a while.
 """
 
 from typing import Final
@@ -46,8 +46,8 @@ class HopCredits:
         self._reduced: dict[bytes, HopCredit] = {}
 
     def overflowed(self, hop: bytes, waiting: int) -> None:
-        """More came by that hop than the `waiting` messages that found a place to wait; `parked_bytes_max` is all
-        hops', so others may have used it."""
+        """That hop brought one message more than the `waiting` ones that found a place to wait. Both bounds are the
+        node's: clients and other hops may have used them."""
         self._reduced.pop(hop, None)
         if len(self._reduced) >= HOPS_MAX:
             del self._reduced[next(iter(self._reduced))]
@@ -55,19 +55,19 @@ class HopCredits:
 
     def took(self, hop: bytes) -> None:
         """A number of that hop was taken."""
-        reduced = self._reduced.get(hop)
-        if reduced is not None:
-            reduced.took()
-            if reduced.size >= self._credit_max:
+        credit = self._reduced.get(hop)
+        if credit is not None:
+            credit.took()
+            if credit.size >= self._credit_max:
                 del self._reduced[hop]
 
     def waited(self, hop: bytes) -> None:
         """A number of that hop had to wait for room."""
-        reduced = self._reduced.get(hop)
-        if reduced is not None:
-            reduced.waited()
+        credit = self._reduced.get(hop)
+        if credit is not None:
+            credit.waited()
 
     def credit(self, hop: bytes, room: int) -> int:
         """What the hop may have, where there is room for so many messages of it."""
-        reduced = self._reduced.get(hop)
-        return room if reduced is None else min(reduced.size, room)
+        credit = self._reduced.get(hop)
+        return room if credit is None else min(credit.size, room)

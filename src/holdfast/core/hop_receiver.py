@@ -50,13 +50,13 @@ class CustodyReceiver(Intake):
         link.tells_begin = True
         self.failed = False
         self.reduced = False
-        """Whether a number of this epoch found no place to wait; what comes behind it says nothing more."""
+        """Its credit was reduced in this epoch, which happens once: the sender does not know yet, and goes on."""
         self.fenced = False
 
     def answer(self, continues: object) -> None:
         """Runs once all that the older link had brought is on disk or thrown away (CUSTODY, hop 2)."""
         if self.fenced or self.link.detached:
-            self.peer.refuse_over(self.link)
+            self.peer.refuse_detached(self.link)
             return
         stored = self.core.hop_stored.get(self.key)
         properties: dict[Any, Any] = {EPOCH: self.epoch}
@@ -76,9 +76,9 @@ class CustodyReceiver(Intake):
         if self.parked or self.failed or not self.link.attached:
             return
         forwarding = self.core.forwarding
-        window = forwarding.hop_credits.credit(self.key, forwarding.window(self.destination))
-        if window:
-            self.top_up(window)
+        credit = forwarding.hop_credits.credit(self.key, forwarding.credit(self.destination))
+        if credit:
+            self.top_up(credit)
         else:  # full, or its disk stalls: credit is withheld, nothing is sent back and forth
             if self.core.disk.takes_nothing:
                 self.stop()
@@ -122,15 +122,18 @@ class CustodyReceiver(Intake):
         return Released()
 
     def overflow(self, delivery: Delivery) -> None:
-        self._reduce_credit(len(self.parked))  # counted before `fail` clears it
+        self._reduce_credit()  # before `fail` clears what waits
         super().overflow(delivery)
         self.fail()
 
-    def _reduce_credit(self, waiting: int) -> None:
-        """`waiting` messages wait for room, and the next has no place among them: with it this epoch ends."""
+    def too_many_streams(self) -> None:
+        self._reduce_credit()
+
+    def _reduce_credit(self) -> None:
+        """A message found no place to wait: the hop may have as many as wait now. Once in an epoch, which it ends."""
         if not (self.reduced or self.failed):
             self.reduced = True
-            self.core.forwarding.hop_credits.overflowed(self.key, waiting)
+            self.core.forwarding.hop_credits.overflowed(self.key, len(self.parked))
 
     def delivered(self, delivery: Delivery) -> None:
         if self.fenced:
@@ -153,8 +156,6 @@ class CustodyReceiver(Intake):
             return
         super().part(part)
         self.core.parked_receivers[self] = None
-        if part.first and self.growing is not None and self.growing.outcome is not None:
-            self._reduce_credit(len(self.parked) - 1)  # those that wait for room count among the large ones under way
         if self.failed:
             self._fail_growing()
         else:
@@ -183,7 +184,10 @@ class CustodyReceiver(Intake):
         self.fail()
 
     def take_whole(self, stream: "Stream") -> bool:
-        return self.take(stream.delivery(), large=True, fault=stream.fault)
+        taken = self.take(stream.delivery(), large=True, fault=stream.fault)
+        if not taken:
+            self.core.forwarding.hop_credits.waited(self.key)
+        return taken
 
     def take(self, delivery: Delivery, *, large: bool, fault: str | None = None) -> bool:
         """As of all links: True where the number is decided, or cannot be. `fault`: why a large one is no message."""

@@ -297,9 +297,11 @@ class Intake(Ingress):
         """Some of a large message."""
         stream = self.growing
         if part.first:
-            if not streams.may_begin(self.core):
+            if not streams.may_begin(self.core, self.peer):
                 self.take_parked()  # one of this link that came whole just now counts among those under way
             stream = self.growing = streams.begin(self.core, self, part)
+            if stream.outcome is not None:
+                self.too_many_streams()
             self.parked.append(stream)
             if self.unchecked:  # it waits behind what nobody has looked at
                 self.unchecked += 1
@@ -325,6 +327,9 @@ class Intake(Ingress):
                 self.parked.remove(stream)
                 self.unchecked = min(self.unchecked, len(self.parked))
         self.core.refills[self] = None  # its credit is free, and what was parked behind it may go on
+
+    def too_many_streams(self) -> None:
+        """As many large messages as there may be are under way: the one that begins is refused."""
 
     def stream_waits(self) -> None:
         self.wait_for_room()

@@ -130,8 +130,9 @@ class Peer:
             text = f"{error.condition}: {error.description}" if error.description else str(error.condition)
             self.why_closed = f"closed by it: {text[:REASON_CHARACTERS_MAX]}"
 
-    def refuse_over(self, link: Link) -> None:
-        """The peer ended the link before it was answered: it waits for that all the same, and keeps its handle."""
+    def refuse_detached(self, link: Link) -> None:
+        """Answers the attach of a link that ended before it was answered, if nothing has yet: the peer keeps the handle
+        until it has both answers."""
         if not link.attach_sent:
             link.refuse(conditions.DETACH_FORCED, "detached before it was attached")
             self.touch()

@@ -34,8 +34,8 @@ REJECTED_BYTES: Final = 2_560
 HELD_BYTES: Final = 512
 """What a link, a run of its tags, a rejection and a delivery that waits hold in memory, about."""
 
-RESUME_COUNT: Final = 256
-"""Deliveries that a consumer goes on with before others of its queue go on with theirs."""
+RESUME_COUNT: Final = 64
+"""Deliveries that a consumer goes on with, or outcomes that are applied, before others of its queue have their turn."""
 
 FIRST_TAG: Final = 0
 """Of a consumer's link, whose delivery-tags go on beyond the last of 32 bits."""
@@ -43,10 +43,12 @@ FIRST_TAG: Final = 0
 FRAME_BYTES: Final = 64
 """What each of them counts for its connection beside its content: one without content is a frame, too."""
 
-OUTCOME_COUNT: Final = 8
-SENT_AGAIN_COUNT: Final = 4
-"""What an outcome with words of its own in an attach's map, and a delivery that goes on, take of those that a turn
-offers (Work.offered_count)."""
+OUTCOME_COST: Final = 8
+"""What an outcome that is applied alone counts among the entries that a turn offers (memory.OFFERED_COUNT): it takes
+about as long as so many."""
+
+SENT_AGAIN_COST: Final = 4
+"""The same of a delivery that is resumed."""
 
 REJECTED_MAX: Final = 1_024
 """Rejected deliveries of one link that are remembered; the oldest is forgotten, comes again when the link is resumed,
@@ -227,11 +229,11 @@ class ResumableConsumer(ConsumerLink):
         """What is to be resumed before anything else is sent, with its sequence."""
         self.waiting: dict[bytes, int] = {}
         """Deliveries of which an incomplete map did not tell: kept for the next attach."""
-        self.told: deque[tuple[Rejected | Modified, int]] = deque()
-        """What the peer's map says of deliveries in words of its own, and is still to be done: a share with each turn.
-        Until then they are held as before."""
-        self.then: Callable[[], None] | None = None
-        """To be called once all of it is on disk, or the link is gone."""
+        self.outcomes_due: deque[tuple[Rejected | Modified, int]] = deque()
+        """Outcomes of the peer's map that are applied one by one, a share with each turn. Until then their deliveries
+        are held as before; each is among `steps`, too."""
+        self.answer_attach: Callable[[], None] | None = None
+        """Answers the peer's attach; None once it was called."""
         self.taking_over = False
         super().__init__(core, peer, link, cursor, presettled=False)  # last: from here on it may be gone at any time
 
@@ -260,11 +262,11 @@ class ResumableConsumer(ConsumerLink):
                 self.count_held(item.size)
                 self.steps.append((step, sequence))
                 if step.act is Act.SETTLE:
-                    kind = _kind(step.state)
-                    if kind:
-                        settled.setdefault(kind, (step.state, []))[1].append(sequence)
+                    group = _group(step.state)
+                    if group is None:
+                        self.outcomes_due.append((step.state, sequence))
                     else:
-                        self.told.append((step.state, sequence))
+                        settled.setdefault(group, (step.state, []))[1].append(sequence)
         self.cursor.give_back(again, failed=False)
         for state, sequences in settled.values():
             self.outcomes(sequences, state, True, 0, 0)
@@ -272,37 +274,36 @@ class ResumableConsumer(ConsumerLink):
         self.taking_over = False
         self.check_excluded()
 
-    def answer_later(self, then: Callable[[], None]) -> None:
-        """Has `then` called once all that the peer's map settled is on disk."""
-        self.then = then
-        if self.told:
-            self._offer_later()
-        else:
-            self._told_all()
+    def answer_later(self, answer: Callable[[], None]) -> None:
+        """Calls it once what the outcomes of the peer's map do is on disk, or the link is over."""
+        self.answer_attach = answer
+        self._answer_or_go_on()
 
-    def _do_told(self) -> None:
-        """This turn's share of what the peer's map says in words of its own."""
+    def _apply_outcomes(self) -> None:
+        """This turn's share of `outcomes_due`."""
         work = self.core.work
-        while self.told and not work.is_used_up:
-            state, sequence = self.told.popleft()
-            work.offered_count += OUTCOME_COUNT
+        for _ in range(RESUME_COUNT):
+            if not self.outcomes_due or work.is_used_up:
+                break
+            state, sequence = self.outcomes_due.popleft()
+            work.offered_count += OUTCOME_COST
             self.outcomes([sequence], state, True, 0, 0)
-        if self.told:
+        self._answer_or_go_on()
+
+    def all_settled(self) -> None:
+        self._answer_or_go_on()
+
+    def _answer_or_go_on(self) -> None:
+        if self.outcomes_due:
             self._offer_later()
-        else:
-            self._told_all()
+        elif self.answer_attach is not None and not self.settling:
+            self.core.turn.then.append(self.answer_now)
 
     def answer_now(self) -> None:
-        """Its link is over, and what waits for the outcomes has the peer's attach to answer all the same."""
-        then, self.then = self.then, None
-        if then is not None:
-            then()
-
-    def _told_all(self) -> None:
-        then, self.then = self.then, None
-        if then is not None:
-            self.core.work.urgent = True
-            self.core.turn.then.append(then)
+        """Answers the attach if that was not done: with the commit, or at once where the link is over."""
+        answer, self.answer_attach = self.answer_attach, None
+        if answer is not None:
+            answer()
 
     def check_excluded(self) -> None:
         """Once it has all that it goes on with: what ends it then goes to others."""
@@ -331,10 +332,11 @@ class ResumableConsumer(ConsumerLink):
         return super().drain_if_idle()
 
     def resume(self) -> None:
-        """Goes on with what it held, one delivery or more, as far as credit, window, its connection's budget
-        and the turn's let it; then with the rest behind others of its queue, in this turn or the next."""
-        if self.told:
-            self._do_told()
+        """Applies this turn's share of `outcomes_due`, if any is left: nothing is sent before the attach is answered.
+        Else goes on with what it held, one delivery or more, as far as credit, window, its connection's budget and the
+        turn's let it; then with the rest behind others of its queue, in this turn or the next."""
+        if self.outcomes_due:
+            self._apply_outcomes()
             return
         link, work = self.link, self.core.work
         for _ in range(RESUME_COUNT):
@@ -345,7 +347,7 @@ class ResumableConsumer(ConsumerLink):
                 return
             step, sequence = self.steps.popleft()
             self._count(FRAME_BYTES)
-            work.offered_count += SENT_AGAIN_COUNT
+            work.offered_count += SENT_AGAIN_COST
             if step.act is Act.SETTLE:
                 link.resume(step.tag, context=sequence, state=step.state, settled=True)
             else:
@@ -404,8 +406,10 @@ class ResumableConsumer(ConsumerLink):
         self.let_go()
         self.cursor.release(self)
         sent = self.link.suspended if self.link.over else self.link.unsettled_tags()
-        undone = {sequence for _, sequence in self.told}
-        left = {step.tag: sequence for step, sequence in self.steps if step.act is not Act.SETTLE or sequence in undone}
+        unapplied = {sequence for _, sequence in self.outcomes_due}  # their peer tells these outcomes again
+        left = {
+            step.tag: sequence for step, sequence in self.steps if step.act is not Act.SETTLE or sequence in unapplied
+        }
         record.held = sent | left | self.waiting
         self.core.resume.goes_no_further(self)
         record.next_tag = self.link.next_tag
@@ -416,15 +420,13 @@ class ResumableConsumer(ConsumerLink):
         self.core.resume.ended(record, closed=False)
 
 
-def _kind(state: Any) -> tuple[object, ...]:
-    """What all outcomes of one kind have in common; of those with words of their own, nothing."""
-    match state:
-        case Rejected(error=None):
-            return (Rejected,)
-        case Modified(message_annotations=None):
-            return Modified, bool(state.delivery_failed), bool(state.undeliverable_here)
-        case Rejected() | Modified():
-            return ()
+def _group(state: Any) -> tuple[object, ...] | None:
+    """What outcomes that are applied together have in common; None for one with an error or annotations."""
+    if isinstance(state, Rejected):
+        return (Rejected,) if state.error is None else None
+    if isinstance(state, Modified):
+        plain = state.message_annotations is None
+        return (Modified, bool(state.delivery_failed), bool(state.undeliverable_here)) if plain else None
     return (type(state),)
 
 

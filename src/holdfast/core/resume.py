@@ -121,7 +121,7 @@ class Resumption:
         def answer() -> None:
             """What an older link had brought is on disk or refused: now the tags are the truth."""
             if link.detached or record.holder is not producer:
-                peer.refuse_over(link)
+                peer.refuse_detached(link)
                 return
             if resumed and asked is not None:
                 producer.told = record.unsettled(asked)
@@ -170,9 +170,9 @@ class Resumption:
         granted = replace(echoed, timeout=int(hold_s)) if asked.timeout else echoed
 
         def answer() -> None:
-            """What the peer's map settled, and what it had settled before, is on disk."""
+            """What the outcomes of the peer's map do is on disk."""
             if link.detached or link.context is not consumer:
-                peer.refuse_over(link)
+                peer.refuse_detached(link)
                 return
             link.accept(source=granted, unsettled=unsettled)
             consumer.credited()  # by a flow that came with the attach
@@ -197,9 +197,11 @@ class Resumption:
         return min(float(terminus.timeout), limits.resume_s_max)
 
     def go_on(self, queue: Queue) -> None:
-        """What consumers of the queue held is sent again, before anything new and within the bounds of a turn."""
-        waiting = self.going_on[queue]
-        while waiting and not self.core.work.is_used_up:
+        """What consumers of the queue held is sent again, before anything new to them and within the bounds of a turn;
+        half of one is left to who reads the queue beside them."""
+        waiting, work = self.going_on[queue], self.core.work
+        most = work.offered_count + work.offered_count_max // 2
+        while waiting and work.offered_count < most and not work.is_used_up:
             consumer = next(iter(waiting))
             del waiting[consumer]
             if consumer in consumer.cursor.takers:  # else a failure cut its end short
@@ -210,9 +212,9 @@ class Resumption:
             del self.going_on[queue]
 
     def goes_no_further(self, consumer: ResumableConsumer) -> None:
-        """Its link is over: nothing is sent again on it."""
+        """Its link is over: nothing more of it is sent or applied, and an attach that waits is answered."""
         consumer.steps.clear()
-        consumer.told.clear()
+        consumer.outcomes_due.clear()
         consumer.answer_now()
         waiting = self.going_on.get(consumer.queue)
         if waiting is not None:

@@ -301,6 +301,8 @@ class Settlements:
         del self.waiting[settlement]
         if settlement.answer is not None:
             self.core.turn.answers.append(settlement.answer)
+        if not link.settling:
+            link.all_settled()
 
     def stop(self) -> None:
         """The node stops: what waits is back in its place, and is given out again later."""

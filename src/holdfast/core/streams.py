@@ -35,6 +35,9 @@ PIECE_OVERHEAD: Final = 64
 BESIDE_SHARE: Final = 32
 """Of what a large message takes, one part in so many is beside its bytes: rows, and pages that are not free yet."""
 
+RESERVED_SHARE: Final = 4
+"""Of the large messages that may be under way, one part in so many is for connections that have none."""
+
 HEAD_BYTES_MAX: Final = 256 * KIB
 """Header and annotations of a large message together."""
 
@@ -230,15 +233,19 @@ def _left_bytes(core: "NodeCore") -> int:
     return min(LEFT_BYTES, core.store.room_bytes_most() // LEFT_SHARE)
 
 
-def may_begin(core: "NodeCore") -> bool:
-    """Whether one more large message may be under way."""
-    return len(core.streams) < core.config.limits.streams_max
+def may_begin(core: "NodeCore", peer: Peer) -> bool:
+    """Whether one more large message from that connection may be under way. The last share of what may be is for
+    connections that have none: many that wait at one full queue keep nobody else's out."""
+    most = core.config.limits.streams_max
+    if len(core.streams) < most - most // RESERVED_SHARE:
+        return True
+    return len(core.streams) < most and all(stream.bringer.peer is not peer for stream in core.streams)
 
 
 def begin(core: "NodeCore", bringer: Bringer, part: DeliveryPart) -> Stream:
     """The stream that begins with that part, which is still to be added."""
     stream = Stream(core, bringer, part, core.blobs.new())
-    if not may_begin(core):
+    if not may_begin(core, bringer.peer):
         text = f"{len(core.streams)} large messages are under way here, no more are taken"
         stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
     else:

@@ -138,7 +138,7 @@ class Warnings:
                 text = (
                     f"a message of {size} bytes or more for {destination!r} waits there, with all behind it, for room"
                 )
-                advice = f"consume messages, or give the store more space ({core.disk.bounded_by()})"
+                advice = f"consume messages, give the store more space ({core.disk.bounded_by()}), or raise streams_max"
                 yield f"room {name} {destination}", f"neighbour {name}: {text}: {advice}"
             else:
                 del self._no_room[name, destination]

@@ -48,7 +48,6 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "core.identity:RENEW_COUNT": (1, 10),
     "core.offering:PUMP_LIMIT": (1, 10),
     "core.resumable:FIRST_TAG": (2**32 - 2, 2**32 - 30),
-    "core.resumable:OUTCOME_COUNT": (400, 1_024),
     "core.resumable:RESUME_COUNT": (1, 5),
     "core.returns:GIVEN_BACK_MAX": (1, 10),
     "core.sending:NEIGHBOUR_TURN_BYTES": (500, 3_000),
