@@ -48,6 +48,7 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "core.identity:RENEW_COUNT": (1, 10),
     "core.offering:PUMP_LIMIT": (1, 10),
     "core.resumable:FIRST_TAG": (2**32 - 2, 2**32 - 30),
+    "core.streams:RESERVED_SHARE": (1, 2),  # here, where another was: so no seed draws anything else
     "core.resumable:RESUME_COUNT": (1, 5),
     "core.returns:GIVEN_BACK_MAX": (1, 10),
     "core.sending:NEIGHBOUR_TURN_BYTES": (500, 3_000),
