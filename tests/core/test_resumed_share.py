@@ -414,3 +414,15 @@ def test_who_reads_the_queue_beside_resumed_links_is_not_kept_waiting() -> None:
     while not beside.deliveries:
         assert rig.move()
     assert node.core.work.turns - before <= 3
+
+
+def test_a_turn_makes_no_more_than_so_many_frames(monkeypatch: Any) -> None:
+    rig, node = filled(900, 10)
+    [tags] = suspended(rig, node)
+    frames = Frames(node, monkeypatch)
+    client = rig.client(node)
+    link = resume(client, tags, state=Accepted(), credit=0)
+    rig.settle()
+    link.grant(1_000)
+    rig.settle()
+    assert sum(counts.total() for counts in frames.turns.values()) == 900 and frames.most <= 300
