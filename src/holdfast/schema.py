@@ -77,22 +77,26 @@ def found(value: object) -> str:
     return text if len(text) <= FOUND_MAX else text[: FOUND_MAX - 3] + "..."
 
 
-def check_keys(where: str, table: Mapping[str, Any], kinds: Keys) -> None:
-    """Raises ConfigError at the first unknown key or wrong type in one table."""
+def check_keys(where: str, table: Mapping[str, Any], kinds: Keys, others: Mapping[str, Keys] | None = None) -> None:
+    """Raises ConfigError at the first unknown key or wrong type in one table. `others`: the document's tables, by how
+    they are written; where one of them has that key, the error says so."""
     for key, value in table.items():
         kind = kinds.get(key)
         if kind is None:
-            raise ConfigError(f"{where} {key}: unknown key, {_accepted(key, list(kinds))}")
+            raise ConfigError(f"{where} {key}: unknown key, {_accepted(key, list(kinds), others or {})}")
         if not kind.fits(value):
             raise ConfigError(f"{where} {key}: found {found(value)}, accepted is {kind.accepted}")
 
 
-def _accepted(key: str, known: list[str]) -> str:
-    """What may stand there, the nearest first where it is much."""
+def _accepted(key: str, known: list[str], others: Mapping[str, Keys]) -> str:
+    """What may stand there, the nearest first where it is much, and the tables that have such a key."""
     import difflib  # a document without a mistake does without it
 
     near = difflib.get_close_matches(key, known, n=3)
-    meant = f"; did you mean {near[0]}?" if near else ""
+    homes = [table for table, kinds in others.items() if key in kinds]
+    meant = f"; did you mean {near[0]}?" if near and not homes else ""
+    if homes:
+        meant = f"; it is a key of {' and '.join(homes)}"
     if len(known) <= KEYS_SHOWN_MAX:
         return f"accepted are {', '.join(known)}{meant}"
     shown = [*near, *(name for name in known if name not in near)][:KEYS_SHOWN_MAX]
@@ -111,11 +115,13 @@ def check_document(
     `named_by`: the key by which an entry of a list is told from the others, and which it must have; `name` where a
     list has none there.
     """
+    written = {f"[{name}]": kinds for name, kinds in tables.items()}
+    written |= {f"[[{name}]]": kinds for name, kinds in lists.items()}
     for name, value in document.items():
         if name in tables:
             if not isinstance(value, dict):
                 raise ConfigError(f"{name}: found {found(value)}, accepted is a table, [{name}]")
-            check_keys(name, value, tables[name])
+            check_keys(name, value, tables[name], written)
         elif name in lists:
             if not (isinstance(value, list) and all(isinstance(entry, dict) for entry in value)):
                 raise ConfigError(f"{name}: found {found(value)}, accepted is a list of tables, [[{name}]]")
@@ -123,9 +129,8 @@ def check_document(
                 key = named_by.get(name, "name")
                 given = entry.get(key)
                 where = f"{name} {found(given)}" if isinstance(given, str) else f"{name} number {number}"
-                check_keys(where, entry, lists[name])
+                check_keys(where, entry, lists[name], written)
                 if given is None:
                     raise ConfigError(f"{where} {key}: missing, accepted is {TEXT.accepted}")
         else:
-            accepted = [f"[{table}]" for table in tables] + [f"[[{table}]]" for table in lists]
-            raise ConfigError(f"{name}: unknown key, {_accepted(name, accepted)}")
+            raise ConfigError(f"{name}: unknown key, {_accepted(name, list(written), written)}")

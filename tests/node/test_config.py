@@ -422,3 +422,19 @@ def test_of_many_keys_the_nearest_are_told(tmp_path: Path) -> None:
     path.write_text("[nodes]\n")
     with pytest.raises(ConfigError, match=r"accepted are \[node\], .*; did you mean \[node\]\?$"):
         load_settings(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[node]\nparked_bytes_max = 5\n", r": node parked_bytes_max: unknown key.*; it is a key of \[limits\]$"),
+        ("[limits]\nmessages_max = 5\n", r": limits messages_max: .*; it is a key of .*\[\[queue\]\]"),
+        ("parked_bytes_max = 5\n", r": parked_bytes_max: unknown key.*; it is a key of \[limits\]$"),
+    ],
+)
+def test_a_key_in_the_wrong_table_is_told_where_it_belongs(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said) as caught:
+        load_settings(path)
+    assert "did you mean" not in str(caught.value)
