@@ -140,6 +140,13 @@ def test_at_streams_max_one_more_large_message_is_rejected(rig: Rig, streams: in
         Accepted, Accepted, Rejected
     ][:streams]  # fmt: skip
     assert node.core is not None and not node.core.streams
+    refused = streams - 2
+    _, status, _ = client.manage("STATUS", "node")
+    assert status["large_messages"] == {"under_way": 0, "max": 2, "refused": refused}
+    rig.run(25)
+    said = [line for line in status["warnings"] if "large messages" in line]
+    assert len(said) == refused and all("streams_max" in line for line in said)
+    assert len([line for line in node.logs if "raise streams_max" in str(line)]) == refused
     sender = client.sender("again")
     rig.settle()
     sender.send(payload(MIB), context="again")

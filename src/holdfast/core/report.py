@@ -245,6 +245,11 @@ def status(core: "NodeCore") -> dict[str, Any]:
         },
         "disk": core.disk.status(),
         "descriptors": core.descriptors.status(),
+        "large_messages": {
+            "under_way": Ulong(len(core.streams)),
+            "max": Ulong(core.config.limits.streams_max),
+            "refused": Ulong(core.warnings.large_refused_total),
+        },
         "dead_letters": core.dead_letters.status(),
         "failures": {
             "peers_ended": Ulong(core.containment.peers_ended),

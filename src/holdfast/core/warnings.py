@@ -43,6 +43,9 @@ AWAY_MAX: Final = 20
 NO_ROOM_S: Final = 120.0
 """How long a large message that found no room is spoken of: while it waits, its neighbour tries it more often."""
 
+LARGE_S: Final = 120.0
+"""How long large messages that were refused because as many as may be were under way are spoken of."""
+
 BLOCKED_S: Final = 60.0
 BLOCKED_MAX: Final = 5
 """How long a neighbour takes nothing of an origin before that is a warning; so many origins of one are named."""
@@ -78,6 +81,10 @@ class Warnings:
         self._no_room: dict[tuple[str, str], tuple[int, float]] = {}
         """By neighbour and destination, a large message that there was no room for: its bytes, and when."""
 
+        self.large_refused_total = 0
+        self._large_refused_at: float | None = None
+        """When one was refused last because as many as may be were under way."""
+
     def came_as_neighbour(self, name: str, text: str) -> None:
         """A node of that name, which may be anything, is refused as a neighbour."""
         self.strangers.pop(name, None)
@@ -88,6 +95,11 @@ class Warnings:
     def found_no_room(self, neighbour: str, destination: str, size: int) -> None:
         """A large message of that neighbour's was not taken for want of room."""
         self._no_room[neighbour, destination] = size, self.core.now
+
+    def large_refused(self) -> None:
+        """A large message was refused because as many as may be are under way."""
+        self.large_refused_total += 1
+        self._large_refused_at = self.core.now
 
     def next_deadline(self) -> float | None:
         return self._look_at
@@ -142,6 +154,9 @@ class Warnings:
                 yield f"room {name} {destination}", f"neighbour {name}: {text}: {advice}"
             else:
                 del self._no_room[name, destination]
+        if self._large_refused_at is not None and core.now < self._large_refused_at + LARGE_S:
+            text = f"large messages are refused: {len(core.streams)} are on their way in or wait for room"
+            yield "large", f"{text}: consume what waits at full queues, or raise streams_max"
         yield from self._full()
         for name, text in core.departures.waiting():
             yield f"{LEFT} {name}", text
