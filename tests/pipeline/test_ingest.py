@@ -1,5 +1,7 @@
 """What pairs of table and checkpoint an ingest accepts, and how Spark's failures are told."""
 
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -16,7 +18,7 @@ from pyspark.sql.streaming.listener import QueryTerminatedEvent
 from holdfast.cli import main
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.pipeline import ingest
-from holdfast.pipeline.commands import check_writable
+from holdfast.pipeline.commands import _on_signals, _write, check_writable
 from holdfast.pipeline.ingest import (
     FAILED_STARTS_MAX,
     NO_WORKER,
@@ -216,3 +218,27 @@ def test_who_may_have_signed_is_asked_for_nothing_else(tmp_path: Path, capsys: p
     assert "accepted is with amqps://" in capsys.readouterr().err
     assert main([*command, "--url", "amqps://127.0.0.1:1"]) == 2
     assert "none.pem: No such file" in capsys.readouterr().err
+
+
+def test_who_ends_it_while_spark_starts_hears_at_once_that_it_stops() -> None:
+    """Once, however often it is told; the handlers that were there come back."""
+    stop, told = threading.Event(), []
+    before = _on_signals(stop, lambda: told.append(stop.is_set()))
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.raise_signal(number)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert stop.is_set() and told == [False]
+
+
+def test_a_line_of_a_handler_goes_where_standard_error_was(tmp_path: Path) -> None:
+    path = tmp_path / "screen"
+    with path.open("wb") as file:
+        _write(file.fileno(), "it stops")
+    assert path.read_text() == "it stops\n"
+    read, write = os.pipe()
+    os.close(read)
+    _write(write, "nobody reads")
+    os.close(write)

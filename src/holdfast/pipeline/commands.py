@@ -7,12 +7,15 @@ query between two steps and leave no process behind.
 
 import argparse
 import getpass
+import os
 import shutil
 import signal
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from holdfast.pipeline.ingest import IngestJob, Progress
 
 TRIGGER_S = 1.0
+CLEAR = "\r\x1b[K"
+"""Begins the terminal's line anew."""
 
 
 def ingest(args: argparse.Namespace) -> int:
@@ -48,7 +53,8 @@ def ingest(args: argparse.Namespace) -> int:
         bus.close()
     _draw("starting Spark …")
     stop = threading.Event()
-    before = _on_signals(stop)
+    screen = os.dup(2)  # while Spark starts, all else that is written there goes to a file (session.py)
+    before = _on_signals(stop, lambda: _write(screen, "holdfast pipeline: stops once Spark is up"))
     logs = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))
     started = time.monotonic()
     try:
@@ -60,6 +66,7 @@ def ingest(args: argparse.Namespace) -> int:
         _end_line()
         for number, handler in before.items():
             signal.signal(number, handler)
+        os.close(screen)
     seconds = time.monotonic() - started
     shutil.rmtree(logs, ignore_errors=True)
     from holdfast.pipeline.ingest import summary
@@ -178,14 +185,20 @@ def _with_prompted_password(url: str, password_file: str | None) -> str:
     return place.with_password(getpass.getpass(f"password of {place.user} at {place}: ")).with_login()
 
 
-def _on_signals(stop: threading.Event) -> dict[signal.Signals, Any]:
-    """SIGTERM, SIGINT and SIGHUP set `stop`; returns the handlers that were there."""
+def _on_signals(stop: threading.Event, tell: Callable[[], object] | None = None) -> dict[signal.Signals, Any]:
+    """SIGTERM, SIGINT and SIGHUP set `stop`, and call `tell` the first time; returns the handlers that were there."""
+
+    def stops(*_: object) -> None:
+        if tell is not None and not stop.is_set():
+            tell()
+        stop.set()
+
     ignore(MEANINGLESS, lambda text: say(f"holdfast pipeline: {text}", file=sys.stderr))
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     found = {number: signal.getsignal(number) for number in numbers}
     for number, handler in found.items():
         if handler is not signal.SIG_IGN:
-            signal.signal(number, lambda *_: stop.set())
+            signal.signal(number, stops)
     return found
 
 
@@ -196,7 +209,13 @@ def _draw_progress(progress: "Progress") -> None:
 def _draw(line: str) -> None:
     """In the place of what was drawn before; nothing in a pipe."""
     if sys.stderr.isatty():
-        print(f"\r\x1b[K{one_line(line)}", end="", file=sys.stderr, flush=True)
+        print(CLEAR + one_line(line), end="", file=sys.stderr, flush=True)
+
+
+def _write(screen: int, line: str) -> None:
+    """As `_draw`, to a file descriptor, in a pipe too, and the line ends."""
+    with suppress(OSError):
+        os.write(screen, ((CLEAR if os.isatty(screen) else "") + line + "\n").encode())
 
 
 def _end_line() -> None:
