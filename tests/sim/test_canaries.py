@@ -26,7 +26,7 @@ def test_its_seed_fails_with_it_and_ends_well_without(number: int, day: int) -> 
 def test_there_are_enough_and_each_says_what_is_wrong() -> None:
     assert len(CANARIES) >= 10
     assert len({canary.sentence for canary in CANARIES.values()}) == len(CANARIES)
-    assert all(0 < canary.seed <= canary.within for canary in CANARIES.values())
+    assert all(0 < canary.seed <= canary.within and canary.expected for canary in CANARIES.values())
 
 
 @pytest.mark.parametrize("name", CANARIES)

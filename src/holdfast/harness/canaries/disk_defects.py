@@ -51,7 +51,7 @@ DISK_CANARIES = (
         target="storage.entries:_consecutive",
         signature="(sequences: collections.abc.Sequence[int]) -> bool",
         broken=_order_taken_for_granted,
-        expected="",
+        expected="negative shift count",
     ),
     Canary(
         name="renewal-not-taken-back",

@@ -165,7 +165,7 @@ QUEUE_CANARIES = (
         target="core.node:NodeCore._begin_commit",
         signature="(self) -> bool",
         broken=_shown_before_stored,
-        expected="",
+        expected="last copy is gone",
     ),
     Canary(
         name="producer-forgotten",
@@ -213,7 +213,7 @@ QUEUE_CANARIES = (
         target="broker.cursor:Cursor.advance",
         signature="(self, sequence: int) -> None",
         broken=_advanced_beyond,
-        expected="",
+        expected="last copy is gone",
     ),
     Canary(
         name="resumed-in-part",
@@ -221,6 +221,6 @@ QUEUE_CANARIES = (
         target="core.resumable:ResumableConsumer.resume",
         signature="(self) -> None",
         broken=_resumed_in_part,
-        expected="",
+        expected="holds what it was never sent",
     ),
 )

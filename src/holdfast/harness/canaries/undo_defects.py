@@ -93,7 +93,7 @@ UNDO_CANARIES = (
         target="core.hops:CustodySender.stop",
         signature="(self) -> None",
         broken=_aside_stranded,
-        expected="",
+        expected="and forgot them",
     ),
     Canary(
         name="stream-not-forgotten",
@@ -101,7 +101,7 @@ UNDO_CANARIES = (
         target="core.streams:Stream.close",
         signature="(self) -> None",
         broken=_stream_not_forgotten,
-        expected="",
+        expected="streams: a link's connection is gone",
     ),
     Canary(
         name="number-not-wrapped",
@@ -109,6 +109,6 @@ UNDO_CANARIES = (
         target="amqp.sender:Sender._number",
         signature="(self, context: Any, settled: bool) -> int",
         broken=_number_not_wrapped,
-        expected="",
+        expected="not done",
     ),
 )
