@@ -34,6 +34,7 @@ FOUND = {
     740_200_187: "a queue of a few messages filled at one message a second",
     740_200_641: "large messages were refused because the one before had not been looked at",
     740_200_543: "a neighbour's false word was kept, as nobody told it otherwise",
+    740_201_594: "of the harness: a hostile client that was gone held all that its user may, beside honest ones",
 }
 """Seeds that found a defect, and which."""
 

@@ -16,6 +16,9 @@ SHARE: Final = 0.25
 FAST_BYTES_PER_S: Final = 1e6
 UNTIL: Final = 0.9
 """They are gone after this share of the time in which faults strike."""
+HELD_BYTES: Final = 1_000_000
+"""What hostile clients hold at most, all together; they are of the same user as honest ones."""
+HOLD_S: Final = 5.0
 GIVES_BACK: Final = frozenset({"release", "modify", "reject"})
 
 
@@ -48,3 +51,14 @@ def with_hostile(plan: Plan, seed: int) -> Plan:
                 told["held"] = honest["queue"]
         found.append(told)
     return replace(plan, workloads=(*plan.workloads, *found))
+
+
+def with_short_holds(plan: Plan, seed: int) -> Plan:
+    """The plan with links of clients that are gone kept for seconds, where its hostile clients could else keep for
+    minutes all that their user may hold, and nothing would be left to honest ones."""
+    limits = plan.topology.limits
+    hostile = any(told["kind"] == "hostile" for told in plan.workloads)
+    if not hostile or limits.user_unsettled_bytes_max > HELD_BYTES:
+        return plan
+    topology = replace(plan.topology, limits=replace(limits, resume_s_max=min(HOLD_S, limits.resume_s_max)))
+    return replace(plan, topology=topology)
