@@ -6,7 +6,10 @@ through `say`; a log, a table and a bar take `one_line`.
 """
 
 import json
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
+
+CLEAR_LINE: Final = "\r\x1b[K"
+"""Empties the line that the terminal's cursor is on; what is drawn next stands in its place."""
 
 
 def one_line(text: str) -> str:

@@ -94,9 +94,11 @@ def _accepted(key: str, known: list[str], others: Mapping[str, Keys]) -> str:
 
     near = difflib.get_close_matches(key, known, n=3)
     homes = [table for table, kinds in others.items() if key in kinds]
-    meant = f"; did you mean {near[0]}?" if near and not homes else ""
+    meant = ""
     if homes:
         meant = f"; it is a key of {' and '.join(homes)}"
+    elif near:
+        meant = f"; did you mean {near[0]}?"
     if len(known) <= KEYS_SHOWN_MAX:
         return f"accepted are {', '.join(known)}{meant}"
     shown = [*near, *(name for name in known if name not in near)][:KEYS_SHOWN_MAX]

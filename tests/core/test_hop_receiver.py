@@ -27,6 +27,12 @@ def credit(hub: Node) -> int:
     return hub.core.forwarding.hop_credits.credit(HOP, 1_000)
 
 
+def end_of(rig: Rig, hub: Node) -> Any:
+    """The hub's end of the one wire between both."""
+    [wire] = rig.between("jfk", "hub")
+    return next(end for end in wire.ends if end.node is hub)
+
+
 def holds_a_stream(rig: Rig, hub: Node) -> Any:
     """A client that has begun a large message, and does not end it."""
     client = rig.client(hub)
@@ -59,8 +65,7 @@ def test_what_comes_behind_a_number_that_the_disk_refused_reduces_no_credit() ->
     end, rest = holds_a_stream(rig, hub)
     hub.hold_commits = True
     send(rig, jfk, "1")
-    [wire] = rig.between("jfk", "hub")
-    [theirs] = [item for item in wire.ends if item.node is hub]
+    theirs = end_of(rig, hub)
     theirs.paused = True
     send(rig, jfk, "2" + LARGE)
     assert len(theirs.inbox) > 20_000
@@ -79,8 +84,7 @@ def test_what_comes_behind_a_number_that_the_disk_refused_reduces_no_credit() ->
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_large_message_that_the_disk_has_no_room_for_reduces_no_credit(parts: int) -> None:
     rig, jfk, hub = pair(limits=Limits(stream_bytes=20_000))
-    [wire] = rig.between("jfk", "hub")
-    [theirs] = [item for item in wire.ends if item.node is hub]
+    theirs = end_of(rig, hub)
     theirs.paused = True
     send(rig, jfk, "1" + LARGE * 3)
     data = bytes(theirs.inbox)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.test_handed import put
-from core.test_resumed_share import TIMED, filled, numbers, stored, suspended, with_error_or_annotation
+from core.test_resumed_share import TIMED, applied, filled, numbers, stored, suspended, with_error_or_annotation
 from holdfast.amqp.connection import Connection
 from holdfast.amqp.effort import OUTCOME
 from holdfast.amqp.performatives import Accepted, Modified
@@ -18,6 +18,10 @@ from holdfast.core.config import Limits, QueueConfig
 from support.memory import check_accounts
 from support.one_node import world
 from support.resuming import Producer
+
+
+def undeliverable(number: int) -> Modified:
+    return Modified(undeliverable_here=True, message_annotations={Symbol("x-opt-number"): number})
 
 
 def test_outcomes_that_differ_in_whether_the_delivery_failed_are_told_apart() -> None:
@@ -77,10 +81,7 @@ def test_more_annotated_that_is_undeliverable_than_may_be_ends_the_link_and_the_
     put(rig, node, "work", 6, 10)
     [tags] = suspended(rig, node)
     states: dict[bytes, Any] = {
-        tag: Modified(undeliverable_here=True, message_annotations={Symbol("x-opt-number"): number})
-        if number < count
-        else None
-        for number, tag in enumerate(tags)
+        tag: undeliverable(number) if number < count else None for number, tag in enumerate(tags)
     }
     client = rig.client(node)
     link = client.receiver("work", name="r0", source=TIMED, unsettled=states)
@@ -174,17 +175,10 @@ def test_what_was_applied_is_not_again_and_the_rest_is_when_it_is_told_anew(how:
     [tags] = suspended(rig, node)
     states: dict[bytes, Any] = {tag: with_error_or_annotation(n, "annotated") for n, tag in enumerate(tags[:4])}
     states |= {tags[4]: Accepted(), tags[5]: None}
-    done: list[int] = []
-    take = resumable.ResumableConsumer.outcomes
-
-    def outcomes(consumer: Any, sequences: list[int], *rest: Any) -> None:
-        done.extend(sequences)
-        take(consumer, sequences, *rest)
-
-    monkeypatch.setattr(resumable.ResumableConsumer, "outcomes", outcomes)
+    seen = applied(monkeypatch)
     client = rig.client(node)
     link = client.receiver("work", name="r0", source=TIMED, unsettled=states, credit=0)
-    while len(done) < 3:
+    while len(seen) < 3:
         assert rig.move()
     if how == "lost":
         client.close_transport()
@@ -197,7 +191,7 @@ def test_what_was_applied_is_not_again_and_the_rest_is_when_it_is_told_anew(how:
     rig.settle()
     assert resumed.attached
     told = resumed.remote_attach.unsettled
-    assert sorted(done) == [1, 2, 3, 4, 5] and len(told) < 6
+    assert sorted(item.sequence for item in seen) == [1, 2, 3, 4, 5] and len(told) < 6
     resumed.grant(100)
     rig.settle()
     if how != "lost":
@@ -214,9 +208,7 @@ def test_what_was_told_behind_the_end_of_a_link_counts_for_nothing(monkeypatch: 
     put(rig, node, "work", 6, 10)
     [tags] = suspended(rig, node)
     states: dict[bytes, Any] = {
-        tag: Modified(undeliverable_here=True, message_annotations={Symbol("x-opt-number"): number})
-        if number < 3
-        else with_error_or_annotation(number, "rejected")
+        tag: undeliverable(number) if number < 3 else with_error_or_annotation(number, "rejected")
         for number, tag in enumerate(tags)
     }
     ended = resumable.ResumableConsumer.gone
@@ -241,14 +233,7 @@ def test_what_was_told_behind_the_end_of_a_link_counts_for_nothing(monkeypatch: 
 def test_a_turn_applies_no_more_than_so_many_outcomes_with_an_error(monkeypatch: Any) -> None:
     rig, node = filled(600, 10)
     [tags] = suspended(rig, node)
-    done: Counter[int] = Counter()
-    take = resumable.ResumableConsumer.outcomes
-
-    def outcomes(consumer: Any, sequences: list[int], *rest: Any) -> None:
-        done[node.core.work.turns] += len(sequences)
-        take(consumer, sequences, *rest)
-
-    monkeypatch.setattr(resumable.ResumableConsumer, "outcomes", outcomes)
+    seen = applied(monkeypatch)
     client = rig.client(node)
     client.receiver(
         "work",
@@ -258,4 +243,5 @@ def test_a_turn_applies_no_more_than_so_many_outcomes_with_an_error(monkeypatch:
         unsettled={t: with_error_or_annotation(n, "rejected") for n, t in enumerate(tags)},
     )
     rig.settle()
+    done = Counter(item.turn for item in seen)
     assert done.total() == 600 and max(done.values()) <= 150

@@ -1,7 +1,7 @@
 """What a consumer that is resumed is sent again keeps to the bounds of all that is handed out (core/resumable.py)."""
 
 from collections import Counter, defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -320,6 +320,28 @@ def with_error_or_annotation(number: int, how: str) -> Rejected | Modified:
     return Modified(message_annotations={Symbol("x-opt-number"): number})
 
 
+class Applied(NamedTuple):
+    """An outcome of one entry, when it was applied. `answered`: its link's attach had been answered before."""
+
+    turn: int
+    sequence: int
+    answered: bool
+
+
+def applied(monkeypatch: pytest.MonkeyPatch) -> list[Applied]:
+    """What resumed consumers apply from now on, in order."""
+    seen: list[Applied] = []
+    take = resumable.ResumableConsumer.outcomes
+
+    def outcomes(consumer: Any, sequences: list[int], *rest: Any) -> None:
+        turn, answered = consumer.core.work.turns, consumer.link.attach_sent
+        seen.extend(Applied(turn, sequence, answered) for sequence in sequences)
+        take(consumer, sequences, *rest)
+
+    monkeypatch.setattr(resumable.ResumableConsumer, "outcomes", outcomes)
+    return seen
+
+
 @pytest.mark.parametrize("how", ["rejected", "annotated"])
 def test_outcomes_with_an_error_or_annotations_are_applied_by_shares_and_the_link_is_answered_after_all(
     how: str, monkeypatch: pytest.MonkeyPatch
@@ -327,20 +349,13 @@ def test_outcomes_with_an_error_or_annotations_are_applied_by_shares_and_the_lin
     """One frame holds thousands of these."""
     rig, node = filled(300, 10)
     [tags] = suspended(rig, node)
-    done: Counter[int] = Counter()
-    take = resumable.ResumableConsumer.outcomes
-
-    def outcomes(consumer: Any, sequences: list[int], *rest: Any) -> None:
-        done[node.core.work.turns] += len(sequences)
-        assert not consumer.link.attach_sent
-        take(consumer, sequences, *rest)
-
-    monkeypatch.setattr(resumable.ResumableConsumer, "outcomes", outcomes)
+    seen = applied(monkeypatch)
     client = rig.client(node)
     states = {tag: with_error_or_annotation(number, how) for number, tag in enumerate(tags)}
     link = client.receiver("work", name="r0", source=TIMED, unsettled=states, credit=0)
     rig.settle()
-    assert link.attached and done.total() == 300
+    done = Counter(item.turn for item in seen)
+    assert link.attached and done.total() == 300 and not any(item.answered for item in seen)
     assert 1 < max(done.values()) <= memory.OFFERED_COUNT // resumable.OUTCOME_COST
     if how == "rejected":
         assert stored(node, "$dead-letters") == list(range(300))

@@ -8,7 +8,7 @@ import sys
 from types import TracebackType
 from typing import Final, TextIO
 
-from holdfast.lines import one_line, say
+from holdfast.lines import CLEAR_LINE, one_line, say
 
 BAR_CELLS: Final = 24
 
@@ -47,7 +47,7 @@ class Progress:
 
     def _clear(self) -> None:
         if self._last:
-            self._bar.write("\r\x1b[K")
+            self._bar.write(CLEAR_LINE)
             self._bar.flush()
 
     def _draw(self) -> None:

@@ -20,15 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import ConfigError, HoldfastError, missing_package
-from holdfast.lines import json_line, one_line, say
+from holdfast.lines import CLEAR_LINE, json_line, one_line, say
 from holdfast.signals import MEANINGLESS, ignore
 
 if TYPE_CHECKING:
     from holdfast.pipeline.ingest import IngestJob, Progress
 
 TRIGGER_S = 1.0
-CLEAR = "\r\x1b[K"
-"""Begins the terminal's line anew."""
 
 
 def ingest(args: argparse.Namespace) -> int:
@@ -209,13 +207,13 @@ def _draw_progress(progress: "Progress") -> None:
 def _draw(line: str) -> None:
     """In the place of what was drawn before; nothing in a pipe."""
     if sys.stderr.isatty():
-        print(CLEAR + one_line(line), end="", file=sys.stderr, flush=True)
+        print(CLEAR_LINE + one_line(line), end="", file=sys.stderr, flush=True)
 
 
 def _write(screen: int, line: str) -> None:
     """As `_draw`, to a file descriptor, in a pipe too, and the line ends."""
     with suppress(OSError):
-        os.write(screen, ((CLEAR if os.isatty(screen) else "") + line + "\n").encode())
+        os.write(screen, ((CLEAR_LINE if os.isatty(screen) else "") + line + "\n").encode())
 
 
 def _end_line() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from holdfast.lines import json_line, say
+from holdfast.lines import CLEAR_LINE, json_line, say
 from holdfast.signals import MEANINGLESS, ending_in_order, ignore
 from holdfast.storage.backup import backup, restore
 from holdfast.storage.check import check
@@ -108,7 +108,7 @@ class _Bar:
 
     def __exit__(self, *_: object) -> None:
         if self._drawn:
-            sys.stderr.write("\r\x1b[K")
+            sys.stderr.write(CLEAR_LINE)
             sys.stderr.flush()
 
     def __call__(self, done: int, total: int) -> None:
@@ -116,6 +116,6 @@ class _Bar:
             self._next = monotonic() + BAR_EVERY_S
             filled = BAR_CELLS * min(done, total) // max(1, total)
             share = 100 * min(done, total) // max(1, total)
-            sys.stderr.write(f"\r\x1b[K[{'#' * filled}{'.' * (BAR_CELLS - filled)}] {share} %")
+            sys.stderr.write(f"{CLEAR_LINE}[{'#' * filled}{'.' * (BAR_CELLS - filled)}] {share} %")
             sys.stderr.flush()
             self._drawn = True

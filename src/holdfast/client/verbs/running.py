@@ -23,7 +23,7 @@ from holdfast.client.opening import connect
 from holdfast.client.sender import Sender, Waits
 from holdfast.client.url import Url, parse_url
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.lines import one_line, say
+from holdfast.lines import CLEAR_LINE, one_line, say
 from holdfast.signals import MEANINGLESS, ignore
 
 T = TypeVar("T")
@@ -215,8 +215,8 @@ class Progress:
         now = time.monotonic()
         if self._shown and now >= self._next:
             self._next = now + PROGRESS_S
-            print(f"\r\x1b[K{text()}", end="", file=sys.stderr, flush=True)
+            print(CLEAR_LINE + text(), end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         if self._shown and self._next:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            print(CLEAR_LINE, end="", file=sys.stderr, flush=True)
