@@ -34,9 +34,10 @@ def queue_row(name: str, number: int) -> dict[tuple[str, bytes], bytes]:
     return {("queues", name.encode()): records.pack_map({"id": number, "uuid": UUID(int=number)})}
 
 
-def value(key: bytes, number: int | None = None, *, late: bool = False) -> bytes:
+def value(key: bytes, number: int | None = None, *, late: bool = False, ended: bool = False) -> bytes:
     identity = None if number is None else entry.Identity(ORIGIN, number)
-    return entry.pack(flags=entry.LATE if late else 0, enqueued_ms=0, bare=b"bare" + key, identity=identity)
+    flags = (entry.LATE if late else 0) | (entry.TOMBSTONE if ended else 0)
+    return entry.pack(flags=flags, enqueued_ms=0, bare=b"bare" + key, identity=identity)
 
 
 class Bench:
@@ -120,10 +121,12 @@ def test_a_late_one_may_be_ahead_of_others(bench: Bench) -> None:
         bench.commit((1, 4, value(make_key(1, 4), 2)))
 
 
-def test_nothing_is_late_for_a_strict_queue_while_nothing_ends(bench: Bench) -> None:
-    bench.ledger.orders["work@near"], bench.ledger.nothing_ends = "strict", True
-    with pytest.raises(Violation, match="late, though its order is strict"):
-        bench.commit((1, 1, value(make_key(1, 1), 1, late=True)))
+def test_only_what_ended_once_is_late_for_a_strict_queue(bench: Bench) -> None:
+    bench.ledger.orders["work@near"] = "strict"
+    bench.commit((2, 1, value(make_key(1, 1), 1, ended=True)))
+    bench.commit((1, 1, value(make_key(1, 1), 1, late=True)))
+    with pytest.raises(Violation, match="late, though its order is strict and it never ended"):
+        bench.commit((1, 2, value(make_key(1, 2), 2, late=True)))
 
 
 def test_a_bound(bench: Bench) -> None:

@@ -76,10 +76,10 @@ def test_their_messages_are_taken_and_their_strict_queues_wait_for_no_lost_disk(
         (at,) = {told["node"] for told in plan.workloads if told["name"] == "rejected-out"} or {""}
         small += bool(plan.topology.takes)
         assert at not in plan.topology.takes
-        taken = [told["node"] for told in plan.workloads if told["name"] == "overtaken-out"]
+        taken = [told for told in plan.workloads if told["name"] in ("overtaken-out", "given-up-out")]
         strict += len(taken)
-        for node in taken:
-            assert "overtaken" in [queue.name for queue in plan.topology.queues[node]]
+        for node, name in ((told["node"], told["queue"]) for told in taken):
+            assert name in [queue.name for queue in plan.topology.queues[node]]
             assert node not in {fault.node for fault in plan.faults if fault.kind in (*PUT_BACK, "replace-disk")}
     assert strict > 10 and small > 2
 

@@ -87,8 +87,8 @@ class Ledger:
         """By `queue@node`: messages_max."""
         self.orders: dict[str, str] = {}
         """By `queue@node`: its order. `none` promises none; what is not here is judged as `bounded`."""
-        self.nothing_ends = False
-        """No message of this run ends without delivery, so a `strict` queue has no reason to take one late."""
+        self.ended: set[bytes] = set()
+        """Identities of which a tombstone was ever written: of these alone a `strict` queue may take a copy as late."""
         self.vanished: dict[bytes, str] = {}
         """Keys whose last copy left a disk before a consumer had it: none of them may ever be accepted."""
         self.answered_for: dict[bytes, str] = {}
@@ -163,6 +163,8 @@ class Ledger:
         keys = []
         offered, places = self.history.offered, disk.places
         for queue_id, sequence, value in batch.appends:
+            if value[1] & entry.TOMBSTONE and value[1] & entry.CUSTODY:
+                self.ended.add(value[_IDENTITY_AT:_IDENTITY_END])
             key = value[-KEY_BYTES:] if not value[1] & entry.BLOB else key_of(value, store) or b""
             if key not in offered or value[1] & entry.TOMBSTONE:
                 continue
@@ -224,11 +226,19 @@ class Ledger:
             origin = value[_IDENTITY_AT : _IDENTITY_AT + 16]
             number = int.from_bytes(value[_IDENTITY_END - 8 : _IDENTITY_END], "big")
             last, late = self._last.get((place, origin), 0), value[1] & entry.LATE
-            if late if order == "strict" and self.nothing_ends else number <= last and not late:
-                how = "late, though its order is strict" if late else "and not as a late one"
+            wrong = ""
+            if not late:
+                wrong = "and not as a late one" if number <= last else ""
+            elif (
+                order == "strict"
+                and value[_IDENTITY_AT:_IDENTITY_END] not in self.ended
+                and disk.name not in self.history.given_up
+            ):
+                wrong = "late, though its order is strict and it never ended"
+            if wrong:
                 raise Violation(
                     f"{key.decode()}, number {number} of its origin, came to {name} at {disk.name} behind number "
-                    f"{last}, {how}"
+                    f"{last}, {wrong}"
                 )
             if not late:  # a copy of what was ended before its turn came may be ahead of the others: it is marked
                 self._last[place, origin] = max(last, number)
@@ -279,10 +289,20 @@ class Watch:
     workload. A transfer without credit, beyond a window or for no link is told to who sent it: that is a violation.
     """
 
-    __slots__ = ("_heard", "_links", "_parts", "_said", "_waiting", "disk", "doubtful", "name")
+    __slots__ = ("_heard", "_links", "_parts", "_said", "_waiting", "disk", "doubtful", "in_memory", "name")
 
-    def __init__(self, name: str, disk: Callable[[], Disk], *, decoded: bool, doubtful: Container[bytes] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        disk: Callable[[], Disk],
+        *,
+        decoded: bool,
+        doubtful: Container[bytes] = (),
+        in_memory: Container[str] = (),
+    ) -> None:
         self.name = name
+        self.in_memory = in_memory
+        """Names of queues that are not durable: what is sent to them is accepted, and on no disk."""
         self.disk = disk
         self.doubtful = doubtful
         """Keys that a liar brought: under numbers that are another's, they may be accepted and dropped."""
@@ -314,7 +334,8 @@ class Watch:
                 self._parts.pop((channel, fields.handle), None)
             elif isinstance(fields, Attach) and not fields.role:
                 address = str(getattr(fields.target, "address", ""))
-                if address == "$holdfast/custody" or not address.startswith(OWN):
+                watched = address == "$holdfast/custody" or not address.startswith(OWN)
+                if watched and address not in self.in_memory:
                     self._links[channel, fields.handle] = address
 
     def said(self, chunks: list[Any]) -> None:

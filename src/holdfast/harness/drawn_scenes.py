@@ -168,13 +168,18 @@ def overtaken(random: Random, node: str, plan: Plan, others: Sequence[str]) -> S
     sends = _sends(random.choice([name for link in near for name in link if name != node]), "overtaken", 200)
     sends |= {"address": f"overtaken@{node}", "name": f"overtaken-of-{node}", "rate": round(200 / plan.safety_s, 3)}
     takes = _takes(node, "overtaken", think_s=round(plan.safety_s / 180, 3))
+    return Scene([sends, takes], _overtaking(random, near, plan.safety_s), [(node, queue)])
+
+
+def _overtaking(random: Random, near: Sequence[tuple[str, str]], span_s: float) -> list[Fault]:
+    """A node's links become slow, and routes change while something is on its way over them."""
     faults = []
     for _ in range(8):
-        link, at, slow = random.choice(near), random.uniform(0.0, plan.safety_s), random.choice((10.0, 100.0, 300.0))
+        link, at, slow = random.choice(near), random.uniform(0.0, span_s), random.choice((10.0, 100.0, 300.0))
         faults.append(Fault(kind="slow-link", at=round(at, 6), link=link, seconds=1.0, amount=slow))
         at += random.uniform(0.1, 0.6)
         faults.append(Fault(kind="re-route", at=round(at, 6), link=link, seconds=round(random.uniform(0.2, 1.0), 6)))
-    return Scene([sends, takes], faults, [(node, queue)])
+    return faults
 
 
 OF_MOMENTS: Final[dict[str, Callable[[Random, str, Plan, Sequence[str]], Scene]]] = {
@@ -263,6 +268,12 @@ def purged(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([{**sends, "address": f"purged@{other}"}, _takes(other, "purged")], faults, [(other, queue)])
 
 
+def _in_time(plan: Plan, wanted: int) -> int:
+    """So many of the messages wanted as come in time where each takes a round trip over the longest link."""
+    longest_s = max(shape.delay_s + shape.jitter_s for link in plan.topology.links for shape in link.shapes)
+    return min(wanted, int(plan.liveness_s / 5 / longest_s)) if longest_s else wanted
+
+
 def _renewed(plan: Plan) -> set[str]:
     """Nodes whose disks do not stay what they are: a strict queue waits for ever for what a lost one had."""
     return {fault.node for fault in plan.faults if fault.kind in PUT_BACK or fault.kind == "replace-disk"}
@@ -285,12 +296,49 @@ def crammed(random: Random, node: str, plan: Plan) -> Scene:
     others = topology.neighbours(node)
     if not others or topology.limits.parked_bytes_max > LITTLE_WAITS_BYTES or topology.limits.credit < 10:
         return Scene()
-    longest_s = max(shape.delay_s + shape.jitter_s for link in topology.links for shape in link.shapes)
-    messages = min(600, int(plan.liveness_s / 5 / longest_s)) if longest_s else 600
+    messages = _in_time(plan, 600)
     queue = QueueConfig(name="crammed", order="none", messages_max=1, when_full="block")
     sends = _sends(random.choice(others), "crammed", messages, size=random.choice((12, 200, 1_200)))
     sends |= {"address": f"crammed@{node}"}
     return Scene([sends, _takes(node, "crammed")], queues=[(node, queue)])
+
+
+def given_up(random: Random, node: str, plan: Plan) -> Scene:
+    """A strict queue whose operator does not wait: for what overtakes each other on two ways, or for what a sender had
+    whose disk is lost. Where neither can be there is nothing to give up."""
+    topology, renewed = plan.topology, _renewed(plan)
+    links = joined(topology.links)
+    near = [link for link in links if node in link]
+    lost = [fault.node for fault in plan.faults if fault.kind == "replace-disk" and fault.node != node]
+    if node in renewed or topology.takes or topology.routing is not None:
+        return Scene()
+    if not near or (len(links) < len(topology.nodes) and not lost):
+        return Scene()
+    sender = random.choice(lost or [name for link in near for name in link if name != node])
+    queue = QueueConfig(name="given-up", order="strict")
+    messages = _in_time(plan, 600)
+    sends = _sends(sender, "given-up", messages, rate=round(messages / plan.safety_s, 3))
+    skip = {"kind": "skip", "node": node, "queue": "given-up", "pause_s": random.choice((0.05, 0.5)), "name": "skip"}
+    workloads = [{**sends, "address": f"given-up@{node}"}, _takes(node, "given-up"), skip]
+    faults = _overtaking(random, near, plan.safety_s) + _overtaking(random, near, plan.safety_s)
+    return Scene(workloads, faults, [(node, queue)])
+
+
+def in_memory(random: Random, node: str, plan: Plan) -> Scene:
+    """A queue that is not durable beside the others, on a disk that is slow, and refuses commits now and then: what
+    such a commit had of it stays."""
+    queue = QueueConfig(
+        name="in-memory", durable=False, messages_max=random.choice((5, 1_000)), when_full="block", order="none"
+    )
+    messages = random.choice((100, 300))
+    rate = random.choice((0.0, round(messages / plan.safety_s, 3)))
+    told = {"messages": messages, "rate": rate, "size": random.choice((12, 200, 6_000))}
+    faults = [_slow_disk(node)]
+    for _ in range(random.choice((3, 8))):
+        at = round(random.uniform(0.05, min(8.0, plan.safety_s)), 6)
+        faults.append(Fault(kind="refusing-disk", at=at, node=node, seconds=random.choice((0.05, 0.2, 1.0))))
+    sends = {"kind": "in-memory", "node": node, "queue": "in-memory", "name": "in-memory", **told}
+    return Scene([sends], faults, [(node, queue)])
 
 
 LATER: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
@@ -302,6 +350,8 @@ LATER: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "purged": (0.06, purged),
     "taken again": (0.06, taken_again),
     "crammed": (1.0, crammed),
+    "given up": (0.3, given_up),
+    "in memory": (0.08, in_memory),
 }
 """As SCENES; one that has no place in the plan is empty."""
 

@@ -4,12 +4,15 @@ Rules of this file: as in `hop_defects.py`.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from holdfast.broker import entry
 from holdfast.harness.canaries.planting import Canary
 
 Function = Callable[..., Any]
+
+FEW: Final = 3
+"""More than most tests have of it."""
 
 
 def _moved_bytes_lost(original: Function) -> Function:
@@ -70,7 +73,48 @@ def _tags_lost(original: Function) -> Function:
     return note
 
 
+def _kept_yet_refused(original: Function) -> Function:
+    """Of a refused turn, a queue in memory that holds several keeps what came, and the producer is told otherwise."""
+
+    def _undo_unstored(core: Any, referred: Any) -> Any:
+        lost = original(core, referred)
+        for queue in core.catalog.queues.values():
+            if len(queue.ephemeral) > FEW and not queue.config.durable:
+                lost[queue] = None
+        return lost
+
+    return _undo_unstored
+
+
+def _gaps_closed_in_vain(original: Function) -> Function:
+    """Of several messages that waited behind what SKIP gives up, the last is forgotten, and waits for ever."""
+
+    def skip(self: Any, origin: Any, reason: str) -> Any:
+        if len(origin.waiting) > FEW:
+            origin.waiting.pop(max(origin.waiting))
+        return original(self, origin, reason)
+
+    return skip
+
+
 UNDO_CANARIES = (
+    Canary(
+        name="kept-yet-refused",
+        sentence="What a queue in memory keeps of a turn that the disk refused is refused to its producer.",
+        target="core.undo:_undo_unstored",
+        signature="(core: 'NodeCore', referred: list[tuple[holdfast.broker.queue.Queue, int, int]]) -> "
+        "dict[holdfast.broker.queue.Queue, None]",
+        broken=_kept_yet_refused,
+        expected="not as a redelivery",
+    ),
+    Canary(
+        name="gaps-closed-in-vain",
+        sentence="Of several messages that waited behind what SKIP gives up, the last goes on waiting.",
+        target="core.destination:Destination.skip",
+        signature="(self, origin: holdfast.broker.custody.Origin, reason: str) -> list[tuple[int, int]]",
+        broken=_gaps_closed_in_vain,
+        expected="messages that wait",
+    ),
     Canary(
         name="tags-lost-at-the-wrap",
         sentence="A resumed link forgets that it stored what came in one turn with the last tag before the wrap.",

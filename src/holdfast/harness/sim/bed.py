@@ -219,7 +219,14 @@ class SimBed:
         def disk() -> Disk:
             return self.ledger.disk(node.name, node.store)
 
-        self.watches[end] = Watch(node.name, disk, decoded=end.decoded, doubtful=self.ledger.doubtful)
+        queues = self.topology.queues.get(node.name, ())
+        self.watches[end] = Watch(
+            node.name,
+            disk,
+            decoded=end.decoded,
+            doubtful=self.ledger.doubtful,
+            in_memory={queue.name for queue in queues if not queue.durable},
+        )
 
     def heard(self, node: SimNode, end: End, chunks: list[Any]) -> None:
         if end in self.watches:

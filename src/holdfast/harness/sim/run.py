@@ -24,10 +24,6 @@ from holdfast.harness.workloads import Hostile
 REST_S: Final = 10.0
 """After the last message was shown: receipts, retirements and tombstones settle."""
 PROGRESS_EVERY: Final = 2_000
-ENDING: Final = {"replace-disk", "restore-backup", "copied-disk", "purge", "lying-peer"}
-"""Faults under which one does."""
-SHOWN_ALL: Final = {"publish", "consume", "subscription"}
-"""Workloads under which no message ends before it is shown: none expires, is purged or moved."""
 
 
 @dataclass(slots=True)
@@ -143,9 +139,6 @@ class _Run:
         for name, drift in plan.drifts.items():
             bed.sim_nodes[name].clock.drift = drift
         self.faults: Faults | None = None
-        bed.ledger.nothing_ends = {workload.kind for workload in self.workloads} <= SHOWN_ALL and not any(
-            fault.kind in ENDING for fault in plan.faults
-        )
 
     def go(self) -> None:
         bed = self.bed

@@ -14,11 +14,13 @@ from holdfast.harness.workloads.common import Workload, attached, full_address, 
 from holdfast.harness.workloads.consume import Consume
 from holdfast.harness.workloads.durable import Copy
 from holdfast.harness.workloads.expiring import Expiring
+from holdfast.harness.workloads.in_memory import InMemory
 from holdfast.harness.workloads.manage import Manage
 from holdfast.harness.workloads.misuse import Hostile
 from holdfast.harness.workloads.publish import ProducerLog, Publish
 from holdfast.harness.workloads.reconnecting import ReconnectingProducer
 from holdfast.harness.workloads.relay import Relay
+from holdfast.harness.workloads.skip import Skip
 from holdfast.harness.workloads.slow_consumer import SlowConsumer
 from holdfast.harness.workloads.spooled import SpooledProducer
 from holdfast.harness.workloads.subscription import Subscription
@@ -37,6 +39,8 @@ KINDS: Final[dict[str, type[Any]]] = {
         Expiring,
         Relay,
         Manage,
+        Skip,
+        InMemory,
         Hostile,
     )
 }
@@ -66,11 +70,13 @@ __all__ = [
     "Copy",
     "Expiring",
     "Hostile",
+    "InMemory",
     "Manage",
     "ProducerLog",
     "Publish",
     "ReconnectingProducer",
     "Relay",
+    "Skip",
     "SlowConsumer",
     "SpooledProducer",
     "Subscription",
