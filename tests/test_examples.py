@@ -20,7 +20,8 @@ from holdfast.node.config import load_settings
 ROOT = Path(__file__).parent.parent
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TABLE = re.compile(r"^\[\[?\w+\]\]?\s*(#.*)?$", re.MULTILINE)
-PRINTED = re.compile(r"^printf '([^']+)' > (\S+\.toml)$", re.MULTILINE)
+WRITTEN = re.compile(r"^cat > (\S+)\.(toml|py) <<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
+LANGUAGES = {"toml": "toml", "py": "python"}
 
 # What a scenario must have beside the part that an example shows.
 SCENARIO = """
@@ -36,7 +37,7 @@ queue = "flights"
 """
 
 # A command in a block or an indented line, up to a pipe, a redirection or the end; not what a command prints.
-COMMAND = re.compile(r"(?:^(?:\$ | {4})?|\| |&& )(holdfast (?!\w+(?: \w+)?:)[^|&<>\n]*)", re.MULTILINE)
+COMMAND = re.compile(r"(?:^(?:\$ | {4})?|\| |&& )(holdfast (?!\w+(?: \w+)?:)(?:(?! 2>)[^|&<>\n])*)", re.MULTILINE)
 INDENTED = re.compile(r"^ {4}.*$", re.MULTILINE)
 PLACEHOLDER = re.compile(r"…|\[[A-Z]|\[-")
 
@@ -56,9 +57,8 @@ def examples() -> list[Example]:
         for block in FENCED.finditer(document):
             line = document.count("\n", 0, block.start()) + 1
             found.append(Example(f"{path.relative_to(ROOT)}:{line}", block[1], block[2]))
-            for printed in PRINTED.finditer(block[2]):
-                text = printed[1].encode().decode("unicode_escape")
-                found.append(Example(f"{path.relative_to(ROOT)}:{line}:{printed[2]}", "toml", text))
+            for name, ending, text in WRITTEN.findall(block[2]):
+                found.append(Example(f"{path.relative_to(ROOT)}:{line}:{name}", LANGUAGES[ending], text))
     return found
 
 
