@@ -86,6 +86,7 @@ def kept_apart(rig: Rig, one: Node, two: Node, *, silent: bool = False) -> None:
 def together(rig: Rig, one: Node, two: Node) -> None:
     assert one.core is not None
     one.core.neighbours[two.name].dial_at = rig.now
+    one.core.neighbours[two.name].stir()
 
 
 def test_a_node_registers_with_what_its_links_are() -> None:

@@ -152,7 +152,9 @@ def test_what_is_queued_when_a_link_dies_comes_by_another_path_and_later_all_by_
     assert d.bodies("work") == names(1, 60) and counts(d) == [30, 30, 0, 0] and len(asked(d)) == were_asked
     assert [counts(node)[3] for node in nodes] == [0, 0, 0, 0]  # nothing went round
     rig.refuse_dials = False
-    b.core.neighbours["d"].dial_at = d.core.neighbours["b"].dial_at = rig.now
+    for neighbour in (b.core.neighbours["d"], d.core.neighbours["b"]):
+        neighbour.dial_at = rig.now
+        neighbour.stir()
     rig.run(10)
     assert path(a, "d") == "abd"
     send(rig, a, *names(61, 70))

@@ -8,12 +8,13 @@ question.
 
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.cursor import RETIRES_MAX
 from holdfast.core.drains import has_something
 from holdfast.core.peer import NEVER, Peer
 from holdfast.core.sending import due
+from holdfast.core.session_times import Timed
 
 if TYPE_CHECKING:
     from holdfast.broker.queue import Queue
@@ -24,13 +25,6 @@ ALWAYS: Final = (None,)
 
 STALE_SPARE: Final = 64
 """Entries of connections that are gone, or came nearer, beyond one for each that lives; then all is built anew."""
-
-
-class Timed(Protocol):
-    """A part of the node that acts at its time."""
-
-    def next_deadline(self) -> float | None: ...
-    def tick(self, now: float) -> None: ...
 
 
 class Deadlines:
@@ -145,8 +139,11 @@ def wanted(core: "NodeCore") -> float:
     at = core.deadlines.soonest(now)
     if at is not None and at < first:
         first = at
-    part = None
+    part: Timed | None = None
     try:
+        at = core.session_times.soonest(now, resting)
+        if at < first:
+            first = at
         for waits, part in core.timed:
             if not waits or (resting and part in resting):
                 continue
@@ -154,6 +151,6 @@ def wanted(core: "NodeCore") -> float:
             if at is not None and at < first:
                 first = at
     except Exception:
-        core.asked = part
+        core.asked = part or core.session_times.asked
         raise
     return first

@@ -232,6 +232,7 @@ class HopLinks:
 
     def _look_soon(self) -> None:
         self.due_at = self.core.now if self.due_at is None else min(self.due_at, self.core.now + LOOK_S)
+        self.neighbour.stir()
 
     def _give(self, sender: "CustodySender", session: Session, peer: "Peer") -> None:
         self.ready.pop(sender, None)
@@ -248,6 +249,7 @@ class HopLinks:
             self._refused_at, self._refused_count = self.core.now, len(self.holding)
         if self.ready:
             self.due_at = self.core.now
+            self.neighbour.stir()
 
     # ------------------------------------------------------------------------------------------------ time
 

@@ -224,6 +224,7 @@ class CustodySender(TakesTurns):
                 blocked.aside[sequence] = number
                 if number < blocked.lowest:
                     blocked.due = self.core.now
+                    self.neighbour.stir()
                 return
         self._send(sequence, value)
 
@@ -315,7 +316,7 @@ class CustodySender(TakesTurns):
         blocked = self.blocked.get(identity.origin)
         if blocked is None:  # its first try is with the next epoch
             self.blocked[identity.origin] = Blocked(self.core.now, identity.number, self.core.now)
-            self.neighbour.timed[self] = None
+            self.acts_in_time()
             return
         blocked.attempts += 1
         blocked.due = self.core.now + min(longest, first * 2.0 ** min(blocked.attempts, 10))
@@ -342,6 +343,7 @@ class CustodySender(TakesTurns):
                 self.give_back(list(blocked.aside))
             else:
                 blocked.due = self.core.now
+                self.neighbour.stir()
                 blocked.attempts = 0
                 blocked.window *= 2
 
@@ -379,6 +381,11 @@ class CustodySender(TakesTurns):
     def timed(self) -> bool:
         """Whether it has something to do at a moment of its own."""
         return self.retry_at is not None or bool(self.blocked or self.oversized.sequences)
+
+    def acts_in_time(self) -> None:
+        """It may have something to do at a moment of its own from now on."""
+        self.neighbour.timed[self] = None
+        self.neighbour.stir()
 
     def next_deadline(self) -> float | None:
         """When `tick` is wanted, while the session is up."""
@@ -427,7 +434,7 @@ class CustodySender(TakesTurns):
                 return
             first, longest = RETRY_S
             self.retry_at = self.core.now + min(longest, first * 2.0**self.refusals)
-            self.neighbour.timed[self] = None
+            self.acts_in_time()
             if refused:
                 self.refusals = min(self.refusals + 1, 10)
 

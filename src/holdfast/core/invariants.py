@@ -425,9 +425,15 @@ def unsettled_bytes(core: "NodeCore", links: list[Any]) -> "Counter[Use | None]"
 
 
 def timed(facts: Facts) -> None:
-    """A part whose `waits` is empty has no deadline, for it is not asked (deadlines.py)."""
-    for waits, part in facts.core.timed:
+    """A part whose `waits` is empty has no deadline, for it is not asked (deadlines.py); nor is a session asked earlier
+    than it told, unless it was stirred (session_times.py)."""
+    core = facts.core
+    for waits, part in core.timed:
         _must(bool(waits) or part.next_deadline() is None, "a part that has nothing to wait for has a deadline", part)
+    for neighbour, told in core.session_times.told.items():
+        at = neighbour.next_deadline()
+        if at is not None and neighbour not in core.session_times.stirred:
+            _must(told <= at, f"neighbour {neighbour.name} wants to act earlier than it told", at, told)
 
 
 # ---------------------------------------------------------------------------------------------- large messages

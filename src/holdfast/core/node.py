@@ -28,7 +28,7 @@ from holdfast.core.clocks import Clocks, calendar_ms
 from holdfast.core.config import NodeConfig
 from holdfast.core.containment import ATTEMPTS_MAX, ENTRIES_MAX, Containment
 from holdfast.core.dead_letters import DeadLetters
-from holdfast.core.deadlines import ALWAYS, Deadlines, Timed, wanted
+from holdfast.core.deadlines import ALWAYS, Deadlines, wanted
 from holdfast.core.departed import Departures
 from holdfast.core.descriptors import Descriptors
 from holdfast.core.destination import Destination
@@ -53,6 +53,7 @@ from holdfast.core.report import Meter, message_fields
 from holdfast.core.requests import ReplyLink, RequestLink, serve
 from holdfast.core.resume import Resumption
 from holdfast.core.routes import Routes
+from holdfast.core.session_times import SessionTimes, Timed
 from holdfast.core.streams import Stream
 from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn import Extent, Turn
@@ -155,7 +156,8 @@ class NodeCore:
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
         self.asks, self.clocks = Asks(self), Clocks(self)
         self.routing = None if config.topology is None else Routes(self, config.topology)
-        always: list[Timed] = [*self.neighbours.values(), self.destination, self.warnings, self.asks, self.clocks]
+        self.session_times = SessionTimes(self.neighbours.values())
+        always: list[Timed] = [self.destination, self.warnings, self.asks, self.clocks]
         always += [self.dead_letters, self.disk, self.expiry, *([] if self.routing is None else [self.routing])]
         self.timed: list[tuple[Sized, Timed]] = [
             *((ALWAYS, part) for part in always),
@@ -204,6 +206,7 @@ class NodeCore:
     def _received(self, peer: Peer, event: events.BytesReceived | events.FramesReceived, now: float) -> None:
         if peer.neighbour is not None:
             peer.neighbour.heard_at = now
+            peer.neighbour.stir()
         if isinstance(event, events.BytesReceived):
             self.pressure.heard(peer, len(event.data))
             self.told(peer, peer.amqp.receive(event.data, now))
@@ -535,12 +538,12 @@ class NodeCore:
                     self._tick_one(peer)
                 except Exception as error:
                     self.containment.failed(error, peer)
-        parts = iter(self.timed)
+        parts = iter([*self.session_times.take_due(now), *(part for _, part in self.timed)])
         part: object = self.deadlines
         before = self.turn.extent()
         for _ in range(ATTEMPTS_MAX):
             try:
-                for _, part in parts:
+                for part in parts:
                     if part not in self.containment.resting:
                         part.tick(now)
                 break

@@ -106,6 +106,8 @@ class Peer:
         """Whether the driver is to be told to read nothing more."""
         before = bool(self.pauses)
         self.pauses.add(reason)
+        if self.neighbour is not None:
+            self.neighbour.stir()
         return not before
 
     def unpause(self, reason: str) -> bool:

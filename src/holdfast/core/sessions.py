@@ -141,7 +141,12 @@ class Neighbour:
         at = self.damping.reuse_at()
         return at is not None and self.core.now < at
 
+    def stir(self) -> None:
+        """Its next moment may be nearer than it last told."""
+        self.core.session_times.stirred[self] = None
+
     def _move(self, happened: Happened, reason: str = "") -> None:
+        self.stir()
         before = self.state
         after = self.state = TRANSITIONS[before, happened]
         if before is after:
@@ -235,9 +240,7 @@ class Neighbour:
         liveness = self.liveness
         moments = [self.heard_at + liveness.hold_time_s, liveness.next_deadline(self.heard_at, self._unanswered_at())]
         if self._control_is_up:
-            moments.append(self.say_at)
-            if self.peer.pauses:
-                moments.append(self.sign_at)
+            moments += [self.say_at, self.sign_at] if self.peer.pauses else [self.say_at]
         if self.established:
             moments += [sender.next_deadline() for sender in self.timed]
             moments.append(self.links.due_at)
@@ -294,6 +297,7 @@ class Neighbour:
             self._dial_later()
 
     def _dial_ended(self) -> None:
+        self.stir()
         self.dialling = False
         self.redial_s = REDIAL_S[0]
 
@@ -310,6 +314,7 @@ class Neighbour:
 
         A connect under way repeats its SYN after seconds only, and a back-off knows nothing of the repair.
         """
+        self.stir()
         self.attempts = 0
         if self.peer is not None:
             self._act(self.liveness.network_changed(self.core.now, self.heard_at))
@@ -476,6 +481,7 @@ class Neighbour:
 
     def recover(self, *, dial_over: bool = False) -> None:
         """After a failure was contained: does what the end of a connection or a dial brings, where it was not done."""
+        self.stir()
         if dial_over:
             self._dial_ended()
         for sender in self.senders.values():

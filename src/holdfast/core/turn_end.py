@@ -171,6 +171,8 @@ def flush(core: "NodeCore") -> None:
 
 
 def _flush_one(core: "NodeCore", peer: Peer) -> None:
+    if peer.neighbour is not None:
+        peer.neighbour.stir()
     chunks = peer.amqp.take_output(core.now)
     if chunks and (peer.writable or not core.guard.unread(peer, chunks)):
         core.commands.append(events.SendBytes(connection=peer.number, chunks=chunks))

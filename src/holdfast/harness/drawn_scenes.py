@@ -327,6 +327,8 @@ def given_up(random: Random, node: str, plan: Plan) -> Scene:
 def in_memory(random: Random, node: str, plan: Plan) -> Scene:
     """A queue that is not durable beside the others, on a disk that is slow, and refuses commits now and then: what
     such a commit had of it stays."""
+    if any(fault.kind == "defect" and fault.node == node for fault in plan.faults):
+        return Scene()  # what a turn had of it stays where a failure ends its producer, who sends it again
     queue = QueueConfig(
         name="in-memory", durable=False, messages_max=random.choice((5, 1_000)), when_full="block", order="none"
     )

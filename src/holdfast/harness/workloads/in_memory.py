@@ -1,4 +1,5 @@
-"""`in-memory`: a producer and a consumer of a queue that is not durable: what it took is there until its node ends.
+"""`in-memory`: a producer without a name and a consumer of a queue that is not durable: what it took is there until its
+node ends.
 
 Rules of this file: nothing of it is on a disk, so the record of messages that must survive knows none of it; it keeps
 its own. What was sent and accepted on one connection of its producer is owed for as long as that connection lasts.
@@ -60,9 +61,7 @@ class InMemory:
         for number in range(1, self.messages + 1):
             self.open[number] = None
         while self.open or self.owed:
-            sender = await attached(
-                lambda: connection.sender(self.queue, producer=name, in_doubt_max=self.in_doubt, name=name)
-            )
+            sender = await attached(lambda: connection.sender(self.queue, in_doubt_max=self.in_doubt, name=name))
             life = connection.reconnects
             try:
                 while (self.open or self.owed) and connection.reconnects == life:
@@ -85,7 +84,7 @@ class InMemory:
             key = make_key(me, number)
             message = message_of(key, self.size, None)
             bed.history.sent[key] = content_of(message)
-            future = await sender.submit(message, number=number)
+            future = await sender.submit(message)
             future.add_done_callback(partial(self._decided, number, key, lambda: connection.reconnects == life))
             if self.rate:
                 await asyncio.sleep(random.expovariate(self.rate))
