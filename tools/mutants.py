@@ -94,15 +94,13 @@ class Campaign:
 
     def _one(self, copy: Copy, mutant: Mutant) -> None:
         reached = self._reached
-        lines = {mutant.line, mutant.statement}
-        tests = list(dict.fromkeys(test for line in lines for test in reached.tests_of(mutant.path, line)))
-        seeds = sorted({seed for line in lines for seed in reached.seeds_of(mutant.path, line)})
+        tests, seeds = reached.tests_of(mutant), reached.seeds_of(mutant)
         began_s = time.monotonic()
         row: dict[str, Any] = {"name": str(mutant), "key": mutant.key, "mutant": asdict(mutant)}
         row |= {"tests": len(tests), "seeds": len(seeds), "unit": None, "swarm": None}
         with copy.planted(mutant):
             if tests:
-                row["unit"] = asdict(copy.tests(tests, sum(reached.times.get(test, 0.0) for test in tests)))
+                row["unit"] = asdict(copy.tests(tests, reached.seconds_of(tests)))
             if seeds:
                 row["swarm"] = asdict(copy.swarm(seeds))
         row["seconds"] = round(time.monotonic() - began_s, 1)
@@ -158,8 +156,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / ".checks" / "mutants", help="where results are kept")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    drawn = [mutant for mutant in draw(all_mutants(), options.seed, options.count) if options.only in str(mutant)]
-    campaign = Campaign(options.out, Reached(options.out / "reached", options.swarm_seeds, options.jobs))
+    drawn = draw(all_mutants(), options.seed, options.count)
+    reached = Reached(options.out / "reached", drawn, options.swarm_seeds, options.jobs)
+    if reached.failed:
+        print(f"{len(reached.failed)} tests fail without a mistake, and are left out: {', '.join(reached.failed)}")
+    drawn = [mutant for mutant in drawn if options.only in str(mutant)]
+    campaign = Campaign(options.out, reached)
     campaign.run(drawn, options.jobs)
     lines, well = table([campaign.results[str(mutant)] for mutant in drawn], equivalents())
     print("\n".join(lines), flush=True)

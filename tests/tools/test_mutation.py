@@ -1,9 +1,12 @@
 """The tool that plants mistakes: what it plants, where, and that nothing of it stays."""
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,6 +15,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from mutation.operators import mutants_of  # noqa: E402, found by the line above
 from mutation.planted import Copy  # noqa: E402
+from mutation.probes import MODULE, plant, with_probes  # noqa: E402
 
 SOURCE = '''\
 """A module: 1 < 2."""
@@ -33,6 +37,10 @@ class Part:
         move(self.one, self.other)
         raise ValueError(f"{size} is more than {self.left}")
 '''
+
+
+IF, RETURNS = (1 + SOURCE[: SOURCE.index(text)].count("\n") for text in ("if size <", "return self"))
+"""Lines of SOURCE."""
 
 
 def told() -> set[tuple[str, str, str]]:
@@ -78,6 +86,40 @@ def test_all_of_the_sources_can_be_planted_into() -> None:
         found = mutants_of(str(path.relative_to(ROOT)), text)
         for mutant in random.sample(found, min(len(found), 10)):
             ast.parse(mutant.applied(text))
+
+
+def test_probes_note_each_mistake_that_a_run_comes_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    mutants = mutants_of("part.py", SOURCE)
+    hits: set[int] = set()
+    monkeypatch.setitem(sys.modules, MODULE, SimpleNamespace(hit=hits.add))
+    names: dict[str, Any] = {"move": lambda one, other: None}
+    exec(compile(with_probes(SOURCE, enumerate(mutants)), "part.py", "exec"), names)
+    assert names["Part"].__doc__ == "Not planted: 1 < 2."
+    part = names["Part"]()
+    part.left, part.full, part.first, part.one, part.other = 5, False, 1, 1, 2
+    part.queue, part.log = SimpleNamespace(popleft=lambda: None), print
+    assert part.take(2) == 3
+    assert hits == {number for number, mutant in enumerate(mutants) if mutant.line <= RETURNS}
+    hits.clear()
+    part.full = True
+    with pytest.raises(ValueError, match="is more than"):
+        part.take(2)
+    within = [number for number in hits if IF < mutants[number].line <= RETURNS]
+    assert not within and max(mutants[number].line for number in hits) > RETURNS
+
+
+def test_a_copy_with_probes_does_what_the_sources_do(tmp_path: Path) -> None:
+    path = "src/holdfast/broker/ranges.py"
+    mutants = mutants_of(path, (ROOT / path).read_text())
+    copy = Copy(tmp_path)
+    plant(tmp_path, mutants)
+    program = (
+        f"import {MODULE}; from holdfast.broker.ranges import RangeSet; found = RangeSet([(1, 3)])\n"
+        f"found.add(4, 9); print(list(found), 5 in found, len({MODULE}.hits) > 3)"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=copy.environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "[(1, 9)] True True\n", done.stderr
 
 
 def test_a_source_that_has_changed_is_refused() -> None:

@@ -1,30 +1,38 @@
-"""A pytest plugin for a run under coverage: which test reached a line, and how long each took.
+"""A pytest plugin: which mistakes each test comes to, how long it takes, and whether it passes without any.
 
-Rules of this file: loaded by `-p mutation.contexts`; the times go to the file that HOLDFAST_TEST_TIMES names.
+Rules of this file: loaded by `-p mutation.contexts` where the sources are a copy with probes; what it found goes to the
+file that HOLDFAST_TEST_HITS names: `{test: {"hits": [number, …], "seconds": …, "passed": …}}`.
 """
 
 import json
 import os
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-import coverage
 import pytest
 
-_times: dict[str, float] = {}
+from mutation import probes
+
+_hits: set[int] = import_module(probes.MODULE).hits
+_found: dict[str, dict[str, Any]] = {}
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    running = coverage.Coverage.current()
-    if running is not None:
-        running.switch_context(item.nodeid)
-    return (yield)
+    _hits.clear()
+    _found[item.nodeid] = found = {"hits": [], "seconds": 0.0, "passed": True}
+    result = yield
+    found["hits"] = sorted(_hits)
+    return result
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _times[report.nodeid] = round(_times.get(report.nodeid, 0.0) + report.duration, 4)
+    found = _found[report.nodeid]
+    found["seconds"] = round(found["seconds"] + report.duration, 4)
+    found["passed"] = found["passed"] and not report.failed
 
 
 def pytest_sessionfinish() -> None:
-    Path(os.environ["HOLDFAST_TEST_TIMES"]).write_text(json.dumps(_times))
+    Path(os.environ["HOLDFAST_TEST_HITS"]).write_text(json.dumps(_found))

@@ -31,15 +31,13 @@ FOR_PEOPLE: Final = {"log", "warning", "warn", "info", "error", "record", "note"
 class Mutant:
     """One mistake: `text[start:end]` of the file (characters) becomes `after`.
 
-    `function`: where, as qualified name; `line`: of the place, from 1; `statement`: in which the statement begins that
-    has it.
+    `function`: where, as qualified name; `line`: of the place, from 1.
     """
 
     path: str
     kind: str
     function: str
     line: int
-    statement: int
     start: int
     end: int
     before: str
@@ -72,7 +70,6 @@ class _Finder(ast.NodeVisitor):
         self.text = text
         self.mutants: list[Mutant] = []
         self._scope: list[str] = []
-        self._statement = 1
         self._depth = 0
         """Of functions: nothing outside of one is changed, for constants are choices."""
         self._lines = [0]
@@ -99,15 +96,7 @@ class _Finder(ast.NodeVisitor):
         line = self.text.count("\n", 0, start) + 1
         function = ".".join(self._scope)
         before = self.text[start:end]
-        self.mutants.append(Mutant(self.path, kind, function, line, self._statement, start, end, before, after))
-
-    def visit(self, node: ast.AST) -> None:
-        if not isinstance(node, ast.stmt):
-            super().visit(node)
-            return
-        before, self._statement = self._statement, node.lineno
-        super().visit(node)
-        self._statement = before
+        self.mutants.append(Mutant(self.path, kind, function, line, start, end, before, after))
 
     def _between(self, kind: str, node: ast.AST, left: ast.AST, right: ast.AST, old: str, new: str) -> None:
         """The operator between two operands, whatever brackets and spaces are there."""
@@ -294,7 +283,6 @@ class _Finder(ast.NodeVisitor):
             if len(names) < 2:
                 continue
             for node in last:
-                self._statement = node.lineno
                 other = names[(names.index(node.attr) + 1) % len(names)]
                 end = self._span(node)[1]
                 self._add("wrong field", node, end - len(node.attr), end, other)

@@ -44,7 +44,7 @@ class Copy:
         self._package = directory / "holdfast"
         shutil.copytree(SOURCES, self._package, ignore=shutil.ignore_patterns("__pycache__"))
         compileall.compile_dir(self._package, quiet=2)
-        self._environment = os.environ | {
+        self.environment = os.environ | {
             "PYTHONPATH": os.pathsep.join((str(directory), str(TOOLS))),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
@@ -95,7 +95,7 @@ class Copy:
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=self._environment,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,28 +1,28 @@
-"""Which tests and which seeds reach a line, measured once for a commit, and kept in a directory.
+"""Which tests and which seeds come to a mistake, measured once for a state of sources and tests, and kept.
 
-Rules of this file: lines are those of the sources as they are now; a directory of another state is measured anew.
+Rules of this file: what is measured is a run of a copy with probes (`probes.py`), at about the speed of the sources. A
+test that fails in it is left out, and named: it looks at the sources' text, or has an hour or a machine of its own.
 """
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from coverage import CoverageData
-
-from mutation.places import MARKS, ROOT, SOURCES, TOOLS
-
-Lines = dict[str, dict[int, list[str]]]
-"""By file (from the root) and line: who reached it."""
+from mutation import probes
+from mutation.operators import Mutant
+from mutation.places import MARKS, ROOT
+from mutation.planted import Copy
 
 
-def state() -> str:
-    """Of all sources and tests, as one word."""
-    digest = hashlib.sha256()
+def state(mutants: Sequence[Mutant]) -> str:
+    """Of all sources, tests and drawn mistakes, as one word."""
+    digest = hashlib.sha256("\n".join(map(str, mutants)).encode())
     for directory in ("src", "tests"):
         for path in sorted((ROOT / directory).rglob("*.py")):
             digest.update(path.read_bytes())
@@ -30,80 +30,93 @@ def state() -> str:
 
 
 class Reached:
-    """`tests` and `seeds`: what reaches a line; `times`: seconds of each test."""
+    """Over the drawn mistakes; `failed`: tests that fail without any."""
 
-    def __init__(self, directory: Path, seeds: int, jobs: int) -> None:
+    def __init__(self, directory: Path, mutants: Sequence[Mutant], seeds: int, jobs: int) -> None:
         self._directory = directory
+        self._numbers = {mutant: number for number, mutant in enumerate(mutants)}
         directory.mkdir(parents=True, exist_ok=True)
-        known = directory / "state"
-        if not known.exists() or known.read_text() != state():
+        known, now = directory / "state", state(mutants)
+        if not known.exists() or known.read_text() != now:
             for path in directory.glob("*.json"):
                 path.unlink()
-            known.write_text(state())
-        self.tests, self.times = self._unit(jobs)
-        self.seeds = self._swarm(seeds, jobs)
+            known.write_text(now)
+        tests_at, seeds_at = directory / "tests.json", directory / f"seeds-{seeds}.json"
+        if not (tests_at.exists() and seeds_at.exists()):
+            with tempfile.TemporaryDirectory(prefix="holdfast-probes-") as made:
+                copy = Copy(Path(made))
+                probes.plant(Path(made), mutants)
+                if not tests_at.exists():
+                    parts = _parts(jobs)
+                    found = self._each(jobs, lambda number: self._tests(copy, number, parts[number]))
+                    tests_at.write_text(json.dumps(found))
+                if not seeds_at.exists():
+                    shares = [range(1 + first, seeds + 1, jobs) for first in range(jobs)]
+                    found = self._each(jobs, lambda number: self._seeds(copy, number, shares[number]))
+                    seeds_at.write_text(json.dumps(found))
+        tests: dict[str, dict[str, Any]] = json.loads(tests_at.read_text())
+        self.failed = [name for name, told in tests.items() if not told["passed"]]
+        self._tests_at = {name: told for name, told in tests.items() if told["passed"]}
+        self._seeds_at: dict[str, list[int]] = json.loads(seeds_at.read_text())
 
-    def tests_of(self, path: str, line: int) -> list[str]:
-        """The tests that reach the line, the quickest first."""
-        return sorted(self.tests.get(path, {}).get(line, []), key=lambda test: self.times.get(test, 0.0))
+    def tests_of(self, mutant: Mutant) -> list[str]:
+        """The tests that come to it, the quickest first."""
+        number = self._numbers[mutant]
+        found = [(told["seconds"], name) for name, told in self._tests_at.items() if number in told["hits"]]
+        return [name for _, name in sorted(found)]
 
-    def seeds_of(self, path: str, line: int) -> list[int]:
-        """The seeds that reach the line, ascending."""
-        return sorted(int(seed) for seed in self.seeds.get(path, {}).get(line, []))
+    def seconds_of(self, tests: Sequence[str]) -> float:
+        """What they take without a mistake."""
+        return float(sum(self._tests_at[name]["seconds"] for name in tests))
+
+    def seeds_of(self, mutant: Mutant) -> list[int]:
+        """The seeds that come to it, ascending."""
+        number = self._numbers[mutant]
+        return sorted(int(seed) for seed, hits in self._seeds_at.items() if number in hits)
 
     # ------------------------------------------------------------------------------------------------ measuring
 
-    def _unit(self, jobs: int) -> tuple[Lines, dict[str, float]]:
-        lines_at, times_at = self._directory / "tests.json", self._directory / "times.json"
-        if not lines_at.exists():
-            parts = _parts(jobs)
-            with ThreadPoolExecutor(jobs) as threads:
-                list(threads.map(self._unit_part, range(len(parts)), parts))
-            times: dict[str, float] = {}
-            for number in range(len(parts)):
-                times |= json.loads((self._directory / f"times-{number}").read_text())
-            _write(lines_at, _lines(self._directory / f"unit-{number}" for number in range(len(parts))))
-            times_at.write_text(json.dumps(times))
-        return _read(lines_at), json.loads(times_at.read_text())
+    def _each(self, jobs: int, measure: Any) -> dict[str, Any]:
+        """What the shares found, as one."""
+        with ThreadPoolExecutor(jobs) as threads:
+            return {name: told for found in threads.map(measure, range(jobs)) for name, told in found.items()}
 
-    def _unit_part(self, number: int, paths: Sequence[str]) -> None:
-        environment = os.environ | {
-            "PYTHONPATH": str(TOOLS),
-            "HOLDFAST_TEST_TIMES": str(self._directory / f"times-{number}"),
-        }
-        data = self._directory / f"unit-{number}"
-        data.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "coverage", "run", f"--data-file={data}", "--rcfile=/dev/null"]
-        command += ["--source=holdfast", "-m", "pytest", "-q", "-p", "mutation.contexts", "-p", "no:cacheprovider"]
+    def _tests(self, copy: Copy, number: int, paths: Sequence[str]) -> dict[str, Any]:
+        found = self._directory / f"tests-{number}"
+        found.unlink(missing_ok=True)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "mutation.contexts",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            MARKS,
+        ]
+        self._run([*command, *paths], copy, {"HOLDFAST_TEST_HITS": str(found)}, found)
+        told: dict[str, Any] = json.loads(found.read_text())
+        return told
+
+    def _seeds(self, copy: Copy, number: int, seeds: Sequence[int]) -> dict[str, Any]:
+        found = self._directory / f"swarm-{number}"
+        found.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "mutation.seeds", "--hits", str(found), *map(str, seeds)]
+        output = self._run(command, copy, {}, found)
+        if " failed " in output:
+            raise SystemExit(f"seeds fail before any mistake is planted:\n{output[-2_000:]}")
+        told: dict[str, Any] = json.loads(found.read_text())
+        return told
+
+    def _run(self, command: list[str], copy: Copy, more: dict[str, str], expected: Path) -> str:
         done = subprocess.run(
-            [*command, "-m", MARKS, *paths], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False
+            command, cwd=ROOT, env=copy.environment | more, stdout=subprocess.PIPE, text=True, check=False
         )
-        if done.returncode:
-            raise SystemExit(f"the tests fail before any mistake is planted:\n{done.stdout[-2_000:]}")
-
-    def _swarm(self, seeds: int, jobs: int) -> Lines:
-        found = self._directory / f"seeds-{seeds}.json"
-        if not found.exists():
-            shares = [list(range(1 + first, seeds + 1, jobs)) for first in range(jobs)]
-            with ThreadPoolExecutor(jobs) as threads:
-                list(threads.map(self._swarm_part, range(jobs), shares))
-            _write(found, _lines(self._directory / f"swarm-{number}" for number in range(jobs)))
-        return _read(found)
-
-    def _swarm_part(self, number: int, seeds: Sequence[int]) -> None:
-        data = self._directory / f"swarm-{number}"
-        data.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "mutation.seeds", "--coverage", str(data), *map(str, seeds)]
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(TOOLS)},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        if " failed " in done.stdout:
-            raise SystemExit(f"seeds fail before any mistake is planted:\n{done.stdout[-2_000:]}")
+        if not expected.exists():
+            raise SystemExit(f"nothing was measured:\n{done.stdout[-2_000:]}")
+        return done.stdout
 
 
 def _parts(jobs: int) -> list[list[str]]:
@@ -113,38 +126,3 @@ def _parts(jobs: int) -> list[list[str]]:
     for number, path in enumerate(modules):
         parts[number % jobs].append(str(path.relative_to(ROOT)))
     return parts
-
-
-def _lines(files: Iterable[Path]) -> Lines:
-    found: Lines = {}
-    for file in files:
-        data = CoverageData(str(file))
-        data.read()
-        for name in data.measured_files():
-            path = Path(name)
-            if not path.is_relative_to(SOURCES):
-                continue
-            lines = found.setdefault(str(path.relative_to(ROOT)), {})
-            for line, contexts in data.contexts_by_lineno(name).items():
-                lines.setdefault(line, []).extend(context for context in contexts if context)
-    return found
-
-
-def _write(path: Path, lines: Lines) -> None:
-    """Names once, lines by their numbers: some thousand tests reach some lines."""
-    names = sorted({name for by_line in lines.values() for found in by_line.values() for name in found})
-    numbers = {name: number for number, name in enumerate(names)}
-    told = {
-        file: {line: [numbers[name] for name in found] for line, found in by_line.items()}
-        for file, by_line in lines.items()
-    }
-    path.write_text(json.dumps({"names": names, "lines": told}))
-
-
-def _read(path: Path) -> Lines:
-    told = json.loads(path.read_text())
-    names = told["names"]
-    return {
-        file: {int(line): [names[number] for number in found] for line, found in by_line.items()}
-        for file, by_line in told["lines"].items()
-    }

@@ -1,20 +1,24 @@
 """Runs seeds of the swarm one after the other in this process; ends at the first that fails.
 
-    python -m mutation.seeds [--coverage FILE] SEED …
+    python -m mutation.seeds [--hits FILE] SEED …
 
-A line for each: `SEED ok` or `SEED failed FAILURE`. With `--coverage` none ends it, and the file says which seed
-reached which line.
+A line for each: `SEED ok` or `SEED failed FAILURE`. With `--hits`, where the sources are a copy with probes, none
+ends it, and the file says which seed came to which mistakes: `{seed: [number, …]}`.
 """
 
 import argparse
+import json
 import logging
+from importlib import import_module
+from pathlib import Path
+
+from holdfast.harness.sim.run import execute
+from holdfast.harness.swarm import depth_of, draw_plan
+from mutation import probes
 
 
 def failure_of(seed: int) -> str:
     """One line, empty where the seed ends as it must; whatever the drawing raises is one too."""
-    from holdfast.harness.sim.run import execute  # once the coverage is watched, if it is
-    from holdfast.harness.swarm import depth_of, draw_plan
-
     try:
         return execute(draw_plan(seed), seed, depth=depth_of(seed)).failure
     except Exception as error:  # a planted mistake may raise anything
@@ -23,26 +27,23 @@ def failure_of(seed: int) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--coverage", help="write which seed reached which line to this file")
+    parser.add_argument("--hits", type=Path, help="write which seed came to which mistakes to this file")
     parser.add_argument("seeds", nargs="+", type=int)
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)  # the client library's warnings; a failure has its line
-    running = None
-    if options.coverage:
-        import coverage
-
-        running = coverage.Coverage(data_file=options.coverage, source_pkgs=["holdfast"], config_file=False)
-        running.start()
+    hits: set[int] = set()
+    if options.hits:
+        hits = import_module(probes.MODULE).hits  # there is none beside sources without probes
+    found: dict[int, list[int]] = {}
     for seed in options.seeds:
-        if running is not None:
-            running.switch_context(str(seed))
+        hits.clear()
         failure = failure_of(seed)
+        found[seed] = sorted(hits)
         print(f"{seed} failed {failure}" if failure else f"{seed} ok", flush=True)
-        if failure and running is None:
+        if failure and not options.hits:
             return 1
-    if running is not None:
-        running.stop()
-        running.save()
+    if options.hits:
+        options.hits.write_text(json.dumps(found))
     return 0
 
 
