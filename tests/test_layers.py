@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Mapping, Set
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,6 @@ TEST_MODULES = sorted(path for path in TESTS.rglob("*.py") if "node_modules" not
 CORES = ("amqp", "broker", "core", "routing", "telemetry")
 COMMAND_LINE = ("command.py", "commands.py")
 LINES_MAX = 600
-WITHOUT_CIRCLES = ("cli", "client", "node", "routing", "storage", "telemetry")
-"""Packages whose modules can be read in an order: none imports itself by way of others, its types included."""
 
 # Of these modules a core may use the types alone: they are handed in, so that every run can be repeated.
 TYPES_ONLY = {"random": {"Random"}, "uuid": {"UUID"}}
@@ -66,27 +63,6 @@ def environment_reads(tree: ast.Module) -> list[str]:
     return found
 
 
-def imports_of(path: Path, modules: Mapping[str, Path]) -> set[str]:
-    """Those of `modules`, by dotted name, that the module at `path` imports anywhere, for its types alone included."""
-    found = set()
-    for node in ast.walk(tree_of(path)):
-        match node:
-            case ast.Import(names=names):
-                found |= {alias.name for alias in names}
-            case ast.ImportFrom(module=str(module), names=names):
-                found |= {module} | {f"{module}.{alias.name}" for alias in names}
-    return found & modules.keys()
-
-
-def circle_in(graph: Mapping[str, Set[str]]) -> list[str]:
-    """The modules that import each other in a circle, or lie between circles; [] where there is an order."""
-    left = dict(graph)
-    while free := [name for name, wanted in left.items() if not wanted & left.keys()]:
-        for name in free:
-            del left[name]
-    return sorted(left)
-
-
 @pytest.mark.parametrize("path", MODULES, ids=relative)
 def test_module_has_a_header_and_a_bounded_size(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
@@ -111,18 +87,6 @@ def test_core_has_no_chance_identity_or_clock_of_its_own(path: Path) -> None:
 @pytest.mark.parametrize("path", [p for p in MODULES if p.name not in COMMAND_LINE], ids=relative)
 def test_environment_is_read_by_the_command_line_alone(path: Path) -> None:
     assert not environment_reads(tree_of(path))
-
-
-@pytest.mark.parametrize("package", WITHOUT_CIRCLES)
-def test_no_module_of_a_package_imports_itself_by_way_of_others(package: str) -> None:
-    paths = sorted((PACKAGE / package).rglob("*.py"))
-    modules = {".".join(("holdfast", *path.relative_to(PACKAGE).with_suffix("").parts)): path for path in paths}
-    assert modules and not circle_in({name: imports_of(path, modules) for name, path in modules.items()})
-
-
-def test_the_check_sees_a_circle() -> None:
-    assert circle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
-    assert circle_in({"a": {"b"}, "b": {"c"}, "c": set()}) == []
 
 
 @pytest.mark.parametrize(

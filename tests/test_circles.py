@@ -1,0 +1,160 @@
+"""Import circles: clean packages stay without one, and the circles of the others only shrink (docs/adr/0001).
+
+An import counts wherever it stands: at the top of a module, under TYPE_CHECKING, inside a function. That a module loads
+the `__init__` of the packages above it does not count; a name that is imported from such an `__init__` does.
+"""
+
+import ast
+from collections.abc import Iterable
+from pathlib import Path
+
+import networkx
+import pytest
+
+import holdfast
+
+CLEAN = ("cli", "client", "node", "pipeline", "routing", "storage", "telemetry")
+"""Packages whose modules can be read in an order in which each imports only modules before it."""
+
+CIRCLE_SIZES = {"amqp": [13], "broker": [8], "core": [69], "harness": [2]}
+"""Of all other packages: how many modules each circle has, the largest first. As lists, they may only go down."""
+
+
+def modules_in(package: Path) -> dict[str, Path]:
+    """The package's modules by dotted name; a package itself stands for its `__init__`."""
+    found = {}
+    for path in package.rglob("*.py"):
+        parts = (package.name, *path.relative_to(package).with_suffix("").parts)
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports_of(name: str, path: Path) -> Iterable[tuple[str, str | None]]:
+    """(module, name imported from it or None) for each import anywhere in the module `name`."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+            module = ".".join((*above, *([node.module] if node.module else [])))
+            yield from ((module, alias.name) for alias in node.names)
+
+
+def import_graph(package: Path) -> networkx.DiGraph:
+    """An edge from each module to each module of the same package that it imports."""
+    modules = modules_in(package)
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(modules)
+    for name, path in modules.items():
+        for module, attribute in imports_of(name, path):
+            submodule = f"{module}.{attribute}"
+            imported = submodule if submodule in modules else module
+            if imported in modules:
+                graph.add_edge(name, imported)
+    return graph
+
+
+def circles(graph: networkx.DiGraph) -> list[set[str]]:
+    """Sets of modules that all import each other, directly or through others; the largest first. A module that imports
+    itself, to be found by its name in another process, is none."""
+    found = [group for group in networkx.strongly_connected_components(graph) if len(group) > 1]
+    return sorted(found, key=len, reverse=True)
+
+
+def example(graph: networkx.DiGraph) -> str:
+    """One way round, for whoever has to break it."""
+    return " -> ".join(edge[0] for edge in networkx.find_cycle(graph)) + " -> ..."
+
+
+PACKAGE = Path(holdfast.__file__).parent
+GRAPH = import_graph(PACKAGE)
+
+
+def part(package: str) -> networkx.DiGraph:
+    """The modules of one package below `holdfast`, and their imports of each other."""
+    prefix = f"holdfast.{package}"
+    return GRAPH.subgraph([name for name in GRAPH if name == prefix or name.startswith(f"{prefix}.")])
+
+
+@pytest.mark.parametrize("package", CLEAN)
+def test_package_has_no_circle(package: str) -> None:
+    graph = part(package)
+    assert graph, f"holdfast.{package} has no modules"
+    assert not circles(graph), f"holdfast.{package} imports in a circle: {example(graph)}"
+
+
+@pytest.mark.parametrize(("package", "sizes"), CIRCLE_SIZES.items())
+def test_circles_do_not_grow(package: str, sizes: list[int]) -> None:
+    found = circles(part(package))
+    now = [len(circle) for circle in found]
+    assert now <= sizes, (
+        f"circles of holdfast.{package} grew from {sizes} to {now}: {[sorted(circle) for circle in found]}"
+    )
+    assert now == sizes, f"circles of holdfast.{package} shrank from {sizes} to {now}: write the new sizes here"
+
+
+def test_each_package_is_listed_once() -> None:
+    packages = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+    assert sorted((*CLEAN, *CIRCLE_SIZES)) == packages, "a new package belongs to CLEAN"
+
+
+def test_no_circle_spans_packages() -> None:
+    for circle in circles(GRAPH):
+        assert len({name.split(".")[1] if "." in name else name for name in circle}) == 1, sorted(circle)
+
+
+# ------------------------------------------------------------------------------------------ the check itself
+
+
+def package_of(folder: Path, sources: dict[str, str]) -> Path:
+    package = folder / "p"
+    for name, source in {"__init__.py": "", **sources}.items():
+        path = package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    return package
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "import p.a",
+        "import p.a as other",
+        "from p import a",
+        "from p.a import A",
+        "from . import a",
+        "from .a import A",
+        "from p.a import *",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p.a import A",
+        "def f():\n    from p.a import A",
+        "class B:\n    import p.a",
+    ],
+)
+def test_the_check_finds_a_circle(back: str, tmp_path: Path) -> None:
+    graph = import_graph(package_of(tmp_path, {"a.py": "from p.b import B", "b.py": back, "c.py": "import p.a"}))
+    assert circles(graph) == [{"p.a", "p.b"}]
+    assert "p.a -> p.b" in example(graph)
+
+
+def test_the_check_finds_circles_through_packages(tmp_path: Path) -> None:
+    """A name that a package's `__init__` imported, and an import from above the module's own package."""
+    sources = {
+        "q/__init__.py": "from p.q.a import A",
+        "q/a.py": "from p.q import A",
+        "b.py": "",
+        "q/b.py": "from .. import q",
+    }
+    graph = import_graph(package_of(tmp_path, sources))
+    assert circles(graph) == [{"p.q", "p.q.a"}]
+    assert graph.has_edge("p.q.b", "p.q")
+
+
+def test_the_check_accepts_an_order(tmp_path: Path) -> None:
+    sources = {
+        "a.py": "import os\nfrom p.b import B",
+        "b.py": "from p import c",
+        "c.py": "import json",
+        "d.py": "import p.a",
+    }
+    assert circles(import_graph(package_of(tmp_path, {"__init__.py": "from p.a import A", **sources}))) == []
