@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import cli
+from holdfast import __version__, cli
 from holdfast.cli import messages, process
 from holdfast.errors import ConfigError, HoldfastError
 
@@ -222,12 +222,14 @@ def test_what_the_node_is_given() -> None:
 
 def test_a_verb_is_imported_when_it_runs() -> None:
     loaded = (
-        "import sys, holdfast.cli; holdfast.cli.parser(); "
-        "print([name for name in sys.modules if name.startswith('holdfast.')])"
+        "import atexit, sys, holdfast.cli\n"
+        "atexit.register(lambda: print([name for name in sys.modules if name.startswith('holdfast.')]))\n"
+        "holdfast.cli.main(['--version'])"
     )
     told = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, timeout=30)
-    rooms = {name.split(".")[1] for name in eval(told.stdout)}
-    assert rooms == {"cli", "errors", "lines"}
+    version, loaded_names = told.stdout.splitlines()
+    assert version == f"holdfast {__version__}"
+    assert {name.split(".")[1] for name in eval(loaded_names)} == {"cli", "errors", "lines"}
 
 
 @pytest.mark.parametrize(

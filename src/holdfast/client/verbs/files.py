@@ -22,9 +22,9 @@ from holdfast.client.connection import Connection
 from holdfast.client.errors import DeliveryBroken, unreadable
 from holdfast.client.outcomes import Accepted, Outcome, Rejected
 from holdfast.client.parts_receiver import DeliveryInParts, PartsReceiver
-from holdfast.client.render import fields
 from holdfast.client.sender import Sender
 from holdfast.client.verbs.receiving import Receiving
+from holdfast.client.verbs.render import fields
 from holdfast.client.verbs.running import (
     Progress,
     complain,

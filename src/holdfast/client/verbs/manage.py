@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError
-from holdfast.client.render import plain
+from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import connect_as, place_of, refused, run
 from holdfast.client.verbs.status_lines import status_lines
 from holdfast.columns import table

@@ -12,9 +12,9 @@ from holdfast.client.connection import Connection
 from holdfast.client.delivery import Delivery
 from holdfast.client.errors import UndecodableMessage
 from holdfast.client.receiver import Receiver
-from holdfast.client.render import as_json, body_bytes
 from holdfast.client.verbs.printing import Output, Printing
 from holdfast.client.verbs.receiving import Receiving
+from holdfast.client.verbs.render import as_json, body_bytes
 from holdfast.client.verbs.running import run
 
 BATCH_MAX: Final = 500

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Header, Properties
 from holdfast.client.outcomes import Outcome, Rejected
-from holdfast.client.rows import Generated, Row, Source
 from holdfast.client.sender import Sender
+from holdfast.client.verbs.rows import Generated, Row, Source
 from holdfast.client.verbs.running import (
     HEAR_OUT_S,
     Progress,

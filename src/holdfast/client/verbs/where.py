@@ -12,7 +12,7 @@ from uuid import UUID
 from holdfast.amqp.types import Ulong
 from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError
-from holdfast.client.render import plain
+from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import connect_as, place_of, refused, run
 from holdfast.columns import table
 from holdfast.errors import ConfigError

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.client import rows as rows_module
-from holdfast.client.rows import Generated, Row, Source
+from holdfast.client.verbs import rows as rows_module
+from holdfast.client.verbs.rows import Generated, Row, Source
 from holdfast.errors import ConfigError
 
 

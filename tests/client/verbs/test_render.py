@@ -14,7 +14,7 @@ from holdfast.amqp.performatives import Header, Properties
 from holdfast.amqp.types import Described, Symbol, Timestamp, Ulong
 from holdfast.client.delivery import Delivery
 from holdfast.client.payload import placed
-from holdfast.client.render import as_json, body_bytes, plain
+from holdfast.client.verbs.render import as_json, body_bytes, plain
 from holdfast.columns import size, table
 
 NAMES = [
