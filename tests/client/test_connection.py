@@ -301,7 +301,7 @@ async def test_a_defect_ends_the_connection_instead_of_hanging(
     broker: FakeBroker, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sender = await connection.sender("q")
-    monkeypatch.setattr(sender, "_pump", lambda: 1 / 0)
+    monkeypatch.setattr(sender._transmission, "pump", lambda: 1 / 0)
     future = await sender.submit(b"x")
     with pytest.raises(ZeroDivisionError):
         await asyncio.wait_for(future, 5)

@@ -16,7 +16,7 @@ from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Properties
 from holdfast.amqp.types import Symbol
 from holdfast.cli import parser
-from holdfast.client import Accepted, BodyGone, Connection, DeliveryBroken, Rejected, Spool, connect
+from holdfast.client import Accepted, BodyGone, Connection, DeliveryBroken, Rejected, Sender, Spool, connect
 from holdfast.client.bodies import PART_BYTES, SECTION_BYTES, Body, Parts
 from holdfast.client.outcomes import Released
 from holdfast.client.verbs import files
@@ -125,7 +125,7 @@ async def test_arguments_that_contradict_each_other(connection: Connection, tmp_
 async def test_what_the_node_does_not_take_is_not_sent(node: NodeProcess) -> None:
     async with await connect(node.url) as connection, asyncio.timeout(LIMIT_S):
         sender = await connection.sender("q")
-        sender._size_max = limit = 3 * MIB
+        sender._transmission.message_bytes_max = limit = 3 * MIB
         assert isinstance(await sender.send_parts([b"x" * limit], size=limit), Rejected)
         assert isinstance(await sender.send_parts([b"x" * MIB] * 4), Rejected)
         assert isinstance(await sender.send_parts([b"x" * MIB] * 2), Accepted)
@@ -180,6 +180,10 @@ async def stuck() -> AsyncIterator[bytes]:
     await asyncio.Event().wait()
 
 
+def is_sending_parts(sender: Sender) -> bool:
+    return sender._transmission.outflow is not None
+
+
 @pytest.mark.parametrize("producer", [None, "p"])
 async def test_who_is_cancelled_within_a_body_gives_it_up(
     producer: str | None, broker: FakeBroker, connection: Connection
@@ -190,11 +194,11 @@ async def test_who_is_cancelled_within_a_body_gives_it_up(
         for _ in range(2):
             sending = asyncio.create_task(sender.send_parts(stuck()))
             behind = asyncio.create_task(sender.send(b"behind"))
-            await eventually_true(lambda: sender.in_doubt == 2 and sender._outflow is not None, what="it is sent")
+            await eventually_true(lambda: sender.in_doubt == 2 and is_sending_parts(sender), what="it is sent")
             sending.cancel()
             assert await behind == Accepted()
         last = asyncio.create_task(sender.send_parts(stuck()))
-        await eventually_true(lambda: sender._outflow is not None, what="it is sent")
+        await eventually_true(lambda: is_sending_parts(sender), what="it is sent")
         last.cancel()
         await connection.close()
     assert broker.bodies("q") == [b"behind", b"behind"] and sender.accepted == 2
@@ -215,9 +219,9 @@ async def test_who_is_cancelled_within_a_break_gives_it_up(broker: FakeBroker, c
     sender = await connection.sender("q")
     async with asyncio.timeout(LIMIT_S):
         sending = asyncio.create_task(sender.send_parts(stuck))
-        await eventually_true(lambda: sender._outflow is not None, what="it is sent")
+        await eventually_true(lambda: is_sending_parts(sender), what="it is sent")
         await broker.stop()
-        await eventually_true(lambda: sender._outflow is None, what="the link is gone")
+        await eventually_true(lambda: not is_sending_parts(sender), what="the link is gone")
         sending.cancel()
         await asyncio.wait([sending])
         await broker.listen()

@@ -322,7 +322,7 @@ async def test_a_message_larger_than_the_node_takes_is_rejected_here(
     broker: FakeBroker, connection: Connection
 ) -> None:
     sender = await connection.sender("q")
-    sender._size_max = 100
+    sender._transmission.message_bytes_max = 100
     outcome = await sender.send(bytes(200))
     assert outcome == Rejected("amqp:link:message-size-exceeded", "the node takes at most 100 bytes in a message")
     assert await sender.send(b"small") == Accepted()

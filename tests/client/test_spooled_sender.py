@@ -26,8 +26,8 @@ from holdfast.client import (
     Spool,
     Spooled,
     connect,
-    given_back,
     numbering,
+    retry_queue,
 )
 from holdfast.errors import ConfigError, StorageError
 from support.eventually import eventually_async
@@ -183,7 +183,7 @@ async def test_what_the_node_gives_back_stays_in_the_spool_and_is_offered_again(
     is_cut: bool,
     state: object,
 ) -> None:
-    monkeypatch.setattr(given_back, "AGAIN_S", 60.0 if is_cut else 0.01)
+    monkeypatch.setattr(retry_queue, "RETRY_DELAY_S", 60.0 if is_cut else 0.01)
     sender = await spooling(connection, tmp_path / "spool")
     asked = 0
 
@@ -220,7 +220,7 @@ async def test_what_the_node_gives_back_goes_before_anything_later(
 ) -> None:
     """Also what was given back last of all that was under way, and in the order of their numbers: a node bounds the
     gaps in them, and rejects what would be one more."""
-    monkeypatch.setattr(given_back, "AGAIN_S", 0.02)
+    monkeypatch.setattr(retry_queue, "RETRY_DELAY_S", 0.02)
     sender = await spooling(connection, tmp_path / "spool")
     came: list[bytes] = []
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.client.sender import Sender
+from holdfast.client.transmission import Transmission
 from holdfast.core.users import Users
 from holdfast.harness import drawn_links
 from holdfast.harness.drawn_links import with_refused_links
@@ -55,7 +55,7 @@ def test_links_are_refused_and_taken_again(plans: list[Plan], monkeypatch: pytes
     """Among them links with something in doubt: else the share proves nothing."""
     refused: list[str] = []
     in_doubt: list[int] = []
-    ask, detached = Users.too_many_links, Sender.detached
+    ask, detached = Users.too_many_links, Transmission.detached
 
     def asked(self: Users, peer: object) -> str | None:
         reason = ask(self, peer)  # type: ignore[arg-type]
@@ -63,13 +63,13 @@ def test_links_are_refused_and_taken_again(plans: list[Plan], monkeypatch: pytes
             refused.append(reason)
         return reason
 
-    def counted(self: Sender, event: object) -> None:
-        if self._link is not None and event.link is self._link and self._link.refused:  # type: ignore[attr-defined]
+    def counted(self: Transmission, *, closed: bool) -> None:
+        if self.link is not None and self.link.refused:
             in_doubt.append(0 if self._resume is None else len(self._resume.kept()))
-        detached(self, event)
+        detached(self, closed=closed)
 
     monkeypatch.setattr(Users, "too_many_links", asked)
-    monkeypatch.setattr(Sender, "detached", counted)
+    monkeypatch.setattr(Transmission, "detached", counted)
     result = execute(plans[SEED - 1], SEED)
     assert result.failure == ""
     assert refused and all("links, the most" in reason for reason in refused)

@@ -1,7 +1,8 @@
-"""What the client's links have in common: they are attached anew with each connection until they end.
+"""The base of the client's links: a link is attached again on each new connection until it ends. AMQP 1.0 §2.6.
 
-Rules of this file: a link never reconnects anything by itself; the connection attaches it. Conditions in `PASSING`
-are tried again, every other one is the node's last word.
+Rules of this file: a link does not attach itself, its connection does. It knows the connection only as a `LinkHost`,
+whose attributes it does not set. After a detach with a condition in `TRANSIENT` the link is attached again; any other
+condition ends it.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from holdfast.client.errors import ConnectionEnded, LinkError, LinkStolen
 from holdfast.client.url import Url
 from holdfast.errors import LocalProtocolError
 
-PASSING: Final = frozenset(
+TRANSIENT: Final = frozenset(
     (
         conditions.CONNECTION_FORCED,
         conditions.DETACH_FORCED,
@@ -31,33 +32,47 @@ PASSING: Final = frozenset(
     )
 )
 CLOSE_LIMIT_S: Final = 5.0
-"""How long the node may take to answer a detach."""
+"""Time limit for the node's answer to a detach."""
 ADDRESS_SHOWN_MAX: Final = 401
-"""Characters of an address in an error: two names of the longest kind, and what is between them."""
+"""Characters of an address that an error shows: two names of the greatest length, and the separator."""
 
 
 def shown(address: str) -> str:
-    """`address` in quotes, as errors name it; cut where it is longer than any that a node takes."""
+    """`address` in quotes for an error's text; truncated where it is longer than any valid address."""
     return repr(address) if len(address) <= ADDRESS_SHOWN_MAX else f"{address[:ADDRESS_SHOWN_MAX]!r}…"
 
 
-OVER: Final = object()
-"""The context of a session that we ended, and not for the connection's end: one that a link had for itself, or that the
+ENDED_HERE: Final = object()
+"""The context of a session that this side ended while the connection goes on: a link's own session, or one that the
 node began."""
 
 
-class LinkConnection(Protocol):
-    """What a link asks of its connection."""
+class LinkHost(Protocol):
+    """What a link needs of its connection."""
 
-    url: Url
-    retry_s: float
-    reconnects: int
-    loop: asyncio.AbstractEventLoop
-    rng: Random
+    @property
+    def url(self) -> Url:
+        """Where the node listens."""
+
+    @property
+    def retry_s(self) -> float:
+        """Seconds without progress after which a link gives up."""
+
+    @property
+    def reconnects(self) -> int:
+        """Connections after the first."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop of the connection and of all its links."""
+
+    @property
+    def rng(self) -> Random:
+        """For the jitter of waits."""
 
     @property
     def name_bytes_max(self) -> int:
-        """Of a link's name, in UTF-8."""
+        """Most bytes of a link's name, in UTF-8."""
 
     @property
     def is_open(self) -> bool:
@@ -68,66 +83,67 @@ class LinkConnection(Protocol):
         """The socket takes no more at the moment."""
 
     def acknowledged_bytes(self) -> int:
-        """As of the wire."""
+        """See `Wire.acknowledged_bytes`; 0 without a connection."""
 
     def touch(self, link: "ClientLink") -> None:
-        """`link.turn_ended` is called before the write that ends this turn."""
+        """Schedules the write that ends this turn of the loop; `link.turn_ended` is called before it."""
 
     def schedule(self) -> None:
-        """This turn ends with a write."""
+        """Schedules a write at the end of this turn of the loop."""
 
     def attach_again(self, link: "ClientLink") -> None:
-        """After the node detached it: attach now, or with the next connection."""
+        """Attaches a link that was detached: now, or else on the next connection."""
 
     def note_abandoned(self, error: Exception) -> None:
-        """A sender failed with messages in doubt."""
+        """A sender failed with messages in doubt; `close` of the connection raises `error`."""
 
     def note_gain(self, link: "ClientLink") -> None:
-        """Before the link forgets that it gained anything."""
+        """Counts the link's progress as progress of the connection; called before the link resets it."""
 
     def forget(self, link: "ClientLink") -> None:
-        """The link is over."""
+        """The link has ended and is not attached again."""
 
 
-class LinkOwner:
-    """What a connection tells the context of an engine's link. Here nothing comes of it."""
+class LinkHandler:
+    """The context of an engine's link: what a connection calls with the link's events. Here each does nothing."""
 
     def attached(self, link: EngineLink) -> None:
         """The node answered the attach."""
 
     def detached(self, event: LinkDetached) -> None:
-        """The node ended the link, or answered our detach."""
+        """The node detached the link, or answered our detach."""
 
     def delivery(self, event: Delivery) -> None:
-        """A message came."""
+        """A message arrived."""
 
     def delivery_part(self, event: DeliveryPart) -> None:
-        """A part of a message came; asked for with `stream_bytes` of the engine's link."""
+        """A part of a message arrived; requested with `stream_bytes` of the engine's link."""
 
     def delivery_aborted(self, event: DeliveryAborted) -> None:
-        """The node gave up a message of which parts came."""
+        """The node aborted a message of which parts had arrived."""
 
     def resume_aborted(self, event: ResumeAborted) -> None:
-        """The node cannot go on with a delivery of an earlier link."""
+        """The node cannot resume a delivery of an earlier link."""
 
     def outcomes(self, event: Outcomes) -> None:
-        """The node decided about messages of ours."""
+        """The node decided the outcome of messages that we sent."""
 
     def credit_changed(self, link: EngineLink) -> None:
-        """The node wants more, or less."""
+        """The node changed the link's credit."""
 
     def drained(self) -> None:
-        """The node has used or given back all credit: what it sent before has come."""
+        """The node has used or returned all credit; all that it sent before has arrived."""
 
 
-NOBODY: Final = LinkOwner()
-"""Of a link that we have ended, or that the node attached unasked: what comes of it means nothing to anybody."""
+IGNORE: Final = LinkHandler()
+"""The context of a link that we ended, or that the node attached without being asked: its events are ignored."""
 
 
-class ClientLink(LinkOwner):
-    """Base of sender, receiver and management. `failure` is set once and for all."""
+class ClientLink(LinkHandler):
+    """Base of sender, receiver and management links. `failure` is set once, at the end."""
 
-    def __init__(self, connection: LinkConnection, what: str, name: str) -> None:
+    def __init__(self, connection: LinkHost, what: str, name: str) -> None:
+        """`what`: the link as its errors name it; `name`: the AMQP link name."""
         self.failure: Exception | None = None
         self._connection = connection
         self._what = what
@@ -137,15 +153,14 @@ class ClientLink(LinkOwner):
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._gone: asyncio.Future[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
-        self._link: EngineLink | None = None
         self._closes = True
-        """Its end is that of what the node keeps for it; else a later link of its name goes on with that."""
+        """It ends with a closing detach: the node drops the terminus. False keeps it for a later link of that name."""
 
     # ------------------------------------------------------------------------- what the connection calls
 
     def attach_or_fail(self, session: Session) -> None:
-        """Attaches on `session`. A link that cannot be attached there (its attach fits no frame of the node's, the
-        session takes no more links) fails with a LinkError, alone.
+        """Attaches on `session`. A link that cannot be attached there (its attach is larger than the node's frames, the
+        session has no free handle) fails with a LinkError; no other link is affected.
         """
         try:
             name_bytes, limit = len(self._name.encode("utf-8", "surrogatepass")), self._connection.name_bytes_max
@@ -156,11 +171,11 @@ class ClientLink(LinkOwner):
             self.fail(LinkError(f"{self._what}: cannot be attached: {error}", None))
 
     def attach(self, session: Session) -> None:
-        """Attach on a new session; everything of the old one is gone. LocalProtocolError where it cannot be."""
+        """Attaches on a new session; all state of the old one is gone. Raises LocalProtocolError where it cannot."""
         raise AssertionError("each kind of link attaches in its own way")
 
     def lost(self) -> None:
-        """The connection is gone; `attach` follows, or `fail`."""
+        """The connection is gone; `attach` or `fail` follows."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
@@ -180,22 +195,22 @@ class ClientLink(LinkOwner):
         self._detached_by_node(event.error)
 
     def turn_ended(self, *, paused: bool) -> None:
-        """Asked for with `touch`; `paused` while the socket takes no more."""
+        """Called once after `touch`, before the turn's write; `paused` while the socket accepts no more."""
 
     def fail(self, error: Exception) -> None:
-        """The end: everyone who waits is told."""
+        """Ends the link; whoever waits for it gets `error`."""
         if self.failure is not None:
             return
         self.failure = error
         for link in self._engine_links():
-            link.context = NOBODY
-            link.detach(closed=self._closes)  # else the node would hold for it what it was sent, and what it asked for
+            link.context = IGNORE
+            link.detach(closed=self._closes)  # else the node keeps its deliveries and its credit
         self._connection.schedule()
         self.lost()
         self._connection.forget(self)
         if not self._ready.done():
             self._ready.set_exception(error)
-            self._ready.exception()  # whoever waits sees it; nobody else is told that it was not looked at
+            self._ready.exception()  # marks it as retrieved: asyncio logs nothing where nobody waits
 
     # ------------------------------------------------------------------------------------------- shared
 
@@ -204,7 +219,7 @@ class ClientLink(LinkOwner):
         await asyncio.shield(self._ready)
 
     def touch(self) -> None:
-        """`turn_ended` is called before this turn's write."""
+        """Has `turn_ended` called before this turn's write."""
         self._connection.touch(self)
 
     def is_over(self) -> bool:
@@ -218,7 +233,7 @@ class ClientLink(LinkOwner):
 
     def _detached_by_node(self, error: Error | None) -> None:
         condition = None if error is None else str(error.condition)
-        if condition is None or condition in PASSING:
+        if condition is None or condition in TRANSIENT:
             now = self._loop.time()
             self._connection.note_gain(self)
             self.outage.failed(now)
@@ -236,15 +251,15 @@ class ClientLink(LinkOwner):
         return kind(text, condition)
 
     def _engine_links(self) -> list[EngineLink]:
-        """Those that are attached, or that the node has yet to answer."""
-        return [] if self._link is None else [self._link]
+        """The engine's links that are attached, or whose attach the node has yet to answer."""
+        raise AssertionError("each kind of link has its own")
 
-    async def _detach(self, links: list[EngineLink]) -> None:
-        """Detaches politely: waits for the node's answer, a limited time, then is gone for good, as when cancelled."""
+    async def _detach(self) -> None:
+        """Detaches, and waits at most CLOSE_LIMIT_S for the answer; then, or if cancelled, the link has ended."""
         if self.failure is not None:
             return
         try:
-            live = [link for link in links if not link.detached]
+            live = [link for link in self._engine_links() if not link.detached]
             if live:
                 self._gone = self._loop.create_future()
                 for link in live:

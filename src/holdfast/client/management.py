@@ -17,7 +17,7 @@ from holdfast.amqp.receiver import Receiver as EngineReceiver
 from holdfast.amqp.sender import Sender as EngineSender
 from holdfast.amqp.session import Session
 from holdfast.client.errors import ConnectionFailed, ManagementError
-from holdfast.client.link import NOBODY, ClientLink, LinkConnection
+from holdfast.client.link import IGNORE, ClientLink, LinkHost
 from holdfast.client.outcomes import Accepted as AcceptedOutcome
 from holdfast.client.outcomes import Outcome, from_state, too_large
 from holdfast.client.outcomes import Rejected as RejectedOutcome
@@ -42,7 +42,7 @@ class _Request:
 class Management(ClientLink):
     """Made by `Connection.manage`."""
 
-    def __init__(self, connection: LinkConnection, name: str) -> None:
+    def __init__(self, connection: LinkHost, name: str) -> None:
         super().__init__(connection, f"{ADDRESS} of {connection.url}", name)
         self._sender: EngineSender | None = None
         self._receiver: EngineReceiver | None = None
@@ -113,7 +113,7 @@ class Management(ClientLink):
         if event.link is self._sender or event.link is self._receiver:
             for link in self._engine_links():
                 if link is not event.link:
-                    link.context = NOBODY
+                    link.context = IGNORE
                     link.detach()
             self.lost()
             super().detached(event)

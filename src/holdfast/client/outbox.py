@@ -1,7 +1,8 @@
 """One sender's messages without an outcome: those in memory, in their order, and what its spool holds beyond them.
 
-Rules of this file: no link. A message leaves by its outcome, or because the node says at an attach that it has stored
-its number or tag, and in no other way; each that leaves is counted once. Hot path: `enter` → `decided`.
+Rules of this file: it knows no link. A message leaves with its outcome, or because the node says at an attach that it
+has stored the message's number or tag, and in no other way; each one that leaves is counted once. Hot path: `enter`,
+then `decided`.
 """
 
 import asyncio
@@ -10,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable
 
 from holdfast.client import payload
 from holdfast.client.bodies import Body
-from holdfast.client.doubt import Doubt, OnOutcome, key_of, number_of
-from holdfast.client.given_back import GivenBack
 from holdfast.client.outcomes import ACCEPTED, Accepted, Outcome, Rejected, Spooled, is_not_taken
+from holdfast.client.pending import OnOutcome, PendingMessage, key_of, number_of
 from holdfast.client.producer import ProducerNumbers
+from holdfast.client.retry_queue import RetryQueue
 from holdfast.client.spool import SpoolFile
 from holdfast.client.waiting import Waiting
 
@@ -21,11 +22,11 @@ Promise = asyncio.Future[Outcome] | None
 
 
 class Outbox:
-    """`doubt`: messages in memory by key, in the order in which they were handed over. `unsent`: those of them that
-    the link has yet to send, in the order in which they go; made anew when a link is attached.
+    """`pending`: messages in memory by key, in the order of the program's calls. `unsent`: those of them that the link
+    has yet to send, in the order in which they are sent; set anew when a link is attached.
 
-    Counts: `accepted`, `rejected`, `released` (and modified). `touch` is called where there is something to send or
-    to write to the spool.
+    Counts: `accepted`, `rejected`, `released` (and modified). `touch` is called when there is something to send, or to
+    write to the spool.
     """
 
     def __init__(
@@ -40,15 +41,15 @@ class Outbox:
         self.accepted = 0
         self.rejected = 0
         self.released = 0
-        self.doubt: dict[int, Doubt] = {}
-        self.unsent: deque[Doubt] = deque()
-        self.given_back = GivenBack(loop, self._offer_again)
-        """What the node did not take of a spool's messages; while there is any, nothing else is sent."""
+        self.pending: dict[int, PendingMessage] = {}
+        self.unsent: deque[PendingMessage] = deque()
+        self.retries = RetryQueue(loop, self._send_retries)
+        """Messages of the spool that the node did not take; while there are any, nothing else is sent."""
         self.waiting = Waiting(loop)
         self.has_link = False
-        """There is one that is attached: what is entered can be sent."""
+        """A link is attached: new messages can be sent."""
         self.raised: Exception | None = None
-        """What an `on_outcome` raised, the first of them."""
+        """The first exception that an `on_outcome` raised."""
         self._touch = touch
         self._in_doubt_max = in_doubt_max
         self._numbers = numbers
@@ -62,10 +63,10 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """No more may be in doubt."""
-        return len(self.doubt) >= self._in_doubt_max
+        """As many messages are in memory as may be in doubt."""
+        return len(self.pending) >= self._in_doubt_max
 
-    # ------------------------------------------------------------------------------------------ messages come
+    # ------------------------------------------------------------------------------------------ messages enter
 
     def enter(
         self,
@@ -74,9 +75,9 @@ class Outbox:
         future: Promise,
         on_outcome: OnOutcome | None,
         body: Body | None = None,
-    ) -> Doubt | None:
-        """A new message; of a named producer `number` is its own number for it, else the next one is given. None where
-        the node has it already.
+    ) -> PendingMessage | None:
+        """Adds a message. `number`: a named producer's own number for it; None gives it the next one. Returns None
+        where the node has stored that number already.
         """
         numbers = self._numbers
         if numbers is not None:
@@ -88,16 +89,16 @@ class Outbox:
                 return None
         key = self._next_key
         self._next_key = key + 1
-        entry = self.doubt[key] = Doubt(key, cut, number, future, on_outcome, body)
+        message = self.pending[key] = PendingMessage(key, cut, number, future, on_outcome, body)
         if self.has_link:
             if not self.unsent:
                 self._touch()
-            self.unsent.append(entry)
-        return entry
+            self.unsent.append(message)
+        return message
 
     def enter_spooled(self, spool: SpoolFile, cut: payload.Cut, future: Promise, on_outcome: OnOutcome | None) -> None:
-        """A new message, written to `spool`. Beyond what may be in memory it is loaded in its turn, and is `Spooled`
-        for whoever waits. Raises as `SpoolFile.append`.
+        """Adds a message, written to `spool`. Where memory is full it stays in the file until there is room, and its
+        future is done at once, as `Spooled`. Raises as `SpoolFile.append`.
         """
         is_behind = not spool.is_drained() or self.is_full
         encoded = b"".join(cut.parts(None))
@@ -107,34 +108,18 @@ class Outbox:
                 future.set_result(Spooled(spool.number(local) or local))
             return
         spool.skip_loaded()
-        entry = self._hold(local, len(encoded), cut, spool.number(local), future, on_outcome)
+        message = self._hold(local, len(encoded), cut, spool.number(local), future, on_outcome)
         if self.has_link:
             if not self.unsent:
                 self._touch()
-            self.unsent.append(entry)
-
-    def _hold(
-        self,
-        local: int,
-        size: int,
-        cut: payload.Cut,
-        number: int | None,
-        future: Promise = None,
-        on_outcome: OnOutcome | None = None,
-    ) -> Doubt:
-        """A message of the spool, now in memory too."""
-        key = self._next_key
-        self._next_key = key + 1
-        entry = self.doubt[key] = Doubt(key, cut, number, future, on_outcome)
-        entry.local, entry.size = local, size
-        return entry
+            self.unsent.append(message)
 
     def load(self) -> None:
-        """Brings what the spool still holds into the room that memory has, once the numbers are known."""
+        """Reads messages from the spool as far as there is room in memory, once the spool's messages have numbers."""
         spool, numbers = self._spool, self._numbers
         if spool is None or numbers is None or not spool.is_numbered or spool.is_drained():
             return
-        room = self._in_doubt_max - len(self.doubt)
+        room = self._in_doubt_max - len(self.pending)
         if room <= 0:
             return
         for local, encoded in spool.load(room):
@@ -150,21 +135,38 @@ class Outbox:
             self._touch()
         self.wake()
 
-    # ------------------------------------------------------------------------------------------- the link's turns
+    def _hold(
+        self,
+        local: int,
+        size: int,
+        cut: payload.Cut,
+        number: int | None,
+        future: Promise = None,
+        on_outcome: OnOutcome | None = None,
+    ) -> PendingMessage:
+        """Keeps a message of the spool in memory too."""
+        key = self._next_key
+        self._next_key = key + 1
+        message = self.pending[key] = PendingMessage(key, cut, number, future, on_outcome)
+        message.local, message.size = local, size
+        return message
 
-    def stored(self) -> list[Doubt]:
-        """What is in doubt and was stored by the node at this attach; the spool's messages have their numbers now."""
+    # ------------------------------------------------------------------------------------------ links come and go
+
+    def stored(self) -> list[PendingMessage]:
+        """The messages that the node had stored at this attach; the spool's messages have numbers from now on."""
         numbers, spool = self._numbers, self._spool
         assert numbers is not None, "a node tells numbers to producers with a name alone"
+        messages = self.pending.values()
         if spool is not None:
-            for entry in self.doubt.values():
-                entry.number = spool.number(entry.local)
-        return [entry for entry in self.doubt.values() if entry.number is not None and numbers.is_stored(entry.number)]
+            for message in messages:
+                message.number = spool.number(message.local)
+        return [message for message in messages if message.number is not None and numbers.is_stored(message.number)]
 
-    def linked(self, resumed: Collection[Doubt]) -> None:
-        """A link is attached: all that is in doubt goes as new, but for what is `resumed` in another way."""
-        kept = {entry.key for entry in resumed}
-        unsent = [entry for key, entry in self.doubt.items() if key not in kept]
+    def linked(self, resumed: Collection[PendingMessage]) -> None:
+        """A link is attached: all messages are to be sent on it, but for those whose delivery is `resumed`."""
+        kept = {message.key for message in resumed}
+        unsent = [message for key, message in self.pending.items() if key not in kept]
         if self._numbers is not None:
             unsent.sort(key=number_of)
         self.unsent = deque(unsent)
@@ -174,37 +176,38 @@ class Outbox:
     def unlinked(self) -> None:
         """The link is gone."""
         self.has_link = False
-        self.given_back.clear()
+        self.retries.clear()
 
-    def send_again(self, entries: list[Doubt]) -> None:
-        """What could not be resumed goes as new, in its old order, also where credit lets a few through at a time."""
-        self.unsent = deque(sorted((*entries, *self.unsent), key=key_of))
+    def send_again(self, messages: list[PendingMessage]) -> None:
+        """Messages whose delivery could not be resumed are sent as new ones, in the order of the program's calls, also
+        where credit comes a little at a time."""
+        self.unsent = deque(sorted((*messages, *self.unsent), key=key_of))
 
     # ------------------------------------------------------------------------------------------ messages leave
 
-    def decided(self, entries: Iterable[Doubt], outcome: Outcome) -> int:
-        """The node has decided about `entries`; returns how many of them left. What it did not take of a spool's
-        messages stays, and is offered again after a while, or on the next link.
+    def decided(self, messages: Iterable[PendingMessage], outcome: Outcome) -> int:
+        """Takes the node's outcome in and returns how many messages left. A message of a spool that the node did not
+        take stays, and is sent again after a delay, or on the next link.
         """
-        doubt, spool, count = self.doubt, self._spool, 0
+        pending, spool, count = self.pending, self._spool, 0
         if spool is not None and is_not_taken(outcome):
-            back = [entry for entry in entries if entry.key in doubt]
-            self.released += len(back)
-            self.given_back.add(back)
+            not_taken = [message for message in messages if message.key in pending]
+            self.released += len(not_taken)
+            self.retries.add(not_taken)
             return 0
-        for entry in entries:
-            if doubt.pop(entry.key, None) is None:
+        for message in messages:
+            if pending.pop(message.key, None) is None:
                 continue
             count += 1
-            future = entry.future
+            future = message.future
             if future is not None and not future.done():
                 future.set_result(outcome)
             if spool is not None:
-                spool.done(entry.local, entry.size)
-            if entry.on_outcome is not None and outcome is not ACCEPTED:
+                spool.done(message.local, message.size)
+            if message.on_outcome is not None and outcome is not ACCEPTED:
                 try:
-                    entry.on_outcome(entry.number, outcome)
-                except Exception as error:  # the program's; the others are told and counted all the same
+                    message.on_outcome(message.number, outcome)
+                except Exception as error:  # the program's own; the other messages get their outcome all the same
                     self.raised = self.raised or error
         if isinstance(outcome, Accepted):
             self.accepted += count
@@ -217,39 +220,40 @@ class Outbox:
         self.wake()
         return count
 
-    def drop(self, entry: Doubt, error: Exception) -> None:
-        """What its body raised: the message was not sent, and whoever waits for it is told."""
-        if self.doubt.pop(entry.key, None) is not None:
-            if entry.future is not None and not entry.future.done():
-                entry.future.set_exception(error)
+    def drop(self, message: PendingMessage, error: Exception) -> None:
+        """Reading its body raised `error`: the message was not sent, and its future gets the error."""
+        if self.pending.pop(message.key, None) is not None:
+            if message.future is not None and not message.future.done():
+                message.future.set_exception(error)
             self.wake()
 
-    def give_up(self, entry: Doubt) -> None:
+    def give_up(self, message: PendingMessage) -> None:
         """Nobody waits for the message any more, and not all of it was sent."""
-        if self.doubt.pop(entry.key, None) is not None:
-            if entry in self.unsent:
-                self.unsent.remove(entry)
+        if self.pending.pop(message.key, None) is not None:
+            if message in self.unsent:
+                self.unsent.remove(message)
             self.wake()
 
     def fail(self, error: Exception) -> bool:
-        """The sender's end: everyone who waits is told. True where messages were in doubt."""
-        doubt, self.doubt = self.doubt, {}
+        """The sender's end: every future gets `error`. True where messages were in doubt."""
+        pending, self.pending = self.pending, {}
         self.unsent.clear()
-        self.given_back.clear()
-        for entry in doubt.values():
-            if entry.future is not None and not entry.future.done():
-                entry.future.set_exception(error)
-                entry.future.exception()  # who looks at it sees it; who does not gets no noise at exit
-        return bool(doubt)
+        self.retries.clear()
+        for message in pending.values():
+            if message.future is not None and not message.future.done():
+                message.future.set_exception(error)
+                message.future.exception()  # marks it as retrieved: asyncio logs nothing where nobody looks at it
+        return bool(pending)
 
     def wake(self) -> None:
         """Whoever waits for room, or for the end, looks again."""
-        self.waiting.wake(self._in_doubt_max - len(self.doubt), is_empty=not self.doubt and not self.spooled)
+        self.waiting.wake(self._in_doubt_max - len(self.pending), is_empty=not self.pending and not self.spooled)
 
-    def _offer_again(self) -> bool:
-        again, unsent = self.given_back.entries, self.unsent
-        if len(self.doubt) > len(again) + len(unsent):
-            return False  # what is under way may come back too, and then goes in its place
-        self.unsent = deque(sorted((*again, *unsent), key=number_of))
+    def _send_retries(self) -> bool:
+        """Puts the messages of `retries` back among the unsent ones; False while others are under way."""
+        retries, unsent = self.retries.messages, self.unsent
+        if len(self.pending) > len(retries) + len(unsent):
+            return False  # those may not be taken either, and are then sent again in their own place
+        self.unsent = deque(sorted((*retries, *unsent), key=number_of))
         self._touch()
         return True

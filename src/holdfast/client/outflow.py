@@ -1,6 +1,7 @@
-"""One body on its way out: read ahead by a part, written as fast as the node and the socket take it.
+"""The body of one message while it is sent: read one part ahead, written as fast as the node and the socket take it.
 
-Rules of this file: made for one attach of one link; when the link is gone it stops, and another begins the body anew.
+Rules of this file: an Outflow belongs to one attach of one link. When the link is gone it stops; on the next link
+another one sends the body from its beginning. It knows its sender only as a `BodyOwner`.
 """
 
 import asyncio
@@ -9,36 +10,42 @@ from typing import Final, Literal, Protocol
 
 from holdfast.amqp.outgoing import Outgoing
 from holdfast.client.bodies import Body
-from holdfast.client.doubt import Doubt
 from holdfast.client.outcomes import Outcome, too_large
+from holdfast.client.pending import PendingMessage
 from holdfast.units import KIB
 
 TURN_BYTES: Final = 256 * KIB
-"""What one turn of the loop writes of it: everything else of the connection comes between."""
+"""Most bytes of a body in one turn of the loop: other links of the connection send in between."""
 
 
-class SendsParts(Protocol):
-    """What an Outflow asks of its sender."""
+class BodyOwner(Protocol):
+    """What an Outflow needs of its sender."""
 
     def touch(self) -> None:
-        """This turn ends with a call of `went_on`."""
+        """Has `went_on` called before this turn's write."""
 
-    def is_in_doubt(self, entry: Doubt) -> bool:
-        """Nothing is decided about the message yet."""
+    def is_in_doubt(self, message: PendingMessage) -> bool:
+        """The message has no outcome yet."""
 
-    def body_ended(self, entry: Doubt, end: Exception | Outcome) -> None:
-        """The message is given up: what its body raised, or why it does not go on."""
+    def body_ended(self, message: PendingMessage, end: Exception | Outcome) -> None:
+        """The message is not sent to its end: what reading its body raised, or its outcome."""
 
 
 class Outflow:
-    """`went_on` is called in each turn in which there may be room."""
+    """`went_on` is called in each turn in which the link may take more."""
 
     def __init__(
-        self, sender: SendsParts, entry: Doubt, body: Body, outgoing: Outgoing, head_bytes: int, bytes_max: int | None
+        self,
+        owner: BodyOwner,
+        message: PendingMessage,
+        body: Body,
+        outgoing: Outgoing,
+        head_bytes: int,
+        bytes_max: int | None,
     ) -> None:
-        """`bytes_max`: the largest message that the node takes, of which `head_bytes` are out already."""
-        self._sender = sender
-        self._entry = entry
+        """`bytes_max`: the largest message that the node takes, of which `head_bytes` are written already."""
+        self._owner = owner
+        self._message = message
         self._body = body
         self._outgoing = outgoing
         self._bytes = head_bytes
@@ -47,10 +54,10 @@ class Outflow:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def went_on(self) -> bool:
-        """Writes what there is; True once the link is free for another delivery."""
+        """Writes what was read; True once the link is free for another delivery."""
         outgoing = self._outgoing
-        if not outgoing.over and not self._sender.is_in_doubt(self._entry):
-            outgoing.abort()  # decided before its end
+        if not outgoing.over and not self._owner.is_in_doubt(self._message):
+            outgoing.abort()  # it has an outcome before its end
         outgoing.flush(TURN_BYTES)
         if outgoing.over:
             self.stop()
@@ -58,20 +65,20 @@ class Outflow:
         if outgoing.hungry:
             self._room.set()
         elif not outgoing.blocked:
-            self._sender.touch()
+            self._owner.touch()
         return False
 
-    def is_sending(self, entry: Doubt) -> bool:
-        """Some of that message has yet to go out."""
-        return self._entry is entry and not self._outgoing.over
+    def is_sending(self, message: PendingMessage) -> bool:
+        """Some of that message is not written yet."""
+        return self._message is message and not self._outgoing.over
 
     @property
     def waits_for(self) -> Literal["window"] | None:
-        """The node's window; None: for the body, or for nothing."""
+        """The session's window; None: the body, or nothing."""
         return "window" if self._outgoing.blocked else None
 
     def stop(self) -> None:
-        """Its link is gone, or it is done."""
+        """Its link is gone, or the message was sent."""
         self._task.cancel()
 
     async def _run(self) -> None:
@@ -86,15 +93,15 @@ class Outflow:
                         break
                     while not outgoing.hungry:
                         self._room.clear()
-                        self._sender.touch()
+                        self._owner.touch()
                         await self._room.wait()
                     outgoing.feed(part)
-                    self._sender.touch()
+                    self._owner.touch()
             if end is None:
                 outgoing.end()
-        except Exception as error:  # whatever the program's own iterator raises is the program's to hear
+        except Exception as error:  # the program's own iterator may raise anything, and the program gets it
             end = error
         if end is not None:
-            self._sender.body_ended(self._entry, end)
+            self._owner.body_ended(self._message, end)
             outgoing.abort()
-        self._sender.touch()
+        self._owner.touch()

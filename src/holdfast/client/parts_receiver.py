@@ -19,7 +19,7 @@ from holdfast.amqp.receiver import Receiver as EngineReceiver
 from holdfast.amqp.session import Session
 from holdfast.client.delivery import ACCEPTED, RELEASED, Delivery
 from holdfast.client.errors import DeliveryBroken, UndecodableMessage
-from holdfast.client.link import OVER, LinkConnection
+from holdfast.client.link import ENDED_HERE, LinkHost
 from holdfast.client.payload import placed
 from holdfast.client.receiver import Receiver
 from holdfast.client.terms import Terms
@@ -176,7 +176,7 @@ def _sync(file: IO[bytes]) -> None:
 class PartsReceiver(Receiver):
     """Made by `Connection.parts_receiver`; iterate over it. A message comes behind the body of the one before."""
 
-    def __init__(self, connection: LinkConnection, address: str, terms: Terms) -> None:
+    def __init__(self, connection: LinkHost, address: str, terms: Terms) -> None:
         super().__init__(connection, address, terms)
         self._resume = None  # of a delivery in parts nothing is kept that could go on
         self._message_bytes_max = MESSAGE_BYTES_MAX
@@ -262,7 +262,7 @@ class PartsReceiver(Receiver):
         """The channel is free for another link."""
         session = self._session
         if session is not None and session.usable:
-            session.context = OVER
+            session.context = ENDED_HERE
             session.end()
             self._connection.schedule()
 

@@ -18,7 +18,7 @@ from holdfast.amqp.receiver import Receiver as EngineReceiver
 from holdfast.amqp.session import Session
 from holdfast.client.delivery import ACCEPTED, RELEASED, Delivery
 from holdfast.client.errors import ConnectionEnded, LinkError
-from holdfast.client.link import CLOSE_LIMIT_S, ClientLink, LinkConnection, shown
+from holdfast.client.link import CLOSE_LIMIT_S, ClientLink, LinkHost, shown
 from holdfast.client.payload import placed
 from holdfast.client.resume import ReceivingState
 from holdfast.client.terms import Terms, left_out
@@ -34,7 +34,7 @@ class Receiver(ClientLink):
     Counts: `received` (handed out), `duplicates_suppressed`.
     """
 
-    def __init__(self, connection: LinkConnection, address: str, terms: Terms) -> None:
+    def __init__(self, connection: LinkHost, address: str, terms: Terms) -> None:
         super().__init__(connection, f"receiver from {shown(address)}", terms.link_name)
         self.address = address
         self.received = 0
@@ -125,7 +125,7 @@ class Receiver(ClientLink):
             raise
         self._give_back()
         self._buffer.clear()
-        await self._detach([] if self._ended else self._engine_links())
+        await self._detach()
         self._wake()
 
     async def _stop(self) -> None:
@@ -335,6 +335,9 @@ class Receiver(ClientLink):
         if delivery.whole:
             self.outage.gained = True
         return True
+
+    def _engine_links(self) -> list[EngineLink]:
+        return [] if self._link is None else [self._link]
 
     def _after_hand_out(self) -> None:
         link = self._link

@@ -39,7 +39,7 @@ from holdfast.amqp.settings import Settings
 from holdfast.amqp.types import Symbol
 from holdfast.client.backoff import Outage, Telling
 from holdfast.client.errors import AuthenticationFailed, ConnectionEnded, ConnectionFailed
-from holdfast.client.link import NOBODY, OVER, ClientLink
+from holdfast.client.link import ENDED_HERE, IGNORE, ClientLink
 from holdfast.client.url import Url
 from holdfast.client.wire import Wire, describe
 
@@ -216,7 +216,7 @@ class Reconnecting:
             elif isinstance(event, Opened):
                 self._settings = replace(self._settings, peer_frame_size=event.open.max_frame_size)
                 opened = True
-            elif isinstance(event, SessionEnded) and event.session.context is OVER:
+            elif isinstance(event, SessionEnded) and event.session.context is ENDED_HERE:
                 pass
             elif isinstance(event, SessionEnded):
                 self._ending(event.error, "the node ended the session")
@@ -292,14 +292,14 @@ class Reconnecting:
     @staticmethod
     def _session_begun(event: SessionBegun) -> None:
         if event.remote_initiated:
-            event.session.context = OVER
+            event.session.context = ENDED_HERE
             event.session.end(Error(Symbol(conditions.NOT_ALLOWED), "a client takes no sessions"))
 
     @staticmethod
     def _link_attached(event: LinkAttached) -> None:
         link = event.link
         if event.remote_initiated:
-            link.context = NOBODY
+            link.context = IGNORE
             link.refuse(conditions.NOT_ALLOWED, "a client takes no links")
         elif not link.refused:
             link.context.attached(link)

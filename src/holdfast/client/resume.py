@@ -44,6 +44,11 @@ class _Rounds:
         """This one is over: we detach."""
         self.again = self._ended = True
 
+    def begins_round(self) -> bool:
+        """Whether the link that was detached is to be attached again at once; from then on it no longer is."""
+        again, self.again = self.again, False
+        return again
+
     def _stuck(self, left: int) -> bool:
         """Whether the last round settled nothing, so that another, with `left` tags, would not either. A break ends no
         round: what it settled nobody knows yet."""

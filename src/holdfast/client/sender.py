@@ -1,38 +1,35 @@
-"""Messages to one address: what is in doubt is kept until the node has decided, over any number of connections.
+"""Sends messages to one address; each is kept until the node has decided, over any number of connections.
 
-Rules of this file: what is in doubt is the outbox's (outbox.py); here it goes out on whatever link there is. Without a
-producer name the link is resumed after a break (resume.py): what the node does not know goes again, or all of it where
-the peer keeps nothing: at least once. With a name each message has a number (producer.py); the node drops what it has,
-so it is appended once (docs/client.md; CUSTODY: Producers). Hot path: `post`/`submit` → `_pump` → `outcomes`.
+Rules of this file: what programs call, and what the connection calls. Messages without an outcome are the outbox's
+(outbox.py), what goes out on a link is the transmission's (transmission.py). Without a producer name the link is
+resumed after a break (resume.py): what the node does not know is sent again, or all of it where the peer keeps no map:
+at least once. With a name each message has a number (producer.py), and the node drops what it has already: exactly
+once (docs/client.md; docs/CUSTODY.md, Producers). Hot path: `post` or `submit`, then `outcomes`.
 """
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from holdfast.amqp import performatives
-from holdfast.amqp.events import Outcomes
-from holdfast.amqp.extensions import PRODUCER, TAG_OFFSET
+from holdfast.amqp.events import LinkDetached, Outcomes
 from holdfast.amqp.link import Link as EngineLink
 from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import Header, Source, Target
-from holdfast.amqp.sender import Sender as EngineSender
+from holdfast.amqp.performatives import Header
 from holdfast.amqp.session import Session
 from holdfast.amqp.types import MISSING as NO_VALUE
-from holdfast.amqp.types import Uint
 from holdfast.broker.ranges import RangeSet
 from holdfast.client import payload
 from holdfast.client.bodies import Body, Parts
-from holdfast.client.doubt import Doubt, OnOutcome
 from holdfast.client.errors import ClientFull
-from holdfast.client.link import ClientLink, LinkConnection, shown
+from holdfast.client.link import ClientLink, LinkHost, shown
 from holdfast.client.outbox import Outbox
-from holdfast.client.outcomes import ACCEPTED, Outcome, from_state, too_large
-from holdfast.client.outflow import Outflow
+from holdfast.client.outcomes import ACCEPTED, Outcome, from_state
+from holdfast.client.pending import OnOutcome, PendingMessage
 from holdfast.client.producer import NUMBER_MAX, ProducerNumbers
-from holdfast.client.resume import SendingState, timeout_s
 from holdfast.client.spool import Spool, SpoolFile
 from holdfast.client.syncing import Syncing
+from holdfast.client.transmission import Transmission
 from holdfast.errors import ConfigError, HoldfastError
 
 WhenFull = Literal["wait", "raise"] | Spool
@@ -41,15 +38,15 @@ Waits = Literal["answers", "attach", "back", "credit", "socket", "window"]
 
 
 class Sender(ClientLink):
-    """Made by `Connection.sender`. Counts since it was made: `accepted`, `rejected`, `released` (and modified).
+    """Made by `Connection.sender`. Counts since then: `accepted`, `rejected`, `released` (and modified).
 
-    `last_number` and `missing`: what the node had stored of the producer at the latest attach. `over`: done once it
-    has failed or was closed, see `failure`; not to be cancelled.
+    `last_number` and `missing`: what the node had stored of the producer at the latest attach. `over`: done once the
+    sender has failed or was closed, see `failure`; not to be cancelled.
     """
 
     def __init__(
         self,
-        connection: LinkConnection,
+        connection: LinkHost,
         address: str,
         *,
         producer: str | None,
@@ -63,14 +60,8 @@ class Sender(ClientLink):
         self.over: asyncio.Future[None] = self._loop.create_future()
         self._in_doubt_max = in_doubt_max
         self._raises = when_full == "raise"
-        self._link: EngineSender | None = None
-        self._size_max: int | None = None
-        self._resume: SendingState[Doubt] | None = None
-        if producer is None and connection.retry_s > 0:
-            self._resume = SendingState()
         self._abandoned = False
-        self._outflow: Outflow | None = None
-        """The body that is being sent in parts."""
+        """Nobody knows what became of messages, and `drain` raises why."""
         self._spool: SpoolFile | None = None
         self._syncing: Syncing | None = None
         if isinstance(when_full, Spool):
@@ -81,6 +72,7 @@ class Sender(ClientLink):
         self._outbox = Outbox(
             self._loop, self.touch, in_doubt_max=in_doubt_max, numbers=self._numbers, spool=self._spool
         )
+        self._transmission = Transmission(self, self._outbox, producer=producer, retry_s=connection.retry_s)
 
     # ------------------------------------------------------------------------------------------ for users
 
@@ -106,13 +98,13 @@ class Sender(ClientLink):
 
     @property
     def epoch(self) -> int:
-        """How often senders had attached under its producer name when this one last did: the highest holds the name."""
+        """How often senders had attached under the producer name at this one's latest attach; the highest holds it."""
         return 0 if self._numbers is None else self._numbers.epoch
 
     @property
     def in_doubt(self) -> int:
         """Messages in memory without an outcome."""
-        return len(self._outbox.doubt)
+        return len(self._outbox.pending)
 
     @property
     def spooled(self) -> int:
@@ -125,12 +117,13 @@ class Sender(ClientLink):
         nothing is in doubt.
 
         "attach": the node has not answered the link's attach; the first one is waited for also with nothing in doubt.
-        "socket": the node does not read. "window": its session window is closed. "credit": the link has none. "back":
-        the node released messages, which are sent again after a while. "answers": all is sent, outcomes are
+        "socket": the node does not read. "window": the session's window is closed. "credit": the link has none. "back":
+        the node released messages, which are sent again after a delay. "answers": all is sent, outcomes are
         outstanding. None too where a body in parts has nothing to send yet.
         """
-        link, outflow, outbox = self._link, self._outflow, self._outbox
-        if link is None or not (outbox.doubt or not self._ready.done()):
+        outbox, transmission = self._outbox, self._transmission
+        link, outflow = transmission.link, transmission.outflow
+        if link is None or not (outbox.pending or not self._ready.done()):
             return None
         if not outbox.has_link:
             return "attach" if self._connection.is_open else None
@@ -138,7 +131,7 @@ class Sender(ClientLink):
             return "socket"
         if outflow is not None:
             return outflow.waits_for
-        if outbox.given_back.entries:
+        if outbox.retries.messages:
             return "back"
         if not outbox.unsent or link.sendable:
             return "answers"
@@ -161,12 +154,12 @@ class Sender(ClientLink):
         return await (await self.submit(message, number=number))
 
     async def submit(self, message: Message | bytes | str, *, number: int | None = None) -> "asyncio.Future[Outcome]":
-        """Hands one message over and returns the future of its outcome; waits only where too much is in doubt.
+        """Sends one message and returns the future of its outcome; waits only where too much is in doubt.
 
         `number`: the producer's own number for it, from 1, also one that was rejected before; else the next one.
         Raises ClientFull at the bound (`when_full="raise"`, or a full spool), and what ended the link.
         """
-        if self.failure is not None or len(self._outbox.doubt) >= self._in_doubt_max:
+        if self.failure is not None or len(self._outbox.pending) >= self._in_doubt_max:
             await self._room()
         future: asyncio.Future[Outcome] = self._loop.create_future()
         self._take(message, number, future, None)
@@ -177,12 +170,12 @@ class Sender(ClientLink):
     async def post(
         self, message: Message | bytes | str, *, number: int | None = None, on_outcome: OnOutcome | None = None
     ) -> None:
-        """As `submit`, without a future: the outcome is counted, and told to `on_outcome` unless accepted.
+        """As `submit`, without a future: the outcome is counted, and `on_outcome` is called with it unless accepted.
 
-        What `on_outcome` raises ends this sender, and no other link, once all that came with it is told and counted:
-        it is raised by its next call, and by `drain` and `close`.
+        What `on_outcome` raises ends this sender, and no other link, once all outcomes that arrived with it are counted
+        and reported: the sender's next call raises it, and so do `drain` and `close`.
         """
-        if self.failure is not None or len(self._outbox.doubt) >= self._in_doubt_max:
+        if self.failure is not None or len(self._outbox.pending) >= self._in_doubt_max:
             await self._room()
         self._take(message, number, None, on_outcome)
         if self._syncing is not None and not self._syncing.interval_s:
@@ -196,13 +189,13 @@ class Sender(ClientLink):
         size: int | None = None,
         number: int | None = None,
     ) -> Outcome:
-        """Sends one message whose body is read as it goes out, and waits for its outcome; memory holds a part of it.
+        """Sends one message whose body is read while it is sent, and waits for its outcome; memory holds a part of it.
 
         `body`: a file's path, bytes from an iterable or asynchronous iterable, or a function that returns one of
-        these. What a path or a function gives is read anew after a break; an iterator's end is BodyGone then.
+        these. After a break a path or a function is read from its beginning; an iterator cannot be, which is BodyGone.
         `message`: all but body and footer. `size`: the body's bytes, if they are known beforehand (a file's are): then
-        it is one data section. What reading `body` raises is raised here, and nothing is sent. Cancelled, it gives the
-        message up, unless all of it was sent: then it stays in doubt until its outcome.
+        it is one data section. What reading `body` raises is raised here, and nothing is sent. If this is cancelled,
+        the message is given up, unless all of it was sent: then it stays in doubt until its outcome.
         """
         if self._spool is not None:
             raise ConfigError(f"{self._what}: found a body in parts and a Spool, accepted is one of them")
@@ -211,24 +204,24 @@ class Sender(ClientLink):
         if message is not None and message.footer is not None:
             raise ConfigError(f"{self._what}: found a message with a footer and a body in parts, accepted is no footer")
         source = Body(body, size)
-        if self.failure is not None or len(self._outbox.doubt) >= self._in_doubt_max:
+        if self.failure is not None or len(self._outbox.pending) >= self._in_doubt_max:
             await self._room()
         future: asyncio.Future[Outcome] = self._loop.create_future()
         if number is not None:
             self._check_number(number)
         cut = payload.cut(message or Message(header=Header(durable=True)))
-        entry = self._outbox.enter(cut, number, future, None, source)
+        pending = self._outbox.enter(cut, number, future, None, source)
         try:
             return await future
         except asyncio.CancelledError:
-            if entry is not None:
-                self._give_up(entry)
+            if pending is not None:
+                self._give_up(pending)
             raise
 
     async def drain(self) -> None:
         """Returns once nothing is in doubt (nor in the spool); raises what ended the link before."""
         outbox = self._outbox
-        while outbox.doubt or outbox.spooled:
+        while outbox.pending or outbox.spooled:
             self.check()
             await outbox.waiting.for_end()
         if outbox.raised is not None:
@@ -239,13 +232,13 @@ class Sender(ClientLink):
     async def close(self, *, drain: bool = True) -> None:
         """Drains, unless told not to or a spool keeps what is left, then detaches.
 
-        The spool is free for another sender then. Raises StorageError where it could not be synced and closed.
+        Then the spool is free for another sender. Raises StorageError where it could not be synced and closed.
         """
         try:
             if drain and self._spool is None:
                 await self.drain()
         finally:
-            await self._detach([] if self._link is None else [self._link])
+            await self._detach()
         if self._syncing is not None:
             await self._syncing.ended()
             if self._syncing.failure is not None:
@@ -254,39 +247,17 @@ class Sender(ClientLink):
     # ------------------------------------------------------------------------- what the connection calls
 
     def attach(self, session: Session) -> None:
-        target, resume = Target(address=self.address), self._resume
-        properties: dict[Any, Any] | None = None
-        unsettled: dict[bytes, Any] | None = None
-        tag_offset = 0
-        if resume is None:
-            if self.producer is not None:
-                properties = {PRODUCER: self.producer}
-        else:
-            tag_offset = session.tag_offset(resume.next_tag)
-            properties = {TAG_OFFSET: Uint(tag_offset)}
-            unsettled = resume.map(self._outbox.doubt)
-            target.durable, target.timeout = 2, timeout_s(self._connection.retry_s)
-        self._link = session.attach_sender(
-            self._name, Source(address=self._name), target, properties=properties, unsettled=unsettled
-        )
-        if resume is not None:
-            self._link.use_tags(tag_offset)
-        self._link.context = self
+        self._transmission.attach(session, self._name, self.address).context = self
 
     def attached(self, link: EngineLink) -> None:
-        if link is not self._link:
+        if link is not self._transmission.link:
             return
         assert link.remote_attach is not None
-        self._size_max = link.remote_attach.max_message_size or None  # 0 is no limit too
         try:
-            numbers, resume = self._numbers, self._resume
-            if numbers is not None:
-                numbers.learn(link.remote_attach.properties or {})
-                self._decided(self._outbox.stored(), ACCEPTED)
-            if resume is not None:
-                for entry, state in resume.answered(self._link):
-                    self._decided([entry], from_state(state))
-            self._outbox.linked(() if resume is None else resume.kept())
+            if self._numbers is not None:
+                self._numbers.learn(link.remote_attach.properties or {})
+                self.decided(self._outbox.stored(), ACCEPTED)
+            self._transmission.attached()
         except HoldfastError as error:
             link.detach()
             self.fail(error)
@@ -296,32 +267,16 @@ class Sender(ClientLink):
 
     def lost(self) -> None:
         super().lost()
-        if self._link is not None and self._resume is not None:
-            self._resume.suspend(self._link)
-        self._unlinked()
+        self._transmission.lost()
 
-    def detached(self, event: Any) -> None:
-        link = self._link
-        if link is None or event.link is not link:
+    def detached(self, event: LinkDetached) -> None:
+        if event.link is not self._transmission.link:
             return
-        resume = self._resume
-        if resume is not None:
-            resume.suspend(link)
-            if event.closed and not link.refused:  # a refusal ends no link: the node keeps what it knows of the last
-                resume.forget()
-        self._unlinked()
-        if resume is not None and resume.again and self._gone is None:
-            resume.again = False
+        self._transmission.detached(closed=event.closed)
+        if self._gone is None and self._transmission.begins_round():
             self._connection.attach_again(self)
         else:
             super().detached(event)
-
-    def _unlinked(self) -> None:
-        self._link = None
-        self._outbox.unlinked()
-        if self._outflow is not None:
-            self._outflow.stop()
-            self._outflow = None
 
     def credit_changed(self, link: EngineLink) -> None:
         self.touch()
@@ -333,7 +288,7 @@ class Sender(ClientLink):
         if not event.settled:
             event.link.settle(event.first, event.last, state)
         outcome = from_state(state if state is not None else event.link.default_outcome)
-        self._decided(event.contexts, outcome)
+        self.decided(event.contexts, outcome)
 
     def turn_ended(self, *, paused: bool) -> None:
         if self._outbox.raised is not None:
@@ -344,7 +299,7 @@ class Sender(ClientLink):
                 self._spool.flush_done()
                 self._outbox.load()
             if not paused:
-                self._pump()
+                self._transmission.pump()
         except HoldfastError as error:
             self.fail(error)
 
@@ -357,20 +312,20 @@ class Sender(ClientLink):
         if self._outbox.fail(error) and self._spool is None:
             self._abandoned = True
             self._connection.note_abandoned(error)
-        self._outbox.waiting.wake_all()  # each looks at `failure` next
+        self._outbox.waiting.wake_all()  # each of them looks at `failure` next
         if self._syncing is not None:
             self._syncing.stop()
 
-    # ---------------------------------------------------------------------------------------- internals
+    def decided(self, messages: Iterable[PendingMessage], outcome: Outcome) -> None:
+        """These messages have their outcome; called by the transmission too."""
+        if self._outbox.decided(messages, outcome):
+            self.outage.gained = True
+        if self._outbox.raised is not None:
+            self._abandoned = True
+            self._connection.note_abandoned(self._outbox.raised)
+            self.touch()  # `turn_ended` fails the sender, once all outcomes that arrived with this one are counted
 
-    def _go_on(self, link: EngineSender, resume: "SendingState[Doubt]") -> None:
-        """Transfers that resume, before anything new; another round where a map was incomplete."""
-        again = resume.go_on(link)
-        if again:
-            self._outbox.send_again(again)
-        if resume.round_over(link) and not resume.again:
-            resume.next_round()
-            link.detach(closed=False)
+    # ---------------------------------------------------------------------------------------- internals
 
     def _take(
         self,
@@ -389,12 +344,12 @@ class Sender(ClientLink):
         self._outbox.enter_spooled(self._spool, cut, future, on_outcome)
         self._syncing.later()
 
-    def _give_up(self, entry: Doubt) -> None:
-        """A body in parts that nobody waits for any more. One that a break cut short is given up when its turn comes
-        again: only the next link tells whether the node has all of it."""
-        outflow, outbox = self._outflow, self._outbox
-        if entry in outbox.unsent or (outflow is not None and outflow.is_sending(entry)):
-            outbox.give_up(entry)
+    def _give_up(self, message: PendingMessage) -> None:
+        """Gives up a body in parts that nobody waits for any more. One that a break interrupted is given up when its
+        turn comes again: only the next link tells whether the node has all of it."""
+        outbox = self._outbox
+        if message in outbox.unsent or self._transmission.is_sending(message):
+            outbox.give_up(message)
             self.touch()
 
     def _check_number(self, number: int) -> None:
@@ -403,57 +358,8 @@ class Sender(ClientLink):
         if not 1 <= number <= NUMBER_MAX:
             raise ConfigError(f"number: found {number}, accepted is 1 to 2**63 - 1")
 
-    def _pump(self) -> None:
-        link, outbox = self._link, self._outbox
-        if link is None or not outbox.has_link:
-            return
-        if self._resume is not None and (self._resume.steps or link.resumes_only):
-            self._go_on(link, self._resume)
-        unsent, given_back, size_max = outbox.unsent, outbox.given_back, self._size_max
-        if self._outflow is not None and self._outflow.went_on():
-            self._outflow = None
-        while unsent and link.sendable and not given_back.entries:
-            entry = unsent.popleft()
-            if entry.body is not None:
-                if entry.future is not None and entry.future.cancelled():
-                    outbox.give_up(entry)
-                    continue
-                self._begin(link, entry, entry.body)
-                continue
-            parts = entry.cut.parts(entry.number)
-            if size_max is not None and sum(map(len, parts)) > size_max:
-                self._decided([entry], too_large(size_max))
-                continue
-            link.send(parts, context=entry)
-        if link.drain and (not unsent or given_back.entries or link.resumes_only):
-            link.drained()
-
-    def _begin(self, link: EngineSender, entry: Doubt, body: Body) -> None:
-        head, size_max = b"".join(entry.cut.parts(entry.number)), self._size_max
-        length = body.length(len(head))
-        if size_max is not None and length is not None and length > size_max:
-            self._decided([entry], too_large(size_max))
-            return
-        self._outflow = Outflow(self, entry, body, link.begin(head, length, context=entry), len(head), size_max)
-
-    def is_in_doubt(self, entry: Doubt) -> bool:
-        """For an Outflow: nothing is decided about the message yet."""
-        return entry.key in self._outbox.doubt
-
-    def body_ended(self, entry: Doubt, end: Exception | Outcome) -> None:
-        """An Outflow gave the message up: what its body raised, or why it does not go on."""
-        if isinstance(end, Exception):
-            self._outbox.drop(entry, end)
-        else:
-            self._decided([entry], end)
-
-    def _decided(self, entries: Iterable[Doubt], outcome: Outcome) -> None:
-        if self._outbox.decided(entries, outcome):
-            self.outage.gained = True
-        if self._outbox.raised is not None:
-            self._abandoned = True
-            self._connection.note_abandoned(self._outbox.raised)
-            self.touch()  # what came with it is told and counted first
+    def _engine_links(self) -> list[EngineLink]:
+        return [] if self._transmission.link is None else [self._transmission.link]
 
     async def _room(self) -> None:
         """Waits, or raises, until one more may be in doubt; with a spool there is always room to try."""
@@ -468,5 +374,5 @@ class Sender(ClientLink):
             try:
                 await self._outbox.waiting.for_room()
             except asyncio.CancelledError:
-                self._outbox.wake()  # the place meant for us goes to the next
+                self._outbox.wake()  # the room that this call was woken for goes to the next
                 raise

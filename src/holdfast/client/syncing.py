@@ -11,20 +11,22 @@ from holdfast.client.spool import SpoolFile
 from holdfast.errors import StorageError
 
 
-class Holder(Protocol):
-    """Whose spool it is."""
+class SpoolHolder(Protocol):
+    """What a Syncing needs of the sender whose spool it is."""
 
     def is_over(self) -> bool:
         """It failed or was closed."""
 
     def fail(self, error: Exception) -> None:
-        """The disk refused."""
+        """Ends it: a sync failed."""
 
 
 class Syncing:
     """The syncs of one sender's spool. `interval_s`: 0 makes every message wait for its own."""
 
-    def __init__(self, holder: Holder, spool: SpoolFile, interval_s: float, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, holder: SpoolHolder, spool: SpoolFile, interval_s: float, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.interval_s = interval_s
         self.failure: StorageError | None = None
         """Why the spool could not be closed properly; what the node has not stored stays in it."""

@@ -30,8 +30,8 @@ IDLE_BYTES: Final = 64
 """At least what an empty frame is on the wire: 8 bytes, and TLS's own."""
 
 
-class Owner(Protocol):
-    """What a wire reports to."""
+class WireOwner(Protocol):
+    """What a wire reports to: its connection."""
 
     def handle(self, wire: "Wire", events: list[ConnEvent]) -> None:
         """What one read brought, in the order of the wire."""
@@ -52,7 +52,7 @@ class Owner(Protocol):
 class Wire(asyncio.Protocol):
     """`lost` is done once the transport is gone; `paused` while the socket takes no more."""
 
-    def __init__(self, engine: Engine, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, engine: Engine, owner: WireOwner, loop: asyncio.AbstractEventLoop) -> None:
         self.engine = engine
         self.paused = False
         self.heard = False

@@ -15,9 +15,9 @@ Function = Callable[..., Any]
 def _refused_sender_forgets(original: Function) -> Function:
     """A sender whose link is refused for now forgets what the node may have stored of the last one."""
 
-    def detached(self: Any, event: Any) -> None:
-        refused = event.link is self._link and event.closed and event.link.refused
-        original(self, event)
+    def detached(self: Any, *, closed: bool) -> None:
+        refused = closed and self.link.refused
+        original(self, closed=closed)
         if refused and self._resume is not None:
             self._resume.forget()
 
@@ -28,8 +28,8 @@ CLIENT_CANARIES: Final = (
     Canary(
         name="refused-sender-forgets",
         sentence="A sender whose link is refused for now forgets what is in doubt, and sends it as new.",
-        target="client.sender:Sender.detached",
-        signature="(self, event: Any) -> None",
+        target="client.transmission:Transmission.detached",
+        signature="(self, *, closed: bool) -> None",
         broken=_refused_sender_forgets,
         expected="appended twice",
     ),

@@ -1,4 +1,4 @@
-"""A message of which it is not known whether the node has it.
+"""A message that has no outcome yet: what its sender keeps of it until the node has decided.
 
 Rules of this file: one small object for each message; nothing is decided here.
 """
@@ -11,11 +11,11 @@ from holdfast.client.bodies import Body
 from holdfast.client.outcomes import Outcome
 
 OnOutcome = Callable[[int | None, Outcome], None]
-"""Told the producer's number (None without a name) and how the message ended."""
+"""Called with the producer's number (None without a name) and the outcome."""
 
 
-class Doubt:
-    """One message of which we do not know whether the node has it."""
+class PendingMessage:
+    """One message whose outcome is not known: the node may have stored it or not."""
 
     __slots__ = ("body", "cut", "future", "key", "local", "number", "on_outcome", "size")
 
@@ -28,6 +28,7 @@ class Doubt:
         on_outcome: OnOutcome | None,
         body: Body | None = None,
     ) -> None:
+        """`key`: its place in the order of the program's calls. `cut`: what was encoded of it."""
         self.key = key
         self.cut = cut
         self.number = number
@@ -36,17 +37,20 @@ class Doubt:
         self.body = body
         """What follows `cut`, where the message is sent in parts."""
         self.local = 0
+        """Its place in the spool, if there is one."""
         self.size = 0
+        """Bytes of its payload in the spool."""
 
     def whole(self) -> bytes | None:
-        """Its payload without a number; None of one that is sent in parts."""
+        """Its payload without a number; None for a message that is sent in parts."""
         return b"".join(self.cut.parts(None)) if self.body is None else None
 
 
-def key_of(entry: Doubt) -> int:
-    """By it messages stand in the order in which they were handed over."""
-    return entry.key
+def key_of(message: PendingMessage) -> int:
+    """Sorts messages in the order in which the program sent them."""
+    return message.key
 
 
-def number_of(entry: Doubt) -> int:
-    return entry.number or 0
+def number_of(message: PendingMessage) -> int:
+    """Sorts a producer's messages by its numbers."""
+    return message.number or 0
