@@ -79,7 +79,7 @@ async def test_what_waits_in_a_resuming_receiver_comes_once(
             return receiver.duplicates_suppressed == 2 and queue["unsettled"] == 5
 
         async def resumed() -> bool:
-            return connection.reconnects == 1 and receiver._resume is not None and receiver._bound.is_set()
+            return connection.reconnects == 1 and receiver._resume is not None and receiver._resumed_all.is_set()
 
         await eventually_async(waits, lambda count: count == 5, what="five messages")
         taken = await receiver.batch(count_max=2)

@@ -274,7 +274,7 @@ async def test_what_nobody_reads_stands_still_and_nothing_else_does(broker: Fake
         sender = await connection.sender("other")
         for _ in range(50):
             assert await sender.send(b"x") == Accepted()
-        assert delivery._held_bytes < 3 * MIB and not delivery.whole
+        assert delivery._unread_bytes < 3 * MIB and not delivery.whole
         digest = hashlib.sha256()
         async for part in delivery.parts():
             digest.update(part)

@@ -23,8 +23,8 @@ from holdfast.client import (
     link,
     receiver,
 )
-from holdfast.client.parts_receiver import DeliveryInParts
-from holdfast.client.receiver import _ranges
+from holdfast.client.parts_delivery import DeliveryInParts
+from holdfast.client.settlements import ranges
 from holdfast.errors import ConfigError, LocalProtocolError
 from holdfast.units import MIB
 from support.eventually import eventually_async
@@ -443,9 +443,9 @@ async def test_a_subscription_is_a_durable_terminus(broker: FakeBroker, connecti
 
 @given(st.sets(st.integers(0, 60), min_size=1).flatmap(lambda ids: st.permutations(sorted(ids))))
 def test_ranges_are_the_ids(ids: list[int]) -> None:
-    ranges = _ranges(list(ids))
-    assert [number for first, last in ranges for number in range(first, last + 1)] == sorted(ids)
-    assert all(after[0] > before[1] + 1 for before, after in pairwise(ranges))
+    found = ranges(list(ids))
+    assert [number for first, last in found for number in range(first, last + 1)] == sorted(ids)
+    assert all(after[0] > before[1] + 1 for before, after in pairwise(found))
 
 
 async def test_what_came_settled_is_kept_over_a_break(

@@ -23,7 +23,8 @@ from holdfast.client.errors import (
 )
 from holdfast.client.opening import connect
 from holdfast.client.outcomes import Accepted, Modified, Outcome, Rejected, Released, Spooled
-from holdfast.client.parts_receiver import DeliveryInParts, PartsReceiver
+from holdfast.client.parts_delivery import DeliveryInParts
+from holdfast.client.parts_receiver import PartsReceiver
 from holdfast.client.receiver import Receiver
 from holdfast.client.sender import Sender
 from holdfast.client.spool import Spool

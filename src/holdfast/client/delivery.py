@@ -1,6 +1,6 @@
-"""A message that came, and what its holder says of it. AMQP 1.0 §3.4.
+"""A message that arrived, and how the program settles it. AMQP 1.0 §3.4.
 
-Rules of this file: no loop, no link: an outcome is noted with the receiver, which writes it when the turn ends.
+Rules of this file: no loop. A delivery knows its receiver only as a `Settles`, which sends outcomes when the turn ends.
 """
 
 from collections.abc import Awaitable, Generator
@@ -21,28 +21,28 @@ RELEASED: Final = performatives.Released()
 
 
 class Settles(Protocol):
-    """What a delivery asks of its receiver."""
+    """What a delivery needs of its receiver."""
 
     def settle(self, delivery: "Delivery", outcome: Any) -> None:
-        """Notes the outcome."""
+        """Marks the delivery as settled with that outcome, which is sent when the turn ends."""
 
 
-class _Noted:
-    """What accept() and its like return: done at once, awaited for the sake of reading well."""
+class _Done:
+    """What accept, reject, release and modify return: awaiting it returns at once."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
         yield
 
 
-_NOTED: Final = _Noted()
+_DONE: Final = _Done()
 
 
 class Delivery:
-    """A message that came. `sequence` in the queue and `enqueued_ms` (since the epoch) are 0 where not told.
+    """A message that arrived. `sequence` in the queue and `enqueued_ms` (since the epoch) are 0 where not known.
 
-    Settled once, by accept, reject, release or modify; a second time does nothing. They return at once and are
-    written at the end of the loop's turn: there is no need to await them.
+    It is settled once, by accept, reject, release or modify; a second call does nothing. They return at once, and the
+    outcome is sent at the end of the loop's turn: there is no need to await them.
     """
 
     __slots__ = (
@@ -62,16 +62,20 @@ class Delivery:
 
     @property
     def whole(self) -> bool:
-        """All of it came."""
+        """All of it has arrived."""
         return True
 
     def __repr__(self) -> str:
         return f"<Delivery sequence {self.sequence}, {len(self.payload)} bytes>"
 
+    def bind(self, event: "events.Delivery | Delivery") -> None:
+        """The node offered the message again, or resumed it, as `event`: an outcome goes to that link from now on."""
+        self.link, self.delivery_id, self.tag = event.link, event.delivery_id, event.tag
+
     @property
     def message(self) -> Message:
-        """The message, decoded when first asked for. UndecodableMessage if it cannot be: `payload` is there all the
-        same, and the delivery can be settled."""
+        """The message, decoded on first use. Raises UndecodableMessage if it cannot be decoded; `payload` is there all
+        the same, and the delivery can be settled."""
         message = self._message
         if message is None:
             try:
@@ -84,26 +88,27 @@ class Delivery:
         return message
 
     def accept(self) -> Awaitable[None]:
-        """Done with: the queue may forget it."""
+        """Processed: the message leaves the queue."""
         if not self.settled:
             self._receiver.settle(self, ACCEPTED)
-        return _NOTED
+        return _DONE
 
     def reject(self, condition: str | None = None, description: str | None = None) -> Awaitable[None]:
-        """Cannot be dealt with by anyone; `condition` is an AMQP error condition, such as amqp:decode-error.
+        """Invalid for every consumer: the message becomes a dead letter. `condition` is an AMQP error condition, such
+        as amqp:decode-error.
 
         Raises ConfigError, and nothing is decided, for text that AMQP cannot carry: a condition is ASCII.
         """
         error = None if condition is None else Error(Symbol(condition), description)
         if not self.settled:
             self._receiver.settle(self, _encodable(performatives.Rejected(error)))
-        return _NOTED
+        return _DONE
 
     def release(self) -> Awaitable[None]:
-        """Back to its old place in the queue, as if it had not been offered."""
+        """Back to its place in the queue, as if it had not been delivered."""
         if not self.settled:
             self._receiver.settle(self, RELEASED)
-        return _NOTED
+        return _DONE
 
     def modify(
         self,
@@ -112,14 +117,15 @@ class Delivery:
         undeliverable_here: bool = False,
         annotations: dict[str, Any] | None = None,
     ) -> Awaitable[None]:
-        """Back to the queue, counted as an attempt if `delivery_failed`, with `annotations` merged in.
+        """Back to its place in the queue, with `annotations` merged in; counted as a failed delivery if
+        `delivery_failed`.
 
         Raises ConfigError, and nothing is decided, for annotations that AMQP cannot carry.
         """
         if not self.settled:
             told = None if annotations is None else {Symbol(key): value for key, value in annotations.items()}
             self._receiver.settle(self, _encodable(performatives.Modified(delivery_failed, undeliverable_here, told)))
-        return _NOTED
+        return _DONE
 
 
 def _encodable(outcome: Outcome) -> Outcome:

@@ -1,14 +1,14 @@
-"""Messages from one address: credit topped up at half, settlements written as ranges once for a turn.
+"""Receives messages from one address: credit is topped up at half, outcomes are sent as ranges once for a turn.
 
-Rules of this file: what the user holds unsettled survives a break of the connection: when the node offers it again,
-the same Delivery is bound to the new link and not handed out twice; what the user had accepted is accepted again
-without a word (`duplicates_suppressed` counts both). Who is the same is told by (sequence, enqueued time): a queue
-never uses a sequence twice, and a queue made anew has other times. Sources: AMQP 1.0 §2.6.7, §2.6.12, §3.5.3.
+Rules of this file: deliveries that the program holds unsettled survive a break of the connection. When the node offers
+such a message again, the same Delivery is bound to the new link and not handed out twice; a message that the program
+has accepted is accepted again at once (`duplicates_suppressed` counts both). handed_out.py says how a message is
+recognised. Sources: AMQP 1.0 §2.6.7, §2.6.12, §3.5.3.
 """
 
 import asyncio
 from collections import deque
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from holdfast.amqp import conditions, events
 from holdfast.amqp.extensions import TELLS_PATH
@@ -18,18 +18,17 @@ from holdfast.amqp.receiver import Receiver as EngineReceiver
 from holdfast.amqp.session import Session
 from holdfast.client.delivery import ACCEPTED, RELEASED, Delivery
 from holdfast.client.errors import ConnectionEnded, LinkError
+from holdfast.client.handed_out import HandedOut
 from holdfast.client.link import CLOSE_LIMIT_S, ClientLink, LinkHost, shown
 from holdfast.client.payload import placed
 from holdfast.client.resume import ReceivingState
+from holdfast.client.settlements import Settlements
 from holdfast.client.terms import Terms, left_out
 from holdfast.errors import LocalProtocolError
 
-ACCEPTED_MAX: Final = 65_536
-"""Accepted sequences remembered, for the case that the node did not hear of it: far more than may be under way."""
-
 
 class Receiver(ClientLink):
-    """Made by `Connection.receiver`; iterate over it, or take what is there with `batch`.
+    """Made by `Connection.receiver`; iterate over it, or take what has arrived with `batch`.
 
     Counts: `received` (handed out), `duplicates_suppressed`.
     """
@@ -41,30 +40,31 @@ class Receiver(ClientLink):
         self.duplicates_suppressed = 0
         self._credit = terms.credit
         self._left = terms.count_max
+        """Messages that may still arrive; None: any number."""
         self._copy = terms.copy
         self._durable = terms.subscription is not None
         self._closes = not self._durable
         self._next_sequence = terms.start_sequence
         self._terms = terms
         self._message_bytes_max: int | None = None
-        """None: the connection's."""
+        """The max-message-size of the attach; None: the connection's."""
         self._link: EngineReceiver | None = None
-        self._again = False
+        self._had_link = False
+        """A link was lost: messages may arrive a second time."""
         self._buffer: deque[Delivery] = deque()
-        self._held: dict[int, Delivery] = {}
-        self._accepted: dict[int, int] = {}
-        self._accepted_order: deque[int] = deque()
-        self._settlements: dict[int, tuple[Any, list[int]]] = {}
+        """Arrived, and not handed out yet."""
+        self._handed_out = HandedOut()
+        self._settlements = Settlements()
         self._resume: ReceivingState[Delivery] | None = None
         if not self._copy and (terms.resume_s or self._durable) and connection.retry_s > 0:
             self._resume = ReceivingState()
-        self._bound = asyncio.Event()
-        """Set while the node has nothing to resume that we know of."""
-        self._bound.set()
+        self._resumed_all = asyncio.Event()
+        """Set while no delivery of an earlier link is still to be resumed."""
+        self._resumed_all.set()
         self._ended = False
         self._closing = False
         self._drained: asyncio.Future[None] | None = None
-        """While it waits for the node's answer to a drain."""
+        """Done when the node has answered a drain; None without one."""
         self._waiter: asyncio.Future[None] | None = None
 
     # ------------------------------------------------------------------------------------------ for users
@@ -79,11 +79,11 @@ class Receiver(ClientLink):
                     raise StopAsyncIteration
             delivery = self._buffer.popleft()
             if self._hand_out(delivery):
-                self._after_hand_out()
+                self._check_credit()
                 return delivery
 
     async def batch(self, *, count_max: int | None = None, timeout_s: float | None = None) -> list[Delivery]:
-        """All that is there, in order, at most `count_max`; waits for the first one.
+        """All messages that have arrived, in order, at most `count_max`; waits for the first one.
 
         Empty when `timeout_s` has passed without one, or at the end: `ended` tells which.
         """
@@ -96,26 +96,26 @@ class Receiver(ClientLink):
             else:
                 taken = [self._buffer.popleft() for _ in range(count_max)]
             taken = [delivery for delivery in taken if self._hand_out(delivery)]
-            self._after_hand_out()
+            self._check_credit()
             if taken:
                 return taken
 
     @property
     def ended(self) -> bool:
-        """The node closed the link after all that it had to give, and all of it was handed out."""
+        """The node closed the link after its last message, and all messages were handed out."""
         return self._ended and not self._buffer
 
     async def close(self) -> None:
-        """Gives back what was not handed out, settles what was decided, detaches; a subscription is kept.
+        """Releases messages that were not handed out, sends all outcomes, detaches; a subscription is kept.
 
-        What was decided since a break is settled once the node has resumed it, which is waited for a limited time. If
-        this is cancelled, the receiver has ended all the same.
+        Outcomes given since a break are sent once the node has resumed their deliveries; this waits at most
+        CLOSE_LIMIT_S for that. If it is cancelled, the receiver has ended all the same.
         """
         try:
             if self._resume is not None and self._resume.said and not self.is_over():
                 try:
                     async with asyncio.timeout(CLOSE_LIMIT_S):
-                        await self._bound.wait()
+                        await self._resumed_all.wait()
                 except TimeoutError:
                     pass
             self._closing = True
@@ -123,14 +123,14 @@ class Receiver(ClientLink):
         except asyncio.CancelledError:
             self.fail(ConnectionEnded(f"{self._what}: closed"))
             raise
-        self._give_back()
+        self._release_buffer()
         self._buffer.clear()
         await self._detach()
         self._wake()
 
     async def _stop(self) -> None:
-        """Takes the credit back, and waits a limited time for what is under way: what the node sent and nobody gave
-        back would count as a failed delivery."""
+        """Takes the credit back, and waits at most CLOSE_LIMIT_S for messages that are under way: one that the node
+        sent and nobody released would count as a failed delivery."""
         link = self._link
         if link is None or not link.attached or link.detached or self._copy or not link.credit:
             return
@@ -152,7 +152,7 @@ class Receiver(ClientLink):
             return
         end_sequence = self._terms.end_sequence
         if end_sequence is not None and (self._next_sequence or 0) >= end_sequence:
-            self._end()  # the break came after the last of the range, before the node's detach
+            self._end()  # the connection broke between the last message of the range and the node's detach
             return
         source = self._terms.source(self.address, self._next_sequence)
         link = session.attach_receiver(
@@ -166,7 +166,7 @@ class Receiver(ClientLink):
         )
         link.context = self
         self._link = link
-        if not source.filter:  # else a peer that applies none of it would send what was not asked for
+        if not source.filter:  # a peer that ignores the filter would send what was not asked for
             self._top_up()
 
     def attached(self, link: EngineLink) -> None:
@@ -177,46 +177,44 @@ class Receiver(ClientLink):
         resume = self._resume
         if resume is not None and isinstance(link, EngineReceiver):
             resume.answered(link)
-            if self._again:
-                self._drop_what_does_not_go_on(resume)
-        self._look_if_bound()
+            if self._had_link:
+                self._drop_not_resumed(resume)
+        self._check_resumed()
         super().attached(link)
         self.touch()
 
-    def _look_if_bound(self) -> None:
+    def _check_resumed(self) -> None:
         if self._resume is None or not self._resume.awaited:
-            self._bound.set()
+            self._resumed_all.set()
 
     def lost(self) -> None:
         super().lost()
         self.drained()
         self._link = None
-        self._again = True
+        self._had_link = True
         self._settlements.clear()
         if self._resume is not None:
             self._resume.suspend()
-            self._bound.clear()
+            self._resumed_all.clear()
         elif not self._copy:
             self._drop([*self._buffer])
 
     def _drop(self, deliveries: list[Delivery]) -> None:
-        """Those of these that were not handed out, and nobody has settled: the node offers them again."""
+        """Drops those of `deliveries` that are in the buffer and not settled: the node offers them again."""
         gone = set(map(id, deliveries))
         before = len(self._buffer)
         self._buffer = deque(item for item in self._buffer if item.settled or id(item) not in gone)
         if self._left is not None:
             self._left += before - len(self._buffer)
 
-    def _drop_what_does_not_go_on(self, resume: "ReceivingState[Delivery]") -> None:
+    def _drop_not_resumed(self, resume: "ReceivingState[Delivery]") -> None:
         self._drop([item for item in self._buffer if resume.open.get(item.tag) is not item])
 
     def detached(self, event: events.LinkDetached) -> None:
         if event.link is not self._link:
             return
-        resume = self._resume
-        if resume is not None and resume.again and self._gone is None:
+        if self._gone is None and self._resume is not None and self._resume.begins_round():
             self.lost()
-            resume.again = False
             self._connection.attach_again(self)
             return
         self.drained()
@@ -236,8 +234,8 @@ class Receiver(ClientLink):
         if event.resume and self._resume is not None and self._resumed(event, self._resume):
             return
         sequence, enqueued_ms = placed(event.payload)
-        if self._again and not event.settled and sequence and self._known(event, sequence, enqueued_ms):
-            self.touch()  # it used credit, and nobody will take it
+        if self._had_link and not event.settled and sequence and self._known(event, sequence, enqueued_ms):
+            self.touch()  # it used credit, and is not handed out
             return
         if self._left is not None:
             self._left -= 1
@@ -252,11 +250,11 @@ class Receiver(ClientLink):
             waiter.set_result(None)
 
     def _resumed(self, event: events.Delivery, resume: "ReceivingState[Delivery]") -> bool:
-        """The node goes on with a delivery of an earlier link; False where it is new to us after all."""
+        """The node resumed a delivery of an earlier link; False where it is not known here, and thus new."""
         held, outcome = resume.resumed(event.tag, settled=event.settled)
-        self._look_if_bound()
+        self._check_resumed()
         if held is not None:
-            held.link, held.delivery_id = event.link, event.delivery_id
+            held.bind(event)
         elif outcome is not None:
             self._settle_later(event.delivery_id, outcome)
         elif not event.settled:
@@ -267,8 +265,8 @@ class Receiver(ClientLink):
     def resume_aborted(self, event: events.ResumeAborted) -> None:
         if self._resume is not None:
             self._resume.aborted(event.tag)
-            self._drop_what_does_not_go_on(self._resume)
-            self._look_if_bound()
+            self._drop_not_resumed(self._resume)
+            self._check_resumed()
             self.touch()
 
     def turn_ended(self, *, paused: bool) -> None:
@@ -276,14 +274,7 @@ class Receiver(ClientLink):
         if link is None:
             return
         if self._settlements:
-            settlements, self._settlements = self._settlements, {}
-            unsent: LocalProtocolError | None = None
-            for outcome, ids in settlements.values():
-                try:
-                    for first, last in _ranges(ids):
-                        link.settle(first, last, outcome)
-                except LocalProtocolError as error:  # the others go out all the same
-                    unsent = error
+            unsent = self._settlements.write(link)
             if unsent is not None:
                 self.fail(LinkError(f"{self._what}: an outcome cannot be sent: {unsent}", None))
                 return
@@ -296,41 +287,40 @@ class Receiver(ClientLink):
     def fail(self, error: Exception) -> None:
         if self.failure is None:
             self._closing = True
-            self._give_back()
+            self._release_buffer()
         super().fail(error)
-        self._bound.set()
+        self._resumed_all.set()
         self._wake()
 
     # ---------------------------------------------------------------------------------- for deliveries
 
     def settle(self, delivery: Delivery, outcome: Any) -> None:
-        """Notes the outcome of a delivery that was handed out; written when the turn ends."""
+        """Gives a delivery its outcome, which is sent when the turn ends."""
         if delivery.settled:
             raise LocalProtocolError(f"{delivery!r} is settled already")
         delivery.settled = True
-        sequence = delivery.sequence
-        if sequence:
-            held = self._held.pop(sequence, None)
-            if held is not None and held is not delivery:
-                self._held[sequence] = held
+        if delivery.sequence:
             if outcome is ACCEPTED:
-                self._remember(sequence, delivery.enqueued_ms)
+                self._handed_out.accept(delivery)
+            else:
+                self._handed_out.drop(delivery)
         if self._resume is not None:
             self._resume.settled(delivery.tag, outcome)
-        if delivery.link is self._link:  # else the node has it back, and offers it again
-            self._settle_later(delivery.delivery_id, outcome)
+        # A delivery of an earlier link is back at the node, which offers it again.
+        if delivery.link is self._link and self._settlements.add(delivery.delivery_id, outcome):
+            self.touch()
 
     # ---------------------------------------------------------------------------------------- internals
 
     def _hand_out(self, delivery: Delivery) -> bool:
-        """False for what the user turned out to have accepted while it lay here."""
+        """False for a message that the program has accepted over an earlier link since it was put in the buffer."""
         if not delivery.settled and delivery.sequence:
-            if self._again and self._accepted.get(delivery.sequence) == delivery.enqueued_ms:
+            if self._had_link and self._handed_out.is_accepted(delivery.sequence, delivery.enqueued_ms):
                 self._suppress(delivery.delivery_id)
                 if self._left is not None:
                     self._left += 1
                 return False
-            self._held[delivery.sequence] = delivery
+            self._handed_out.hold(delivery)
         self.received += 1
         if delivery.whole:
             self.outage.gained = True
@@ -339,7 +329,7 @@ class Receiver(ClientLink):
     def _engine_links(self) -> list[EngineLink]:
         return [] if self._link is None else [self._link]
 
-    def _after_hand_out(self) -> None:
+    def _check_credit(self) -> None:
         link = self._link
         if link is not None and (link.credit + len(self._buffer)) * 2 <= self._credit:
             self.touch()
@@ -348,7 +338,7 @@ class Receiver(ClientLink):
         link = self._link
         if link is None or link.detached or self._closing:
             return
-        again = 0 if self._resume is None else len(self._resume.awaited)  # it uses credit, and no place
+        again = 0 if self._resume is None else len(self._resume.awaited)  # they use credit, and no room
         ahead = link.credit + len(self._buffer) - again
         if ahead * 2 > self._credit:
             return
@@ -362,19 +352,19 @@ class Receiver(ClientLink):
             link.grant(credit)
 
     def _begun(self, link: EngineReceiver) -> int:
-        """Deliveries that used credit with their first frame, and are not counted in `_left` yet."""
+        """Deliveries whose first frame has used credit, and that are not counted in `_left` yet."""
         return 0 if link.partial is None else 1
 
     def _known(self, event: "events.Delivery | Delivery", sequence: int, enqueued_ms: int) -> bool:
-        """Whether the user has seen this one over an earlier connection; deals with it if so."""
-        held = self._held.get(sequence)
-        if held is not None and held.enqueued_ms == enqueued_ms:
-            held.link, held.delivery_id, held.tag = event.link, event.delivery_id, event.tag
+        """Whether the program has had this message over an earlier link; if so, it is bound or accepted again here."""
+        held = self._handed_out.held(sequence, enqueued_ms)
+        if held is not None:
+            held.bind(event)
             if self._resume is not None:
                 self._resume.took(event.tag, held)
             self.duplicates_suppressed += 1
             return True
-        if self._accepted.get(sequence) == enqueued_ms:
+        if self._handed_out.is_accepted(sequence, enqueued_ms):
             self._suppress(event.delivery_id)
             return True
         return False
@@ -384,16 +374,11 @@ class Receiver(ClientLink):
         self._settle_later(delivery_id, ACCEPTED)
 
     def _settle_later(self, delivery_id: int, outcome: Any) -> None:
-        entry = self._settlements.get(id(outcome))
-        if entry is None:
-            if not self._settlements:
-                self.touch()
-            self._settlements[id(outcome)] = (outcome, [delivery_id])
-        else:
-            entry[1].append(delivery_id)
+        if self._settlements.add(delivery_id, outcome):
+            self.touch()
 
-    def _give_back(self) -> None:
-        """What was not handed out is free for others, and what was decided is told."""
+    def _release_buffer(self) -> None:
+        """Releases messages that were not handed out, and sends all outcomes."""
         link = self._link
         if link is None or not link.attached:
             return
@@ -406,13 +391,6 @@ class Receiver(ClientLink):
         self._buffer = kept
         self.turn_ended(paused=False)
 
-    def _remember(self, sequence: int, enqueued_ms: int) -> None:
-        if sequence not in self._accepted:
-            self._accepted_order.append(sequence)
-            if len(self._accepted_order) > ACCEPTED_MAX:
-                del self._accepted[self._accepted_order.popleft()]
-        self._accepted[sequence] = enqueued_ms
-
     def _end(self) -> None:
         self._ended = True
         self._connection.forget(self)
@@ -421,13 +399,13 @@ class Receiver(ClientLink):
         self._wake()
 
     def _wake(self) -> None:
-        """Whoever waits looks again. `delivery` does the same without a call: it is on the way of every message."""
+        """Whoever waits looks again. `delivery` does the same without a call: it runs for every message."""
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     async def _wait(self, timeout_s: float | None) -> bool:
-        """Waits for a delivery or the end; False at the end and when the time has passed."""
+        """Waits for a delivery or the end; False at the end, and after `timeout_s`."""
         if self._ended or self._left == 0:
             return False
         self.check()
@@ -448,18 +426,3 @@ class Receiver(ClientLink):
 
 def _payload_of(delivery: Delivery) -> bytes:
     return delivery.payload
-
-
-def _ranges(ids: list[int]) -> list[tuple[int, int]]:
-    """Delivery ids as inclusive ranges, ascending; the wrap at 2**32 only splits one."""
-    ids.sort()
-    found: list[tuple[int, int]] = []
-    first = last = ids[0]
-    for number in ids[1:]:
-        if number == last + 1:
-            last = number
-        elif number != last:
-            found.append((first, last))
-            first = last = number
-    found.append((first, last))
-    return found
