@@ -1,9 +1,8 @@
 """A producer's messages in a file, from before they are sent until the node has stored them.
 
-Rules of this file: blocking file calls, short but for `sync`, a compaction and one sync for each block of numbers; no
-clock, no loop. The file is append-only: a magic line, then records `length, crc32, type, body`. Type B says whose
-spool it is and how its messages are numbered (the latest counts), M is a message, D a range of messages that is done. A
-record whose length or CRC is wrong ends the file: what follows is kept beside it, in PATH.damaged, and never sent.
+Rules of this file: blocking file calls, all short but `sync`, a compaction and one sync for each block of numbers; no
+clock, no event loop. The file is append-only (spool_records.py). A record whose length or CRC is wrong ends it: what
+follows is kept beside it, in PATH.damaged, and never sent.
 
 A power loss may take all that was not synced: messages of which the node has some already. Numbers are therefore
 reserved, and given, as `numbering.py` says (docs/adr/0032-reserved-numbers.md; docs/client.md, Producers).
@@ -12,15 +11,14 @@ reserved, and given, as `numbering.py` says (docs/adr/0032-reserved-numbers.md; 
 import fcntl
 import json
 import os
-import struct
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from zlib import crc32
 
 from holdfast.broker.ranges import RangeSet
+from holdfast.client import spool_records as records
 from holdfast.client.disk import append_file, replace_file
 from holdfast.client.errors import ClientFull
 from holdfast.client.numbering import Numbering
@@ -28,25 +26,17 @@ from holdfast.durable import sync_directories
 from holdfast.errors import ConfigError, StorageError
 from holdfast.units import MIB
 
-MAGIC: Final = b"holdfast spool 1\n"
-RECORD_BYTES_MAX: Final = 2**32 - 1
-"""The longest that a record can say to be."""
 COMPACT_BYTES: Final = 4 * MIB
-"""The file is written anew when it holds this much that is done, and more done than undone."""
-READ_BYTES: Final = 256 * 1024
-
-_FRAME: Final = struct.Struct(">II")
-_LOCAL: Final = struct.Struct(">Q")
-_RANGE: Final = struct.Struct(">QQ")
+"""The file is compacted once done messages take so many bytes, and more than the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """Where a sender keeps what it was given. `bytes_max` bounds undone messages, in bytes of the file.
+    """Where a sender keeps its messages. `bytes_max` bounds those without an outcome, in bytes of the file.
 
-    A record is handed to the operating system before `submit` returns: it outlives a crash of this process. A
-    crash of the machine may cost what the last `fsync_interval_s` seconds brought; 0 makes each `submit` wait
-    for the disk.
+    A message is handed to the operating system before `submit` returns: it survives a crash of this process. A crash
+    of the machine may lose the messages of the last `fsync_interval_s` seconds; with 0 each `submit` waits for the
+    disk.
     """
 
     path: Path | str
@@ -61,16 +51,12 @@ class Spool:
             raise ConfigError(f"spool fsync_interval_s: found {self.fsync_interval_s}, accepted is at least 0")
 
 
-def _record(kind: bytes, body: bytes) -> bytes:
-    content = kind + body
-    return _FRAME.pack(len(content), crc32(content)) + content
-
-
 class SpoolFile:
     """An open spool of one producer at one address; one process at a time.
 
-    `undone` counts messages not done, `damaged_bytes` what opening had to put aside. Raises ConfigError for a file
-    that is not ours, another producer's or in use; StorageError for I/O.
+    A message is done when it has its outcome. `undone` counts the others; `damaged_bytes` is what could not be read
+    and was moved to PATH.damaged. Raises ConfigError for a file that is no spool, another producer's or in use, and
+    StorageError for I/O.
     """
 
     def __init__(self, spool: Spool, *, producer: str, address: str) -> None:
@@ -87,7 +73,7 @@ class SpoolFile:
         self._done = RangeSet()
         self._sizes: dict[int, int] = {}
         self._kept = RangeSet()
-        """Of earlier runs: what was not done when this one began."""
+        """Places of earlier runs' messages that were not done when this run began."""
         self._end = 0
         self._cursor = 0
         self._sync_failed = False
@@ -116,19 +102,19 @@ class SpoolFile:
 
     def append(self, payload: bytes) -> int:
         """Writes one message, returns its local number; ClientFull past `bytes_max`, StorageError for I/O."""
-        size = _FRAME.size + 1 + _LOCAL.size + len(payload)
+        size = records.message_bytes(len(payload))
         if self.undone_bytes + size > self.bytes_max:
             raise ClientFull(
                 f"spool {self.path}: found {self.undone_bytes} bytes that the node has not taken, accepted is at "
                 f"most {self.bytes_max} with the next message"
             )
-        if size - _FRAME.size > RECORD_BYTES_MAX:
+        if size - records.FRAME_BYTES > records.RECORD_BYTES_MAX:
             raise ClientFull(f"spool {self.path}: found a message of {len(payload)} bytes, accepted is less than 4 GiB")
         self._check_synced()
         if self.numbering.needs_block():
             self._renumber(Numbering.reserve)
         local = self.numbering.next_local
-        self._write(_record(b"M", _LOCAL.pack(local) + payload), message=True)
+        self._write(records.encode_message(local, payload), message=True)
         self.numbering.next_local = local + 1
         self.undone += 1
         self.undone_bytes += size
@@ -139,17 +125,17 @@ class SpoolFile:
         self._renumber(lambda numbering: numbering.assign(last, self._kept))
 
     def done(self, local: int, size: int) -> None:
-        """Notes that the node has decided message `local` of `size` payload bytes; `flush_done` writes it."""
+        """Message `local`, of `size` payload bytes, has its outcome; `flush_done` writes it down."""
         self._done.add(local)
         self._sizes[local] = size
         self.undone -= 1
-        self.undone_bytes -= _FRAME.size + 1 + _LOCAL.size + size
+        self.undone_bytes -= records.message_bytes(size)
 
     def flush_done(self) -> None:
-        """Writes what `done` noted, once for a turn; empties or compacts the file where that pays."""
+        """Writes down what is done, once for a turn, and compacts the file where that saves enough."""
         if self._sizes:
             noted = RangeSet((local, local) for local in sorted(self._sizes))
-            self._write(b"".join(_record(b"D", _RANGE.pack(first, last)) for first, last in noted))
+            self._write(b"".join(records.encode_done(first, last) for first, last in noted))
             self._sizes.clear()
         elif self.undone:
             return
@@ -166,7 +152,7 @@ class SpoolFile:
             self.syncing = False
 
     def close(self) -> None:
-        """Syncs and lets the file go; a spool in which nothing is undone shrinks to its first record."""
+        """Syncs and closes the file; a spool in which everything is done shrinks to its first record."""
         if self._fd < 0:
             return
         numbering = self.numbering
@@ -175,7 +161,7 @@ class SpoolFile:
             # After a sync that failed nobody knows what the disk holds: not a proper end.
             changed = self.is_numbered and not numbering.closed and not self._sync_failed
             numbering.closed = numbering.closed or changed
-            if not self.undone and self._end > len(MAGIC) + 4096:
+            if not self.undone and self._end > len(records.MAGIC) + 4096:
                 self._compact()
             elif changed:
                 self._write(self._base_record())
@@ -187,25 +173,25 @@ class SpoolFile:
     # ------------------------------------------------------------------------------------------- reading
 
     def is_drained(self) -> bool:
-        """Everything in the file was handed out by `load`."""
+        """`load` has returned everything that is in the file."""
         return self._cursor >= self._end
 
     def load(self, count_max: int) -> list[tuple[int, bytes]]:
-        """The next undone messages behind the cursor, as (local number, payload), at most `count_max`."""
+        """The next messages after the cursor that are not done, as (local, payload), at most `count_max`."""
         found: list[tuple[int, bytes]] = []
         for offset, content in self._records(self._cursor, self._end):
             if len(found) >= count_max:
                 self._cursor = offset
                 return found
-            if content[:1] == b"M":
-                local = _LOCAL.unpack_from(content, 1)[0]
+            if content[:1] == records.MESSAGE:
+                local = records.place_of(content)
                 if local not in self._done:
-                    found.append((local, content[1 + _LOCAL.size :]))
+                    found.append((local, records.payload_of(content)))
         self._cursor = self._end
         return found
 
     def skip_loaded(self) -> None:
-        """The cursor passes all that is in the file: its owner holds it in memory."""
+        """Moves the cursor to the end: all messages of the file are in memory."""
         self._cursor = self._end
 
     # ------------------------------------------------------------------------------------------ internals
@@ -228,65 +214,46 @@ class SpoolFile:
 
     def _recover(self) -> None:
         size = os.fstat(self._fd).st_size
-        magic = self._read(0, len(MAGIC))
-        if magic != MAGIC and not MAGIC.startswith(magic):
+        magic = self._read(0, len(records.MAGIC))
+        if magic != records.MAGIC and not records.MAGIC.startswith(magic):
             raise ConfigError(f"spool {self.path}: found another kind of file, accepted is a spool or none")
         self._sync_directories()  # also of a file that is there: its maker may have been killed before
-        if magic != MAGIC:
-            self._replace([MAGIC + self._base_record()])
+        if magic != records.MAGIC:
+            self._replace([records.MAGIC + self._base_record()])
             self._cursor = self._end
             return
         sizes: dict[int, int] = {}
-        has_base, highest, readable = False, 0, len(MAGIC)
-        for offset, content in self._records(readable, size, whole=False):
-            kind, body = content[:1], content[1:]
-            if kind == b"B":
-                self._read_base(body)
+        has_base, highest, readable = False, 0, len(records.MAGIC)
+        for offset, content in records.read(self._read, readable, size):
+            kind = content[:1]
+            if kind == records.BASE:
+                self._read_base(content[1:])
                 has_base = True
-            elif kind == b"M":
-                local = _LOCAL.unpack_from(body)[0]
-                sizes[local] = _FRAME.size + len(content)
+            elif kind == records.MESSAGE:
+                local = records.place_of(content)
+                sizes[local] = records.FRAME_BYTES + len(content)
                 highest = max(highest, local)
-            elif kind == b"D":
-                first, last = _RANGE.unpack(body)
+            elif kind == records.DONE:
+                first, last = records.range_of(content)
                 self._done.add(first, last)
                 for local in range(first, last + 1):
                     sizes.pop(local, None)
-            readable = offset + _FRAME.size + len(content)
+            readable = offset + records.FRAME_BYTES + len(content)
         if readable < size:
             self._set_aside(readable, size)
         self._end = readable
-        self._cursor = len(MAGIC) if sizes else readable
+        self._cursor = len(records.MAGIC) if sizes else readable
         self.undone = len(sizes)
         self.undone_bytes = sum(sizes.values())
         if self.numbering.recovered(highest) or not has_base:
             self._write(self._base_record())
         self._kept = RangeSet((local, local) for local in sorted(sizes))
 
-    def _records(self, start: int, end: int, *, whole: bool = True) -> Iterator[tuple[int, bytes]]:
-        """(offset, type and body) of each record in [start, end); `whole`: damage raises, else it ends there."""
-        while start < end:
-            chunk = self._read(start, min(READ_BYTES, end - start))
-            offset = 0
-            while offset + _FRAME.size <= len(chunk):
-                length, checksum = _FRAME.unpack_from(chunk, offset)
-                after = offset + _FRAME.size + length
-                if length < 1 or start + after > end:
-                    break
-                if after > len(chunk):
-                    if offset:
-                        break  # begins the next chunk
-                    chunk = self._read(start, after)
-                content = chunk[offset + _FRAME.size : after]
-                if crc32(content) != checksum:
-                    break
-                yield start + offset, content
-                offset = after
-            if not offset:
-                if whole:
-                    raise StorageError(f"spool {self.path}: found a damaged record at byte {start}")
-                return
-            start += offset
+    def _records(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """(offset, content) of each record in [start, end). Raises StorageError where one is damaged."""
+        ended = yield from records.read(self._read, start, end)
+        if ended < end:
+            raise StorageError(f"spool {self.path}: found a damaged record at byte {ended}")
 
     def _read_base(self, body: bytes) -> None:
         try:
@@ -303,10 +270,10 @@ class SpoolFile:
 
     def _base_record(self, numbering: Numbering | None = None) -> bytes:
         numbers = (numbering or self.numbering).as_dict()
-        return _record(b"B", json.dumps({**self._identity, **numbers}).encode())
+        return records.encode(records.BASE + json.dumps({**self._identity, **numbers}).encode())
 
     def _renumber(self, change: Callable[[Numbering], None]) -> None:
-        """Changes the numbering; what could not be stored is not changed, for the next message would rely on it."""
+        """Changes the numbering once the change is stored, since the next message relies on it."""
         self._check_synced()
         changed = deepcopy(self.numbering)
         change(changed)
@@ -321,13 +288,13 @@ class SpoolFile:
             raise StorageError(text)
 
     def _set_aside(self, offset: int, size: int) -> None:
-        """Keeps what cannot be read, for a person to look at, then cuts it off."""
+        """Moves what cannot be read to PATH.damaged, for a person to look at."""
         aside = self.path.with_name(self.path.name + ".damaged")
         text = f"spool {self.path}: its last {size - offset} bytes cannot be read"
 
         def pieces() -> Iterator[bytes]:
             at = offset
-            while at < size and (piece := self._read(at, READ_BYTES)):
+            while at < size and (piece := self._read(at, records.READ_BYTES)):
                 yield piece
                 at += len(piece)
 
@@ -344,19 +311,19 @@ class SpoolFile:
         self.damaged_bytes = size - offset
 
     def _compact(self) -> None:
-        """Writes base and undone messages to a new file that takes the old one's place, in their order."""
+        """Replaces the file by one of its base and its messages that are not done, in their order."""
         cursor = -1
 
         def pieces() -> Iterator[bytes]:
             nonlocal cursor
-            out = bytearray(MAGIC + self._base_record())
+            out = bytearray(records.MAGIC + self._base_record())
             written = 0
-            for offset, content in self._records(len(MAGIC), self._end):
+            for offset, content in self._records(len(records.MAGIC), self._end):
                 if offset >= self._cursor and cursor < 0:
                     cursor = written + len(out)
-                if content[:1] == b"M" and _LOCAL.unpack_from(content, 1)[0] not in self._done:
-                    out += _FRAME.pack(len(content), crc32(content)) + content
-                    if len(out) >= READ_BYTES:
+                if content[:1] == records.MESSAGE and records.place_of(content) not in self._done:
+                    out += records.encode(content)
+                    if len(out) >= records.READ_BYTES:
                         written += len(out)
                         yield bytes(out)
                         out.clear()
@@ -367,7 +334,7 @@ class SpoolFile:
         self._done = RangeSet()
 
     def _replace(self, pieces: Iterable[bytes]) -> None:
-        """A new file of `pieces` takes this one's place; on the disk is one of the two, whole."""
+        """Replaces the file by one of `pieces`, atomically."""
         try:
             fresh, written = replace_file(self.path, pieces)
         except OSError as error:
@@ -384,7 +351,7 @@ class SpoolFile:
             raise StorageError(f"spool {self.path}: a sync failed: {error.strerror}; look at its disk") from None
 
     def _sync_directories(self, count: int | None = None) -> None:
-        """The file's name, and those of the directories above it, or of `count` of them."""
+        """Syncs the directory of the file and those above it, at most `count`."""
         try:
             sync_directories(self.path.resolve().parent, count)
         except OSError as error:
