@@ -12,7 +12,7 @@ from client.fake_broker import FakeBroker, Peer, closed_port
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
 from holdfast.client import Accepted, Connection, ConnectionFailed, LinkError, connect
-from holdfast.client.backoff import STOOD_S, TOLD_MAX, TOLD_S, Outage, Telling
+from holdfast.client.backoff import LOG_CAUSES_MAX, LOG_INTERVAL_S, STOOD_S, LogThrottle, Outage
 
 CAUSE = Error(Symbol("amqp:internal-error"), "a defect")
 
@@ -166,9 +166,9 @@ def test_an_outage_ends_by_what_came_before_the_connection_went() -> None:
 
 
 def test_the_same_cause_is_told_once_in_a_while() -> None:
-    telling = Telling()
-    assert telling.is_due("a", 0.0) and not telling.is_due("a", TOLD_S - 1)
-    assert telling.is_due("b", 1.0) and not telling.is_due("a", 2.0)
-    assert telling.is_due("a", TOLD_S) and not telling.is_due("b", TOLD_S)
-    told = sum(telling.is_due(str(number), TOLD_S + 1) for number in range(10 * TOLD_MAX))
-    assert told <= TOLD_MAX, "nor do causes that all differ fill a terminal"
+    throttle = LogThrottle()
+    assert throttle.is_due("a", 0.0) and not throttle.is_due("a", LOG_INTERVAL_S - 1)
+    assert throttle.is_due("b", 1.0) and not throttle.is_due("a", 2.0)
+    assert throttle.is_due("a", LOG_INTERVAL_S) and not throttle.is_due("b", LOG_INTERVAL_S)
+    told = sum(throttle.is_due(str(number), LOG_INTERVAL_S + 1) for number in range(10 * LOG_CAUSES_MAX))
+    assert told <= LOG_CAUSES_MAX, "nor do causes that all differ fill a terminal"

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt, since when nothing was gained, and how often that is said.
+"""How long to wait before the next attempt, since when there was no progress, and how often that is logged.
 
 Rules of this file: no clock, no sleep; randomness and times are passed in.
 """
@@ -9,11 +9,11 @@ from typing import Final
 FIRST_S: Final = 0.05
 MOST_S: Final = 5.0
 STOOD_S: Final = 5.0
-"""What stood for so long before it failed was of use: the next failure is the first of others."""
-TOLD_S: Final = 60.0
-"""How often the same cause is told."""
-TOLD_MAX: Final = 8
-"""Different causes that are told within TOLD_S."""
+"""A connection or link that lasted so long was progress."""
+LOG_INTERVAL_S: Final = 60.0
+"""The same cause is logged once in this time."""
+LOG_CAUSES_MAX: Final = 8
+"""Different causes that are logged within LOG_INTERVAL_S."""
 
 
 class Backoff:
@@ -42,10 +42,10 @@ class Backoff:
 
 
 class Outage:
-    """Failures of a connection or link, without a gain between them, from the first one on.
+    """Failures of a connection or link without progress between them, counted from the first one on.
 
-    That it comes about again is no gain: a node may open everything and end it at once, for ever. `gained`, set by
-    whoever sees a message come or an outcome, is one, and so is standing for STOOD_S.
+    That it opens or attaches again is no progress: a node may accept everything and end it at once, for ever. `gained`
+    is set by whoever receives a message or an outcome, which is progress; so is lasting for STOOD_S.
     """
 
     def __init__(self, rng: Random, *, since: float | None = None) -> None:
@@ -55,10 +55,10 @@ class Outage:
         self._up_since: float | None = None
         self._was_up = False
         self.flapped = False
-        """It came about since the first failure, if only for a moment."""
+        """It was up since the first failure, however briefly."""
 
     def up(self, now: float) -> None:
-        """It is there. Only the first time ends the outage, that of the beginning."""
+        """It is up. Only the first time this ends the outage, the one at the start."""
         self._up_since = now
         if not self._was_up:
             self._was_up = True
@@ -66,13 +66,13 @@ class Outage:
         self.flapped = self._since is not None
 
     def failed(self, now: float) -> None:
-        """It is gone, or did not come about."""
+        """It is down, or an attempt failed."""
         self.interrupted(now)
         if self._since is None:
             self._since = now
 
     def interrupted(self, now: float) -> None:
-        """What it depends on is gone, and it with that: no failure, but what it was of use for until now counts."""
+        """It is down because what it depends on is: no failure, but progress until now counts."""
         stood = self._up_since is not None and now - self._up_since >= STOOD_S
         if self.gained or stood:
             self._begin()
@@ -93,16 +93,16 @@ class Outage:
         self._backoff.reset()
 
 
-class Telling:
-    """Which causes of failures were told lately."""
+class LogThrottle:
+    """Which causes of failures were logged lately."""
 
     def __init__(self) -> None:
-        self._told: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
 
     def is_due(self, cause: str, now: float) -> bool:
-        """Whether it is to be told now; takes it for told then."""
-        self._told = {text: at for text, at in self._told.items() if now - at < TOLD_S}
-        if cause in self._told or len(self._told) >= TOLD_MAX:
+        """Whether to log the cause now; if so, it counts as logged."""
+        self._logged = {text: at for text, at in self._logged.items() if now - at < LOG_INTERVAL_S}
+        if cause in self._logged or len(self._logged) >= LOG_CAUSES_MAX:
             return False
-        self._told[cause] = now
+        self._logged[cause] = now
         return True

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from holdfast.client.management import Management
 from holdfast.client.parts_receiver import PartsReceiver
 from holdfast.client.receiver import Receiver
-from holdfast.client.reconnecting import Dial, Reconnecting
+from holdfast.client.reconnecting import Reconnecting
 from holdfast.client.sender import WHEN_FULL, Sender, WhenFull
 from holdfast.client.spool import Spool
 from holdfast.client.terms import Lease, Terms
+from holdfast.client.transport import Dial
 from holdfast.client.url import Url
 from holdfast.errors import ConfigError
 

@@ -10,7 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from holdfast.client.connection import Connection
-from holdfast.client.reconnecting import CONNECT_LIMIT_S, Dial
+from holdfast.client.transport import CONNECT_LIMIT_S, Dial
 from holdfast.client.url import Url, parse_url
 from holdfast.client.wire import describe
 from holdfast.dialling import dial as dial_all

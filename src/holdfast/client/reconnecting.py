@@ -1,18 +1,16 @@
-"""One connection to a node, opened in one flight, and anew whenever it breaks, with all of its links.
+"""One connection to a node, opened in one flight, and opened again whenever it breaks, with all of its links.
 
-Rules of this file: the only place that connects; what the links are for is not known here. Waiting between attempts
-grows with jitter, and starts anew after a gain (backoff.py); after `retry_s` without one everything fails with one
-error. No password is in any text.
-Sources: AMQP 1.0 §2.4 (connections), §5.3 (SASL); silence of the peer is its loss (§2.4.5).
+Rules of this file: only here is a connection opened again; what its links are for is not known here. The waits between
+attempts grow with jitter, and are short again after progress (backoff.py); after `retry_s` seconds without progress the
+connection and all links fail with one error. No text contains a password.
+Sources: AMQP 1.0 §2.4 (connections), §5.3 (SASL); a peer that sends nothing for the idle time-out is lost (§2.4.5).
 """
 
 import asyncio
 import logging
-import socket
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Connection as Engine
@@ -37,35 +35,26 @@ from holdfast.amqp.performatives import Error
 from holdfast.amqp.session import Session
 from holdfast.amqp.settings import Settings
 from holdfast.amqp.types import Symbol
-from holdfast.client.backoff import Outage, Telling
+from holdfast.client.backoff import LogThrottle, Outage
 from holdfast.client.errors import AuthenticationFailed, ConnectionEnded, ConnectionFailed
 from holdfast.client.link import ENDED_HERE, IGNORE, ClientLink
+from holdfast.client.transport import Dial, is_untrusted, open_wire
 from holdfast.client.url import Url
 from holdfast.client.wire import Wire, describe
 
 if TYPE_CHECKING:
     import ssl
 
-Dial = Callable[[str, int], Coroutine[Any, Any, socket.socket]]
-
 log = logging.getLogger("holdfast.client")
 
-CONNECT_LIMIT_S: Final = 5.0
-"""One attempt to reach the node; a SYN that is lost is better sent anew than waited for."""
 HANDLE_MAX: Final = 2**32 - 1
-"""Of a node that has said nothing yet (§2.7.2)."""
+"""The handle-max of a node that has not answered yet (§2.7.2)."""
 CLOSE_LIMIT_S: Final = 5.0
+"""Time limit for the node's answer to a close."""
 SAID_NOTHING: Final = (
     " before it said anything; so does one that has no descriptors left or is about to end (see its log), "
     "and so does a port that speaks TLS: its URL begins with amqps://"
 )
-
-
-def _is_distrust(error: OSError) -> bool:
-    """The node's certificate is not trusted: the next attempt would find the same."""
-    import ssl
-
-    return isinstance(error, ssl.SSLCertVerificationError)
 
 
 class Reconnecting:
@@ -108,7 +97,7 @@ class Reconnecting:
         self._wire: Wire | None = None
         self._session: Session | None = None
         self._handle_max = HANDLE_MAX
-        """Of the node that was last spoken to, for the links that are attached before its begin."""
+        """The last node's, for links that are attached before the begin of the next one arrives."""
         self._is_open = False
         self._closing = False
         self._reason = ""
@@ -116,7 +105,7 @@ class Reconnecting:
         self._abandoned: Exception | None = None
         self._opened: asyncio.Future[None] = self.loop.create_future()
         self._outage = Outage(rng, since=self.loop.time())
-        self._telling = Telling()
+        self._log_throttle = LogThrottle()
         self._running = self.loop.create_task(self._run())
 
     def __repr__(self) -> str:
@@ -134,54 +123,54 @@ class Reconnecting:
         await asyncio.shield(self._opened)
 
     async def abort(self) -> None:
-        """Ends everything now; what is in doubt stays in doubt."""
+        """Ends the connection and all links at once; messages in doubt stay in doubt."""
         await self._end(polite=False)
 
     # ------------------------------------------------------------------------------------------ for links
 
     def touch(self, link: ClientLink) -> None:
-        """`link.turn_ended` is called before the write that ends this turn."""
+        """Schedules the write that ends this turn of the loop; `link.turn_ended` is called before it."""
         if self._wire is not None:
             self._dirty[link] = None
             self._wire.schedule()
 
     def schedule(self) -> None:
-        """This turn ends with a write."""
+        """Schedules a write at the end of this turn of the loop."""
         if self._wire is not None:
             self._wire.schedule()
 
     @property
     def name_bytes_max(self) -> int:
-        """Of a link's name, in UTF-8."""
+        """Most bytes of a link's name, in UTF-8."""
         return self._settings.name_bytes_max
 
     @property
     def is_paused(self) -> bool:
-        """The socket takes no more at the moment."""
+        """The socket accepts no more output at the moment."""
         return self._wire is not None and self._wire.paused
 
     def acknowledged_bytes(self) -> int:
-        """As of the wire; 0 without a connection."""
+        """See `Wire.acknowledged_bytes`; 0 without a connection."""
         return 0 if self._wire is None else self._wire.acknowledged_bytes()
 
     def attach_again(self, link: ClientLink) -> None:
-        """After the node detached it: attach, if there is a connection; else the next one does."""
+        """Attaches a link that was detached: now, or else on the next connection."""
         session = self._session
         if session is not None and session.usable and link in self._links:
             link.attach_or_fail(session)
             self.schedule()
 
     def note_abandoned(self, error: Exception) -> None:
-        """A sender failed with messages in doubt."""
+        """A sender failed with messages in doubt; `close` raises `error`."""
         if not self._closing:
             self._abandoned = self._abandoned or error
 
     def note_gain(self, link: ClientLink) -> None:
-        """Before the link forgets that it gained anything."""
+        """Counts the link's progress as progress of the connection; called before the link resets it."""
         self._outage.gained |= link.outage.gained
 
     def forget(self, link: ClientLink) -> None:
-        """The link is over."""
+        """The link has ended and is not attached again."""
         self.note_gain(link)
         self._links.pop(link, None)
         self._dirty.pop(link, None)
@@ -189,7 +178,7 @@ class Reconnecting:
     # ------------------------------------------------------------------------------------- for the wire
 
     def handle(self, wire: Wire, events: list[ConnEvent]) -> None:
-        """What one read brought."""
+        """Handles the events of one read: those of a link go to its context."""
         detached: list[LinkDetached] = []
         opened = False
         for event in events:
@@ -225,15 +214,15 @@ class Reconnecting:
                 self._ending(event.error, "the node closed the connection")
             elif isinstance(event, ProtocolFailed):
                 self._ending(event.error, "the connection failed")
-        # A link that goes with its connection is attached again with the next; only a detach alone is meant.
+        # A link that ends with its connection is attached again on the next one; only a detach by itself counts.
         if not self._reason:
             for gone in detached:
                 gone.link.context.detached(gone)
-        if opened and not self._reason:  # a node that closes at once, for want of room, does so in one flight
+        if opened and not self._reason:  # a node without room for a connection opens and closes it in one flight
             self._on_opened()
 
     def turn_ended(self, wire: Wire) -> None:
-        """Every touched link sends what it has."""
+        """Every touched link writes what it has to send."""
         if wire is not self._wire or not self._dirty:
             return
         links = list(self._dirty)
@@ -242,12 +231,12 @@ class Reconnecting:
             link.turn_ended(paused=wire.paused)
 
     def writing_resumed(self, wire: Wire) -> None:
-        """What waited for the socket may go."""
+        """The socket accepts output again: every link goes on."""
         for link in self._links:
             self.touch(link)
 
     def wire_broken(self, wire: Wire, error: Exception) -> None:
-        """Nothing is tried again after a defect: it would only come back."""
+        """A defect: the connection fails at once, since another attempt would meet it again."""
         if wire is self._wire and self.failure is None:
             self._fail(error)
 
@@ -339,7 +328,9 @@ class Reconnecting:
     async def _run(self) -> None:
         try:
             await self._keep_connected()
-        except Exception as error:  # a defect: nobody looks at this task, and whoever waits would wait for ever
+        except (
+            Exception
+        ) as error:  # a defect: nobody awaits this task, and whoever waits for a link would never return
             self._fail(error)
 
     async def _keep_connected(self) -> None:
@@ -361,38 +352,23 @@ class Reconnecting:
                     what = f"every connection ended at once, for {down_s:.0f} s"
                 self._fail(ConnectionFailed(f"{self.url}: {what}: {self._reason}"))
                 return
-            if self._telling.is_due(self._reason, now):
+            if self._log_throttle.is_due(self._reason, now):
                 log.warning("%s: %s; trying again for %g s", self.url, self._reason, round(self.retry_s - down_s, 1))
             await asyncio.sleep(min(outage.next_wait_s(), self.retry_s - down_s))
 
     async def _connect_once(self) -> None:
         """One connection from its start to its end."""
         try:
-            async with asyncio.timeout(CONNECT_LIMIT_S):
-                wire = await self._reached()
-        except OSError as error:  # also a time-out, a name that is not found, a certificate that is not trusted
+            wire = await open_wire(self.url, self._new_wire, tls=self._tls, dial=self._dial)
+        except OSError as error:
             if self._wire is not None:
                 self.wire_lost(self._wire, describe(error))
             self._reason = describe(error)
             self._final = False
-            if self._tls is not None and _is_distrust(error):
+            if self._tls is not None and is_untrusted(error):
                 self._fail(ConnectionFailed(f"{self.url}: cannot connect: {self._reason}"))
             return
         await wire.lost
-
-    async def _reached(self) -> Wire:
-        url = self.url
-        if self._dial is None:
-            _, wire = await self.loop.create_connection(self._new_wire, url.host, url.port)
-            return wire
-        own = await self._dial(url.host, url.port)
-        try:
-            server = url.host if self._tls else None
-            _, wire = await self.loop.create_connection(self._new_wire, sock=own, ssl=self._tls, server_hostname=server)
-            return wire
-        except BaseException:
-            own.close()
-            raise
 
     def _is_over(self) -> bool:
         return self._closing or self.failure is not None
@@ -411,7 +387,7 @@ class Reconnecting:
         self._closing = True
         try:
             await self._leave(polite=polite)
-        finally:  # also where it is cancelled: no link, and no spool of one, outlives its connection
+        finally:  # also if cancelled: no link, and no spool of one, outlives its connection
             if self._wire is not None:
                 self._wire.abort("closed")
                 self.wire_lost(self._wire, "closed")

@@ -1,0 +1,48 @@
+"""One attempt to reach a node: a connected socket, TLS on it if the URL asks for it, and a Wire that uses it.
+
+Rules of this file: nothing is tried again here; what fails is an OSError.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.client.url import Url
+from holdfast.client.wire import Wire
+
+if TYPE_CHECKING:
+    import ssl
+
+Dial = Callable[[str, int], Coroutine[Any, Any, socket.socket]]
+"""Connects a socket to a host and port, or raises OSError."""
+
+CONNECT_LIMIT_S: Final = 5.0
+"""Time limit of one attempt: a SYN that is lost is better sent anew than waited for."""
+
+
+async def open_wire(url: Url, new_wire: Callable[[], Wire], *, tls: "ssl.SSLContext | None", dial: Dial | None) -> Wire:
+    """A connected wire, made by `new_wire`. `dial` None: the event loop connects the socket, without TLS.
+
+    Raises OSError: also for a time-out, a name that is not found, and a certificate that is not trusted.
+    """
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(CONNECT_LIMIT_S):
+        if dial is None:
+            _, wire = await loop.create_connection(new_wire, url.host, url.port)
+            return wire
+        connected = await dial(url.host, url.port)
+        try:
+            server = url.host if tls else None
+            _, wire = await loop.create_connection(new_wire, sock=connected, ssl=tls, server_hostname=server)
+            return wire
+        except BaseException:
+            connected.close()
+            raise
+
+
+def is_untrusted(error: OSError) -> bool:
+    """The node's certificate is not trusted: another attempt would find the same."""
+    import ssl
+
+    return isinstance(error, ssl.SSLCertVerificationError)
