@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,13 @@ def test_the_check_sees_what_is_forbidden(code: str) -> None:
 )
 def test_the_check_lets_types_through(code: str) -> None:
     assert not forbidden_names(ast.parse(code))
+
+
+def test_the_order_of_the_clients_modules_is_the_one_in_the_docs() -> None:
+    root = TESTS.parent
+    tools = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    contracts = tools["importlinter"]["contracts"]
+    checked = next(contract["layers"] for contract in contracts if contract.get("containers") == ["holdfast.client"])
+    text = (root / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    _, shown, *_ = text.partition("## Inside the client")[2].split("```")
+    assert [re.split(r" {3,}", line)[0] for line in shown.strip().splitlines()] == checked

@@ -328,9 +328,7 @@ class Reconnecting:
     async def _run(self) -> None:
         try:
             await self._keep_connected()
-        except (
-            Exception
-        ) as error:  # a defect: nobody awaits this task, and whoever waits for a link would never return
+        except Exception as error:  # a defect: nobody awaits this task, and whoever waits for a link would never return
             self._fail(error)
 
     async def _keep_connected(self) -> None:
