@@ -1,7 +1,7 @@
-"""Questions to a node: AMQP Management's request and response over links to `$management`.
+"""Requests to a node and its responses: AMQP Management over links to `$management`.
 
-Rules of this file: one pair of links for a connection; an answer finds its request by correlation-id. A request
-that a break left unanswered is sent again, so operations must bear that: all of Holdfast's do.
+Rules of this file: one pair of links for a connection; a response names its request by correlation-id. A request that a
+break left unanswered is sent again, so operations must be idempotent: all of Holdfast's are.
 Source: AMQP Management 1.0 working draft 16, §3.
 """
 
@@ -25,11 +25,11 @@ from holdfast.errors import RemoteProtocolError
 
 ADDRESS = "$management"
 CREDIT = 100
-"""Answers that may come at once; requests beyond that wait here."""
+"""Responses that may be outstanding; further requests wait here."""
 
 
 class _Request:
-    """One question: what it was, its bytes, and who waits."""
+    """One request: its name for errors, its encoded message, and the future of its response."""
 
     __slots__ = ("future", "payload", "what")
 
@@ -55,7 +55,7 @@ class Management(ClientLink):
     async def request(
         self, operation: str, type: str, name: str | None, arguments: dict[str, Any], *, limit_s: float
     ) -> dict[str, Any]:
-        """One question and its answer; see `Connection.manage`."""
+        """Sends one request and returns its response; see `Connection.manage`."""
         self.check()
         self._next_id += 1
         message_id = f"{self._name}-{self._next_id}"
@@ -80,14 +80,14 @@ class Management(ClientLink):
         finally:
             self._requests.pop(message_id, None)
             self._unsent.pop(message_id, None)
-            self._asked.discard(message_id)  # its answer may never come, or was one that nobody could read
+            self._asked.discard(message_id)  # its response may never come, or could not be decoded
             if self._unsent:
                 self.touch()
 
     # ------------------------------------------------------------------------- what the connection calls
 
     def attach(self, session: Session) -> None:
-        # Under names of their own: the node may not have answered yet that we ended one of the last two.
+        # Under new names: the node may not have answered the detach of the last two yet.
         self._attaches += 1
         self._receiver = session.attach_receiver(
             f"{self._name}-answers-{self._attaches}", Source(address=ADDRESS), Target(address=self._name)
@@ -125,7 +125,7 @@ class Management(ClientLink):
         sender = self._sender
         if sender is None or paused or self._receiver is None or not self._receiver.attached:
             return
-        # An answer needs credit: no more questions than answers that may come.
+        # A response needs credit: no more requests than responses that may come.
         while self._unsent and sender.sendable and len(self._asked) < self._receiver.credit:
             message_id = next(iter(self._unsent))
             del self._unsent[message_id]

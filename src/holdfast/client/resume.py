@@ -1,7 +1,7 @@
-"""What the client's links know of deliveries beyond a break, and what they make of the peer's unsettled map.
+"""What the client's links know of deliveries after a break, and what they conclude from the peer's unsettled map.
 
 Rules of this file: no loop, no socket; the links ask and act. A peer that answers without a map keeps nothing: then
-all is as if there were no resuming (docs/client.md). Sources: AMQP 1.0 §2.6.5, §2.6.13, §2.7.3, §3.4.1.
+nothing is resumed (docs/client.md). Sources: AMQP 1.0 §2.6.5, §2.6.13, §2.7.3, §3.4.1.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ from holdfast.errors import RemoteProtocolError
 T = TypeVar("T")
 
 FIRST_TAG: Final = 0
-"""Of a link's delivery-tags, which go on beyond the last of 32 bits."""
+"""Of a link's delivery-tags, which wrap at 32 bits."""
 
 
 def timeout_s(seconds: float) -> int:
@@ -28,20 +28,20 @@ def timeout_s(seconds: float) -> int:
 
 
 class _Rounds:
-    """Attaches of maps that fit no frame: one after the other, as long as each settles something (§2.7.3)."""
+    """A map too large for a frame is sent in rounds of attach, settle, detach, while each settles some (§2.7.3)."""
 
     def __init__(self) -> None:
         self.attached = False
-        """An answer came: from then on an attach resumes."""
+        """The node answered an attach: from then on an attach resumes."""
         self.partial = False
         """The last map, of either side, was incomplete."""
         self.again = False
-        """We detached to attach once more with what is left."""
+        """The link was detached to be attached again with the rest."""
         self._ended = False
         self._left = -1
 
     def next_round(self) -> None:
-        """This one is over: we detach."""
+        """This round is over, and the caller detaches."""
         self.again = self._ended = True
 
     def begins_round(self) -> bool:
@@ -60,7 +60,7 @@ class _Rounds:
 
 
 class Keyed(Protocol):
-    """What has a key among all that is in doubt."""
+    """What a SendingState needs of a message."""
 
     key: int
 

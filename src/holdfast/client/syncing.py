@@ -1,7 +1,7 @@
 """When a spool is synced to its disk: at once, or some time after it grew.
 
-Rules of this file: one sync at a time, in a thread; those who ask meanwhile share the next. What follows from the end
-of one (the disk refused; the spool's holder is over meanwhile) depends on nobody who waits: they may be cancelled.
+Rules of this file: one sync at a time, in a thread; callers that come meanwhile share the next one. What a sync's end
+leads to (it failed, or the sender has ended meanwhile) does not depend on callers that wait, which may be cancelled.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Syncing:
     ) -> None:
         self.interval_s = interval_s
         self.failure: StorageError | None = None
-        """Why the spool could not be closed properly; what the node has not stored stays in it."""
+        """Why the spool could not be closed properly; messages that the node has not stored stay in it."""
         self._holder = holder
         self._spool = spool
         self._loop = loop
@@ -45,18 +45,18 @@ class Syncing:
             self._timer = self._loop.call_later(self.interval_s, self._over)
 
     def stop(self) -> None:
-        """The holder is over: the spool is closed, by the sync that is under way if there is one."""
+        """The sender has ended: the spool is closed, at the end of the sync that is under way if there is one."""
         if self._timer is not None:
             self._timer.cancel()
         if self._under_way is None:
             self._close()
 
     async def done(self) -> None:
-        """The spool is on the disk as it is now; callers at the same time share one call. Raises StorageError."""
+        """Returns once the spool as it is now is on the disk; callers at one time share a sync. Raises StorageError."""
         wanted = self._begun + self._spool.dirty  # one under way may have begun before what is written last
         while self._finished < wanted:
             if self._under_way is None:
-                if self.failure is not None:  # the holder is over, and its spool could not be closed
+                if self.failure is not None:  # the sender has ended, and its spool could not be closed
                     raise self.failure
                 if not self._spool.dirty or self._holder.is_over():
                     return
@@ -66,8 +66,8 @@ class Syncing:
             await ended
 
     async def ended(self) -> None:
-        """No sync is under way: the spool of a holder that is over is closed. What failed is in `failure`, and known to
-        the holder."""
+        """Returns once no sync is under way: the spool of a sender that has ended is closed. An error is in `failure`,
+        and has ended the sender."""
         if self._under_way is not None:
             await asyncio.wait([self._under_way])
 
@@ -96,7 +96,7 @@ class Syncing:
         if isinstance(error, StorageError):
             self._holder.fail(error)
         if self._holder.is_over():
-            self._close()  # by nobody else where it was over already
+            self._close()  # `stop` left that to this sync
 
     def _close(self) -> None:
         try:
@@ -112,9 +112,9 @@ class Syncing:
             self._at_once()
 
     def _at_once(self) -> None:
-        """What the disk refuses is told to whoever uses the holder, which has failed with it."""
+        """An error ends the sender, and so reaches whoever uses it."""
         if self._under_way is None and self._spool.dirty and not self._holder.is_over():
             try:
                 self._begin()
             except RuntimeError:
-                pass  # the loop ends, and has no threads any more
+                pass  # the loop ends and starts no more threads

@@ -1,6 +1,6 @@
-"""Who waits at a sender: for room for one message more, or until nothing is in doubt.
+"""Callers that wait at a sender: for room for another message, or until nothing is in doubt.
 
-Rules of this file: whoever is woken looks itself at what it waited for, and at the sender's end.
+Rules of this file: a caller that is woken checks itself what it waited for, and whether the sender has ended.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 
 class Waiting:
-    """Of one sender; those that wait for room are woken in their order, as many as there is room for."""
+    """Of one sender; callers that wait for room are woken in their order, as many as there is room for."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -16,7 +16,7 @@ class Waiting:
         self._for_end: dict[asyncio.Future[None], None] = {}
 
     async def for_room(self) -> None:
-        """Returns once there may be room; who is cancelled meanwhile calls for another `wake`."""
+        """Returns once there may be room. A caller that is cancelled meanwhile has to call `wake` for the others."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._for_room[waiter] = None
         try:

@@ -1,7 +1,7 @@
 """One transport of one AMQP connection: bytes in, events out, everything of a turn written at once.
 
-Rules of this file: no AMQP decisions; a turn of the loop ends with at most one write. The owner is told, in this
-order within a turn: events as they come, `turn_ended`, and once in the end `wire_lost`.
+Rules of this file: no AMQP decisions; a turn of the loop ends with at most one write. The owner is called in this order
+within a turn: `handle` as events arrive, then `turn_ended`; and `wire_lost` once, at the end.
 """
 
 import asyncio
@@ -34,29 +34,29 @@ class WireOwner(Protocol):
     """What a wire reports to: its connection."""
 
     def handle(self, wire: "Wire", events: list[ConnEvent]) -> None:
-        """What one read brought, in the order of the wire."""
+        """The events of one read, in the order in which they arrived."""
 
     def turn_ended(self, wire: "Wire") -> None:
         """The last chance to send in this turn."""
 
     def writing_resumed(self, wire: "Wire") -> None:
-        """The socket takes bytes again."""
+        """The socket accepts output again."""
 
     def wire_broken(self, wire: "Wire", error: Exception) -> None:
-        """A defect: an exception where none can be; `wire_lost` follows."""
+        """A defect raised an exception; `wire_lost` follows."""
 
     def wire_lost(self, wire: "Wire", reason: str) -> None:
-        """The transport is gone; comes once."""
+        """The transport is gone; called once."""
 
 
 class Wire(asyncio.Protocol):
-    """`lost` is done once the transport is gone; `paused` while the socket takes no more."""
+    """`lost` is done once the transport is gone; `paused` while the socket accepts no more output."""
 
     def __init__(self, engine: Engine, owner: WireOwner, loop: asyncio.AbstractEventLoop) -> None:
         self.engine = engine
         self.paused = False
         self.heard = False
-        """Anything came that is no alert of TLS, which answers one who does not speak it."""
+        """Anything arrived but a TLS alert, which a TLS port sends to a peer that does not speak TLS."""
         self.lost: asyncio.Future[None] = loop.create_future()
         self._owner = owner
         self._loop = loop
@@ -101,7 +101,7 @@ class Wire(asyncio.Protocol):
     # --------------------------------------------------------------------------------------------- ours
 
     def schedule(self) -> None:
-        """There may be output: this turn ends with a write."""
+        """There may be output: this turn of the loop ends with a write."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turn)

@@ -1,6 +1,6 @@
-"""What `receive`, `status` and the like print.
+"""Messages and AMQP values as the commands print them.
 
-Rules of this file: pure; the names of `receive --json` are other programs' too: add, never change.
+Rules of this file: pure. Other programs read the names of `receive --json`: fields may be added, none is changed.
 """
 
 import base64
@@ -36,14 +36,14 @@ def plain(value: Any) -> Any:
 
 
 def as_json(delivery: Delivery) -> str:
-    """One line: the whole message (the operator's contract, `receive --json`)."""
+    """The whole message in one line, as `receive --json` prints it."""
     message = delivery.message
-    told = {**fields(delivery, message), **_body(message)}
-    return json_line(told, separators=(",", ":"))
+    content = {**fields(delivery, message), **_body(message)}
+    return json_line(content, separators=(",", ":"))
 
 
 def fields(delivery: Delivery, message: Message) -> dict[str, Any]:
-    """What is told of a message beside its body."""
+    """All fields of a message but its body."""
     properties = message.properties
     annotations = message.message_annotations or {}
     return {

@@ -1,4 +1,4 @@
-"""What `holdfast send` sends: lines, CSV rows, JSON lines of a file, or generated bodies, a batch at a time.
+"""What `holdfast send` reads: lines, CSV rows or JSON lines of a file, or generated bodies, a batch at a time.
 
 Rules of this file: streams, so memory holds one batch and one row; blocking reads, made for a thread. A batch ends
 where the next read might wait, so a pipe's lines go out as they come.
@@ -23,7 +23,7 @@ JSON_TYPE: Final = "application/json"
 
 
 class Row(NamedTuple):
-    """A message to be: `properties` are application properties, `subject` None unless a column gives it."""
+    """One message to send. `properties`: application properties; `subject`: None unless a column gives it."""
 
     body: bytes
     subject: str | None = None
@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 
 class _Paused(NamedTuple):
-    """The next read might wait: hand over what there is."""
+    """The next read might block: the batch ends here."""
 
 
 _PAUSED: Final = _Paused()
@@ -57,7 +57,7 @@ class Source:
         self._items: Iterator[Row | _Paused] = {"lines": self._lines, "csv": self._csv, "json": self._json}[form]()
 
     def batch(self) -> list[Row] | None:
-        """The next rows, None at the end; may wait for input. What is no row is raised behind the rows before it."""
+        """The next rows, None at the end; may block. ConfigError where a line is no row, after the rows before it."""
         rows: list[Row] = []
         try:
             if self._failure is not None:
@@ -80,7 +80,7 @@ class Source:
         return rows or None
 
     def close(self) -> None:
-        """Lets the file go; not while a thread is in `batch`."""
+        """Closes the file; not while a thread is in `batch`."""
         self._file.close()
 
     def _raw_lines(self) -> Iterator[bytes | _Paused]:
@@ -141,7 +141,7 @@ class Source:
             yield Row(body, self._subject(value, number), None, JSON_TYPE)
 
     def _csv(self) -> Iterator[Row | _Paused]:
-        # csv asks for lines one by one; the pauses met on the way are handed on after the row.
+        # csv reads line by line; a pause that it reads past is yielded after the row.
         paused = False
         number = 0
 
@@ -203,7 +203,7 @@ class Source:
 
 
 class Generated:
-    """`count` bodies of `size` bytes each, told apart by the number at their start."""
+    """`count` bodies of `size` bytes each, which begin with their number."""
 
     def __init__(self, count: int, size: int) -> None:
         self.bytes_read = 0
