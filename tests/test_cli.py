@@ -83,7 +83,7 @@ def test_the_examples_are_grammatical(capsys: pytest.CaptureFixture[str]) -> Non
         "send q --rate 0", "send q --priority 256", "send q --resume", "send q --retry -1", "send q --ttl 0",
         "queue create q --when-full drop-oldest", "queue create q --order some", "node --listen 5672",
         "node --listen host:70000", "demo --flights 0", "sim run", "sim replay", "sim run x --seed -1",
-        "sim run x --depth packets", "sim swarm --seeds 0", "sim swarm --jobs 0", "sim swarm --depth bytes",
+        "sim swarm --seeds 0", "sim swarm --jobs 0",
         "store check", "store compact", "store backup d", "store restore d", "store backup d e f",
         "fleet up", "fleet cut a", "fleet heal a b c", "fleet stop", "fleet start", "fleet down x",
         "topology check", "topology routes x", "topology check x", "topology forget", "route list",

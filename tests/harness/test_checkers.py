@@ -169,17 +169,17 @@ def test_a_second_showing_must_be_marked() -> None:
 
 
 def watch_of(bench: Bench) -> Watch:
-    watch = Watch("near", lambda: bench.ledger.disk("near", bench.store), decoded=False)
+    watch = Watch("near", lambda: bench.ledger.disk("near", bench.store))
     attach = Attach("s", 0, False, source=Source(), target=Target(address="work"), initial_delivery_count=0)
-    watch.heard([frame(0, encode(attach))])
+    watch.heard(frame(0, encode(attach)))
     transfer = Transfer(0, 0, b"0", 0, False)
-    watch.heard([frame(0, encode(transfer) + b"\x00\x53\x75\xa0\x10bare" + KEY)])
+    watch.heard(frame(0, encode(transfer) + b"\x00\x53\x75\xa0\x10bare" + KEY))
     return watch
 
 
 def test_accepted_before_it_is_stored(bench: Bench) -> None:
     watch = watch_of(bench)
-    answer = [frame(0, encode(Disposition(True, 0, None, True, Accepted())))]
+    answer = frame(0, encode(Disposition(True, 0, None, True, Accepted())))
     with pytest.raises(Violation, match="near accepted 001-00000001, which it has not stored"):
         watch.said(answer)
     watch = watch_of(bench)
@@ -191,7 +191,7 @@ def test_accepted_before_it_is_stored(bench: Bench) -> None:
 def test_a_broken_protocol_is_told(bench: Bench, ending: Detach | End | Close) -> None:
     watch = watch_of(bench)
     ending.error = Error(Symbol(conditions.DETACH_FORCED), "as it may be")
-    watch.said([frame(0, encode(ending))])
+    watch.said(frame(0, encode(ending)))
     ending.error = Error(Symbol(conditions.TRANSFER_LIMIT_EXCEEDED), "without credit")
     with pytest.raises(Violation, match="what AMQP forbids"):
-        watch.said([frame(0, encode(ending))])
+        watch.said(frame(0, encode(ending)))

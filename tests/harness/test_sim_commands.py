@@ -72,16 +72,16 @@ def answer(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> dic
 
 def test_run_json_has_the_promised_fields(small: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "run", small, "--seed", "3")
-    assert tuple(found)[:7] == KEYS and set(found) - set(KEYS) == {"failure", "depth", "hops"}
+    assert tuple(found)[:7] == KEYS and set(found) - set(KEYS) == {"failure", "hops"}
     assert (found["scenario"], found["seed"], found["ok"], found["failure"]) == (small, 3, True, "")
     assert found["metrics"]["received"] == 20 and found["metrics"]["faults"] == {"crash": 1}
-    assert found["depth"] == "frames" and found["hops"] >= 20 and re.fullmatch(r"[0-9a-f]{32}", found["digest"])
+    assert found["hops"] >= 20 and re.fullmatch(r"[0-9a-f]{32}", found["digest"])
 
 
 def test_a_person_reads_the_verdict_first(small: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sim", "run", small]) == 0
     captured = capsys.readouterr()
-    assert captured.out.startswith(f"ok: {small}, seed 1, depth frames: ") and "digest " in captured.out
+    assert captured.out.startswith(f"ok: {small}, seed 1: ") and "digest " in captured.out
     assert captured.err == ""
 
 
@@ -89,20 +89,18 @@ def test_out_keeps_everything_and_the_plan_runs_again(
     small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "deep" / "out"
-    first = answer(capsys, "run", small, "--seed", "4", "--depth", "bytes", "--out", str(out))
+    first = answer(capsys, "run", small, "--seed", "4", "--out", str(out))
     assert sorted(item.name for item in out.iterdir()) == ["events.ndjson", "plan.json", "result.json", "timeline.svg"]
     kept = json.loads((out / "result.json").read_text())
     assert kept["digest"] == first["digest"]
-    assert kept["replay"] == f"holdfast sim run {small} --seed 4 --depth bytes"
+    assert kept["replay"] == f"holdfast sim run {small} --seed 4"
     notes = [json.loads(line) for line in (out / "events.ndjson").read_text().splitlines()]
     assert all(list(note) == ["at", "place", "kind", "text"] for note in notes)
     assert {"start", "append", "holds", "session", "crash", "heal"} <= {note["kind"] for note in notes}
     assert [note["at"] for note in notes] == sorted(note["at"] for note in notes)
     ElementTree.parse(out / "timeline.svg")
     again = answer(capsys, "replay", str(out / "plan.json"))
-    assert (again["seed"], again["depth"], again["digest"]) == (4, "bytes", first["digest"])
-    frames = answer(capsys, "replay", str(out / "plan.json"), "--depth", "frames")
-    assert frames["digest"] == first["digest"]
+    assert (again["seed"], again["digest"]) == (4, first["digest"])
     assert answer(capsys, "replay", str(out / "plan.json"), "--seed", "5")["digest"] != first["digest"]
 
 
@@ -177,18 +175,6 @@ def test_a_history_runs_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert sorted(item.name for item in tmp_path.iterdir()) == ["events.ndjson", "result.json", "timeline.svg"]
 
 
-def test_a_swarm_seed_runs_at_its_own_depth(monkeypatch: pytest.MonkeyPatch) -> None:
-    for drawn, asked, depth, command in (
-        ("frames", None, "frames", "holdfast sim run swarm --seed 7"),
-        ("frames", "bytes", "bytes", "holdfast sim run swarm --seed 7 --depth bytes"),
-        ("bytes", None, "bytes", "holdfast sim run swarm --seed 7 --depth bytes"),
-        ("bytes", "frames", "frames", "holdfast sim run swarm --seed 7 --depth frames"),
-    ):
-        monkeypatch.setattr(swarm, "depth_of", lambda seed, drawn=drawn: drawn)
-        run = sim_commands._chosen("swarm", 7, asked, None)
-        assert (run.depth, run.replay) == (depth, command)
-
-
 class TestSwarm:
     """With a swarm that is told what to find: what is found is the swarm's own test."""
 
@@ -229,7 +215,7 @@ class TestSwarm:
             f"written to {tmp_path / 'seed-6'}",
         ]
         kept = scenario.read_plan_file(tmp_path / "seed-6" / "plan.json")
-        assert (kept.plan, kept.seed, kept.depth) == (swarm.draw_plan(6), 6, swarm.depth_of(6))
+        assert (kept.plan, kept.seed) == (swarm.draw_plan(6), 6)
         assert json.loads((tmp_path / "result.json").read_text())["failures"][0]["seed"] == 6
         events = (tmp_path / "seed-6" / "events.ndjson").read_text().splitlines()
         assert {"at", "place", "kind", "text"} == set(json.loads(events[0]))
@@ -275,7 +261,7 @@ def test_a_planted_defect_is_there_during_the_run_alone(
 
     def execute(*_: Any, **__: Any) -> Result:
         assert there == ["a-name"]
-        return Result("x", 1, "frames", False, "lost", "0" * 32, 1.0, 0.1, 0, {})
+        return Result("x", 1, False, "lost", "0" * 32, 1.0, 0.1, 0, {})
 
     monkeypatch.setattr(canaries, "plant", plant)
     monkeypatch.setattr(sim_commands, "execute", execute)

@@ -1,7 +1,7 @@
 """What lies under simulated nodes: writes that come in pieces, and LMDB's store behind the one in memory."""
 
 from dataclasses import replace
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,13 +9,12 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.amqp.direct import Frame
 from holdfast.broker.port import Batch
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.harness.faults import Fault
 from holdfast.harness.plan import Plan, from_json
 from holdfast.harness.sim import paged_store
-from holdfast.harness.sim.chunks import Part, cut_anywhere, head_of, whole
+from holdfast.harness.sim.cuts import cut_anywhere, cut_at_frames
 from holdfast.harness.sim.node import SimNode
 from holdfast.harness.sim.paged_store import PagedStore
 from holdfast.harness.sim.run import Result, execute
@@ -24,17 +23,9 @@ from holdfast.harness.swarm import draw_plan
 from holdfast.harness.topology import Link, LinkShape, Topology
 from holdfast.storage.lmdb import LmdbStore
 
-HEADER = b"AMQP\x00\x01\x00\x00"
 SIZES = (5, 8, 1, 40, 3)
-
-
-def frames() -> list[Any]:
-    """A header, and two frames of 60 and 24 bytes."""
-    return [HEADER, Frame(60, 0, b"", None, b""), Frame(24, 0, b"", None, b"")]
-
-
-def as_bytes() -> list[bytes]:
-    return [HEADER, bytes([0, 0, 0, 60]) + bytes(56), bytes([0, 0, 0, 24]) + bytes(20)]
+FRAMES = (b"AMQP\x00\x01\x00\x00", bytes([0, 0, 0, 60]) + bytes(56), bytes([0, 0, 0, 24]) + bytes(20))
+"""A header, and two frames of 60 and 24 bytes."""
 
 
 def plan_of(*faults: Fault, rate: float | None = None, size: int = 100, **fields: Any) -> Plan:
@@ -58,41 +49,31 @@ def plan_of(*faults: Fault, rate: float | None = None, size: int = 100, **fields
     )
 
 
-def run(plan: Plan, depth: str = "frames") -> Result:
-    return execute(plan, 3, depth=depth, keep_notes=True)
+def run(plan: Plan) -> Result:
+    return execute(plan, 3, keep_notes=True)
 
 
 # ---------------------------------------------------------------------------------------------------- pieces
 
 
-def test_bytes_and_frames_are_cut_at_the_same_places() -> None:
-    sizes = [chain(SIZES, repeat(1_000)).__next__ for _ in range(2)]
-    decoded = cut_anywhere(frames(), sizes[0], decoded=True)
-    raw = cut_anywhere(as_bytes(), sizes[1], decoded=False)
-    assert [sum(map(len, piece)) for piece in decoded] == [*SIZES, 92 - sum(SIZES)]
-    assert [sum(map(len, piece)) for piece in raw] == [sum(map(len, piece)) for piece in decoded]
-    assert b"".join(chain.from_iterable(raw)) == b"".join(as_bytes())
+def test_pieces_are_as_long_as_was_drawn() -> None:
+    data = b"".join(FRAMES)
+    pieces = cut_anywhere(data, chain(SIZES, repeat(1_000)).__next__)
+    assert [*map(len, pieces)] == [*SIZES, 92 - sum(SIZES)] and b"".join(pieces) == data
 
 
-def test_a_frame_is_there_with_its_last_byte() -> None:
-    header, first, second = frames()
-    pieces = cut_anywhere([header, first, second], chain(SIZES, repeat(1_000)).__next__, decoded=True)
-    assert [whole(piece) for piece in pieces] == [[], [header], [], [], [], [first, second]]
-
-
-def test_what_a_cut_leaves_is_no_frame() -> None:
-    (cut,) = head_of(frames()[1:2], 59, decoded=True)
-    assert (len(cut), whole([cut])) == (59, [])
-    (rest,) = head_of([Part(20, frames()[1])], 19, decoded=True)
-    assert (len(rest), whole([rest])) == (19, [])
+@pytest.mark.parametrize(("most", "frames"), [(1, [1, 1, 1]), (8, [1, 1, 1]), (9, [2, 1]), (68, [2, 1]), (69, [3])])
+def test_segments_are_of_whole_frames(most: int, frames: list[int]) -> None:
+    left = iter(FRAMES)
+    assert cut_at_frames(b"".join(FRAMES), most) == [b"".join(islice(left, count)) for count in frames]
 
 
 @pytest.mark.parametrize("piece_bytes", [8, 700])
-def test_a_run_in_pieces_is_the_same_at_both_depths(piece_bytes: int) -> None:
+def test_a_run_in_pieces_is_another_run(piece_bytes: int) -> None:
     plan = plan_of(Fault(kind="cut", at=0.05, link=("ber", "fra")), rate=50_000.0, size=5_000, piece_bytes=piece_bytes)
-    one, other = run(plan), run(plan, "bytes")
-    assert one.ok, one.failure
-    assert one.digest == other.digest != run(replace(plan, piece_bytes=0)).digest
+    result = run(plan)
+    assert result.ok, result.failure
+    assert result.digest != run(replace(plan, piece_bytes=0)).digest
 
 
 def test_a_frame_that_takes_longer_than_the_hold_time_ends_no_session() -> None:
@@ -105,12 +86,12 @@ def test_a_frame_that_takes_longer_than_the_hold_time_ends_no_session() -> None:
 def test_whoever_gives_up_a_neighbour_that_it_hears_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     received = SimNode.received
 
-    def deaf(self: SimNode, end: Any, chunks: list[Any]) -> None:
+    def deaf(self: SimNode, end: Any, data: bytes) -> None:
         """Hears nothing any more, though it comes."""
         if self.world.elapsed_s > 1.0 and end.peer == "ber" and self.name == "fra":
             self._came_at[end.number] = self.clock.monotonic(self.world.now)
         else:
-            received(self, end, chunks)
+            received(self, end, data)
 
     monkeypatch.setattr(SimNode, "received", deaf)
     assert "fra gave ber up" in run(replace(plan_of(), liveness_s=20.0)).failure

@@ -73,9 +73,9 @@ class Run:
         return [self.keys("during", address, node) for address, node in ways]
 
 
-def judged(lie: str, seed: int, depth: str) -> tuple[Run, SimBed]:
+def judged(lie: str, seed: int) -> tuple[Run, SimBed]:
     share = 1.0 if lie in ("last-stored", "limits") else 0.5  # attaches and begins are few
-    with SimBed(RING, seed, depth=depth) as bed:
+    with SimBed(RING, seed) as bed:
         faults = [Fault(kind="lying-peer", at=0.5, node="lie", seconds=LIE_S, lie=lie, amount=share)]
         faults += [
             Fault(kind="cut", at=at, link=link) for at in (4.0, 8.0) for link in (("lie", "hub"), ("jfk", "lie"))
@@ -109,7 +109,7 @@ def judged(lie: str, seed: int, depth: str) -> tuple[Run, SimBed]:
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("lie", [lie for lie in LIES if lie != FORGED])
 def test_new_messages_pass_once_the_lie_is_over(lie: str, seed: int) -> None:
-    run, bed = judged(lie, seed, "frames")
+    run, bed = judged(lie, seed)
     assert run.faults.liars["lie"].told[lie], "the lie was never told"
     for keys in run.honest():
         assert keys and all(key in bed.history.received for key in keys if key in bed.history.accepted)
@@ -141,13 +141,8 @@ def test_forged_identities_stop_no_node_and_grow_no_memory() -> None:
             assert all(neighbour.established for neighbour in core.neighbours.values())
 
 
-@pytest.mark.parametrize("lie", ["custody", "disposition"])
-def test_both_depths_tell_the_same_lies(lie: str) -> None:
-    assert judged(lie, 3, "frames")[1].world.digest == judged(lie, 3, "bytes")[1].world.digest
-
-
 def test_a_false_custodian_loses_what_it_accepted_and_no_more() -> None:
-    run, bed = judged("custody", 4, "frames")
+    run, bed = judged("custody", 4)
     lost = [key for key in bed.history.accepted if key not in bed.history.received]
     assert lost
     assert set(lost) <= set(run.keys("during", "through@jfk", "hub"))

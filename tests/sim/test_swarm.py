@@ -10,7 +10,6 @@ from holdfast.harness.shrink import kind_of, shrink
 from holdfast.harness.swarm import (
     ROUTING,
     SWARMS,
-    depth_of,
     draw_plan,
     replay_command,
     run_seed,
@@ -119,15 +118,9 @@ def test_who_calls_messages_undeliverable_makes_room_for_another() -> None:
     assert len(takes) > 5 and all(told["stays"] for told in takes)
 
 
-def test_depths() -> None:
-    depths = [depth_of(seed) for seed in range(1, 501)]
-    assert 20 < depths.count("bytes") < 90
-
-
 def test_replay_command() -> None:
-    seed = next(seed for seed in range(1, 100) if depth_of(seed) == "bytes")
-    assert replay_command(seed) == f"holdfast sim run swarm --seed {seed} --depth bytes"
-    assert replay_command(seed, ROUTING) == f"holdfast sim run swarm-routing --seed {seed} --depth bytes"
+    assert replay_command(7) == "holdfast sim run swarm --seed 7"
+    assert replay_command(7, ROUTING) == "holdfast sim run swarm-routing --seed 7"
 
 
 def test_jobs_change_nothing() -> None:
@@ -164,7 +157,7 @@ def test_shrinking_keeps_what_fails() -> None:
         sent = sum(told["messages"] for told in smaller.workloads if told.get("address") == needed)
         return f"Violation: {sent} messages at {needed}" if sent and fault in smaller.faults else ""
 
-    found = shrink(plan, seed, "frames", fails(plan), fails=fails)
+    found = shrink(plan, seed, fails(plan), fails=fails)
     assert found.faults == (fault,)
     assert [told["kind"] for told in found.workloads] == ["publish", "consume"]
     assert found.workloads[0]["messages"] == found.workloads[0]["producers"] == 1
@@ -175,7 +168,7 @@ def test_shrinking_keeps_what_fails() -> None:
 def test_shrinking_takes_super_nodes_too() -> None:
     """What is left of a network with computed routes is a network still."""
     plan = next(plan for plan in (draw_plan(seed, ROUTING) for seed in range(1, 99)) if plan.topology.supers)
-    found = shrink(plan, 1, "frames", "x", fails=lambda smaller: "x").topology
+    found = shrink(plan, 1, "x", fails=lambda smaller: "x").topology
     found.validate()
     assert len(found.nodes) < len(plan.topology.nodes) and not {*found.supers, *found.joins}.difference(found.nodes)
 
@@ -187,7 +180,7 @@ def test_shrinking_is_bounded() -> None:
         tried.append(smaller)
         return "x"
 
-    shrink(draw_plan(1), 1, "frames", "x", tries_max=5, fails=fails)
+    shrink(draw_plan(1), 1, "x", tries_max=5, fails=fails)
     assert len(tried) == 5
 
 

@@ -13,14 +13,14 @@ from importlib import import_module
 from pathlib import Path
 
 from holdfast.harness.sim.run import execute
-from holdfast.harness.swarm import depth_of, draw_plan
+from holdfast.harness.swarm import draw_plan
 from mutation import probes
 
 
 def failure_of(seed: int) -> str:
     """One line, empty where the seed ends as it must; whatever the drawing raises is one too."""
     try:
-        return execute(draw_plan(seed), seed, depth=depth_of(seed)).failure
+        return execute(draw_plan(seed), seed).failure
     except Exception as error:  # a planted mistake may raise anything
         return f"{type(error).__name__}: {error}"
 

@@ -140,11 +140,6 @@ def _add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
 
 
 def _run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--depth",
-        choices=("frames", "bytes"),
-        help="what nodes hand each other: decoded frames, or every byte (slower; the same history)",
-    )
     parser.add_argument("--out", metavar="DIR", help="directory for result, event log, timeline and plan")
     # For the tests that plant a defect on purpose, to see it found.
     parser.add_argument("--canary", metavar="NAME", help=argparse.SUPPRESS)

@@ -296,7 +296,6 @@ class Watch:
         name: str,
         disk: Callable[[], Disk],
         *,
-        decoded: bool,
         doubtful: Container[bytes] = (),
         in_memory: Container[str] = (),
     ) -> None:
@@ -306,14 +305,14 @@ class Watch:
         self.disk = disk
         self.doubtful = doubtful
         """Keys that a liar brought: under numbers that are another's, they may be accepted and dropped."""
-        self._heard, self._said = FrameReader(decoded=decoded), FrameReader(decoded=decoded)
+        self._heard, self._said = FrameReader(), FrameReader()
         self._links: dict[tuple[int, int], Any] = {}
         self._parts: dict[tuple[int, int], tuple[int, bytes]] = {}
         self._waiting: dict[tuple[int, int], bytes] = {}
 
-    def heard(self, chunks: list[Any]) -> None:
+    def heard(self, data: bytes) -> None:
         """What the node is about to read."""
-        for channel, code, fields, payload in self._heard.read(chunks):
+        for channel, code, fields, payload in self._heard.read(data):
             if code == fast.TRANSFER:
                 place = channel, fields[0]
                 if place not in self._links:
@@ -338,9 +337,9 @@ class Watch:
                 if watched and address not in self.in_memory:
                     self._links[channel, fields.handle] = address
 
-    def said(self, chunks: list[Any]) -> None:
+    def said(self, data: bytes) -> None:
         """What the node writes."""
-        for channel, code, fields, _ in self._said.read(chunks):
+        for channel, code, fields, _ in self._said.read(data):
             if code == fast.DISPOSITION and fields[0]:
                 _, first, last, _, state = fields
                 self._answered(channel, first, first if last is None else last, state)

@@ -1,4 +1,4 @@
-"""The frames of one direction of a connection, for those who look on: from bytes, or decoded already.
+"""The frames of one direction of a connection, for those who look on.
 
 Rules of this file: reads what the simulator's own nodes and clients wrote; it is no judge of strangers' bytes.
 """
@@ -14,33 +14,26 @@ Seen = tuple[int, bytes, Any, bytes]
 
 
 class FrameReader:
-    """Gathers bytes until a frame is whole; decoded frames pass through. Headers and SASL are passed over."""
+    """Gathers bytes until a frame is whole. Headers and SASL are passed over."""
 
-    __slots__ = ("_data", "_decoded")
+    __slots__ = ("_held",)
 
-    def __init__(self, *, decoded: bool) -> None:
-        self._decoded = decoded
-        self._data = bytearray()
+    def __init__(self) -> None:
+        self._held = bytearray()
 
-    def read(self, chunks: list[Any]) -> Iterator[Seen]:
-        """The frames that are whole now, in order."""
-        if self._decoded:
-            for chunk in chunks:
-                if not isinstance(chunk, bytes):
-                    yield chunk.channel, chunk.code, chunk.fields, chunk.payload
-            return
-        data = self._data
-        for chunk in chunks:
-            data += chunk
-        while len(data) >= 8:
-            if data[:4] == b"AMQP":
-                del data[:8]
+    def read(self, data: bytes) -> Iterator[Seen]:
+        """The frames that are whole with these bytes, in order."""
+        held = self._held
+        held += data
+        while len(held) >= 8:
+            if held[:4] == b"AMQP":
+                del held[:8]
                 continue
-            size = int.from_bytes(data[:4], "big")
-            if len(data) < size:
+            size = int.from_bytes(held[:4], "big")
+            if len(held) < size:
                 return
-            frame = bytes(data[:size])
-            del data[:size]
+            frame = bytes(held[:size])
+            del held[:size]
             if frame[5] == 0 and size > 8:
                 yield _seen(frame)
 

@@ -438,16 +438,15 @@ def _read(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """A plan kept with its run: `seed` and `depth` are None where the file holds a plan alone."""
+    """A plan kept with its run: `seed` is None where the file holds a plan alone."""
 
     plan: Plan
     seed: int | None
-    depth: str | None
 
 
-def plan_file_text(plan: Plan, seed: int, depth: str) -> str:
+def plan_file_text(plan: Plan, seed: int) -> str:
     """What `plan.json` holds: everything that makes the run again."""
-    return json.dumps({"seed": seed, "depth": depth, "plan": json.loads(plan.to_json())}, indent=1) + "\n"
+    return json.dumps({"seed": seed, "plan": json.loads(plan.to_json())}, indent=1) + "\n"
 
 
 def read_plan_file(path: Path) -> PlanFile:
@@ -459,11 +458,9 @@ def read_plan_file(path: Path) -> PlanFile:
         raise ConfigError(f"{path}: not JSON: {error}") from None
     if not isinstance(told, dict):
         raise ConfigError(f"{path}: found {type(told).__name__}, accepted is a plan that a run wrote")
-    seed, depth = told.get("seed"), told.get("depth")
+    seed = told.get("seed")
     if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
         raise ConfigError(f"{path}: seed: found {seed!r}, accepted is a whole number")
-    if depth not in (None, "frames", "bytes"):
-        raise ConfigError(f"{path}: depth: found {depth!r}, accepted is frames or bytes")
     try:
         plan = from_json(json.dumps(told.get("plan", told)))
         for index, fault in enumerate(plan.faults, 1):
@@ -472,7 +469,7 @@ def read_plan_file(path: Path) -> PlanFile:
             _workload(workload, f"workload {index}", plan.topology.nodes)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    return PlanFile(plan, seed, depth)
+    return PlanFile(plan, seed)
 
 
 __all__ = ["PlanFile", "is_path", "load", "names", "parse", "plan_file_text", "read_plan_file"]

@@ -1,7 +1,7 @@
 """A failed plan made smaller while it fails in the same way (Zeller's delta debugging, on a plan's parts).
 
 Rules of this file: a step is kept when the smaller plan fails with the same kind of failure; tries and time are
-bounded, and what is returned has failed. The seed and the depth stay.
+bounded, and what is returned has failed. The seed stays.
 """
 
 import re
@@ -28,7 +28,6 @@ def kind_of(failure: str) -> str:
 def shrink(
     plan: Plan,
     seed: int,
-    depth: str,
     failure: str,
     *,
     tries_max: int = TRIES_MAX,
@@ -41,7 +40,7 @@ def shrink(
     `tell(tries, plan)` hears of each smaller one. `fails` runs a plan and returns its failure, for tests.
     """
     wanted = kind_of(failure)
-    run = fails or (lambda smaller: execute(smaller, seed, depth=depth).failure)
+    run = fails or (lambda smaller: execute(smaller, seed).failure)
     ends_at = time.monotonic() + seconds_max
     tries = 0
     step, idle = 0, 0

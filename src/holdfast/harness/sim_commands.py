@@ -36,7 +36,6 @@ class Run:
 
     name: str
     seed: int
-    depth: str
     plan: Plan | None
     span_s: float
     go: Callable[[bool, Tell], Result]
@@ -61,7 +60,7 @@ def sim(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    return _carry_out(_chosen(args.scenario, args.seed, args.depth, args.canary), args)
+    return _carry_out(_chosen(args.scenario, args.seed, args.canary), args)
 
 
 def _replay(args: argparse.Namespace) -> int:
@@ -69,44 +68,38 @@ def _replay(args: argparse.Namespace) -> int:
     seed = args.seed if args.seed is not None else kept.seed
     if seed is None:
         raise ConfigError(f"--seed: {args.file} holds a plan without its seed, accepted is with it")
-    depth = args.depth or kept.depth or "frames"
-    again = _command("replay", args.file, seed, depth, args.canary, usual=kept.depth or "frames")
-    return _carry_out(_of_plan(kept.plan.name, kept.plan, seed, depth, again), args)
+    again = _command("replay", args.file, seed, args.canary)
+    return _carry_out(_of_plan(kept.plan.name, kept.plan, seed, again), args)
 
 
-def _chosen(name: str, seed: int, depth: str | None, canary: str | None) -> Run:
+def _chosen(name: str, seed: int, canary: str | None) -> Run:
     """A scenario by name or path, a history, or the swarm's pseudo scenario. ConfigError names what there is."""
     from holdfast.harness import histories, swarm
 
-    again = _command("run", name, seed, depth or "frames", canary)
+    again = _command("run", name, seed, canary)
     if scenario.is_path(name) or name in dict(scenario.names()):
-        return _of_plan(name, scenario.load(name, seed), seed, depth or "frames", again)
+        return _of_plan(name, scenario.load(name, seed), seed, again)
     history = histories.HISTORIES.get(name)
     if history is not None:
-        found = depth or "frames"
-        return Run(name, seed, found, None, 0.0, lambda keep, tell: history.run(seed, found, keep, tell), again)
+        return Run(name, seed, None, 0.0, partial(history.run, seed), again)
     if name in swarm.SWARMS:
-        drawn = swarm.depth_of(seed)
-        again = _command("run", name, seed, depth or drawn, canary, usual="frames" if drawn == "frames" else "")
-        return _of_plan(name, swarm.draw_plan(seed, name), seed, depth or drawn, again)
+        return _of_plan(name, swarm.draw_plan(seed, name), seed, again)
     known = ", ".join(name for name, _, _ in _all())
     raise ConfigError(f"scenario: found {name!r}, accepted is a path or one of {known}")
 
 
-def _command(action: str, what: str, seed: int, depth: str, canary: str | None, *, usual: str = "frames") -> str:
+def _command(action: str, what: str, seed: int, canary: str | None) -> str:
     parts = ["holdfast", "sim", action, what, "--seed", str(seed)]
-    if depth != usual:
-        parts += ["--depth", depth]
     if canary is not None:
         parts += ["--canary", canary]
     return shlex.join(parts)
 
 
-def _of_plan(name: str, plan: Plan, seed: int, depth: str, replay: str) -> Run:
+def _of_plan(name: str, plan: Plan, seed: int, replay: str) -> Run:
     def go(keep_notes: bool, tell: Tell) -> Result:
-        return execute(plan, seed, depth=depth, keep_notes=keep_notes, progress=tell)
+        return execute(plan, seed, keep_notes=keep_notes, progress=tell)
 
-    return Run(name, seed, depth, plan, plan.safety_s, go, replay)
+    return Run(name, seed, plan, plan.safety_s, go, replay)
 
 
 def _planted(canary: str | None) -> AbstractContextManager[None]:
@@ -153,7 +146,6 @@ def answer(name: str, result: Result) -> dict[str, Any]:
         "wall_s": round(result.wall_s, 3),
         "metrics": result.metrics,
         "failure": result.failure,
-        "depth": result.depth,
         "hops": result.hops,
     }
 
@@ -162,8 +154,7 @@ def _lines(run: Run, result: Result) -> list[str]:
     verdict = "ok" if result.ok else "FAILED"
     numbers = {key: value for key, value in result.metrics.items() if isinstance(value, (int, float))}
     lines = [
-        f"{verdict}: {run.name}, seed {run.seed}, depth {run.depth}: "
-        f"{result.virtual_s:,.1f} s of virtual time in {result.wall_s:.2f} s",
+        f"{verdict}: {run.name}, seed {run.seed}: {result.virtual_s:,.1f} s of virtual time in {result.wall_s:.2f} s",
         *(f"  {name:<22} {value:>10,}" for name, value in numbers.items()),
     ]
     faults = result.metrics.get("faults")
@@ -197,7 +188,7 @@ def _write(out: Path, run: Run, result: Result) -> None:
         "timeline.svg": timeline.draw(notes, title=f"{run.name}, seed {run.seed}", end_s=result.virtual_s),
     }
     if run.plan is not None:
-        texts["plan.json"] = scenario.plan_file_text(run.plan, run.seed, run.depth)
+        texts["plan.json"] = scenario.plan_file_text(run.plan, run.seed)
     _put(out, texts)
 
 
@@ -219,18 +210,18 @@ def _keep(out: Path, which: str, seed: int, *, ended: bool, shrink: bool) -> Non
     """
     from holdfast.harness.shrink import shrink as smallest
 
-    run = _chosen(which, seed, None, None)
+    run = _chosen(which, seed, None)
     assert run.plan is not None
     there = _out_directory(str(out / f"seed-{seed}"))
     assert there is not None
     if not ended:
-        _put(there, {"plan.json": scenario.plan_file_text(run.plan, seed, run.depth)})
+        _put(there, {"plan.json": scenario.plan_file_text(run.plan, seed)})
         return
     result = run.go(True, lambda _: None)
     _write(there, run, result)
     if shrink and not result.ok:
-        small = smallest(run.plan, seed, run.depth, result.failure)
-        _put(there, {"shrunk.json": scenario.plan_file_text(small, seed, run.depth)})
+        small = smallest(run.plan, seed, result.failure)
+        _put(there, {"shrunk.json": scenario.plan_file_text(small, seed)})
 
 
 def _swarm(args: argparse.Namespace) -> int:

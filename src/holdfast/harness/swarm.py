@@ -40,8 +40,6 @@ SWARMS: Final = {
 """What may be drawn of a seed, by name. `swarm` draws a share of the other as well."""
 ROUTING_SHARE: Final = 0.25
 """Of the swarm's seeds, those whose nodes compute their own routes; none of them is a large network."""
-BYTES_SHARE: Final = 0.1
-"""Of all seeds, those that run at the depth of bytes."""
 WALL_LIMIT_S: Final = 300.0
 """A seed that takes longer hangs. 40 nodes that compute their routes take half a minute of an idle core."""
 LOOK_S: Final = 1.0
@@ -63,11 +61,6 @@ LMDB lies under the nodes."""
 
 Canary = Callable[[], None]
 """Called in the worker before a seed runs: plants a defect, to show that the swarm finds it."""
-
-
-def depth_of(seed: int) -> str:
-    """`frames` for most seeds, `bytes` for a tenth."""
-    return "bytes" if SeedTree(seed).stream("swarm/depth").random() < BYTES_SHARE else "frames"
 
 
 def draw_plan(seed: int, which: str = SWARM) -> Plan:
@@ -120,13 +113,13 @@ class SwarmReport:
 
 def replay_command(seed: int, which: str = SWARM) -> str:
     """The one command that runs a seed again, with its log."""
-    return f"holdfast sim run {which} --seed {seed}" + (" --depth bytes" if depth_of(seed) == "bytes" else "")
+    return f"holdfast sim run {which} --seed {seed}"
 
 
 def run_seed(seed: int, coverage: Coverage, which: str = SWARM) -> Any:
     """Draws and runs one seed in this process; returns its Result, and adds what it reached to `coverage`."""
     with watched(coverage):
-        result = execute(draw_plan(seed, which), seed, depth=depth_of(seed))
+        result = execute(draw_plan(seed, which), seed)
     coverage.add(FAULTS, result.coverage.get("faults", {}))
     coverage.add(ACTS, result.coverage.get(ACTS, {}))
     met = result.coverage.get(MEETINGS, Counter())

@@ -12,7 +12,7 @@ from typing import Final
 from holdfast.harness.canaries import Canary, plant, plant_to_stay
 from holdfast.harness.canaries.seeds import WITHIN_MAX
 from holdfast.harness.sim.run import Result, execute
-from holdfast.harness.swarm import SWARM, depth_of, draw_plan, run_seeds
+from holdfast.harness.swarm import SWARM, draw_plan, run_seeds
 
 CHUNK: Final = 24
 """Seeds that the swarm is given at once, so that it ends soon after the first that fails."""
@@ -40,7 +40,7 @@ def run(seed: int, swarm: str = SWARM) -> Result:
     """That seed of the swarm, in this process."""
     logging.disable(logging.CRITICAL)  # the client library's warnings; a failure has its line
     try:
-        return execute(draw_plan(seed, swarm), seed, depth=depth_of(seed))
+        return execute(draw_plan(seed, swarm), seed)
     finally:
         logging.disable(logging.NOTSET)
 

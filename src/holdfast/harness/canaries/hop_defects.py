@@ -103,8 +103,9 @@ def _part_unheard(original: Function) -> Function:
     def _received(self: Any, peer: Any, event: Any, now: float) -> None:
         neighbour = peer.neighbour
         heard_at = None if neighbour is None else neighbour.heard_at
+        unread_bytes = len(peer.amqp._rest)
         original(self, peer, event, now)
-        if peer.neighbour is neighbour is not None and not getattr(event, "frames", True):
+        if peer.neighbour is neighbour is not None and len(peer.amqp._rest) == unread_bytes + len(event.data):
             neighbour.heard_at = heard_at
 
     return _received

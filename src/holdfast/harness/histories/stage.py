@@ -50,18 +50,16 @@ class History:
     def run(
         self,
         seed: int,
-        depth: str = "frames",
         keep_notes: bool = False,
         progress: Callable[[float], None] | None = None,
     ) -> Result:
         """Plays it; all is watched by the checkers, and at the end nothing may be left on its way."""
         topology = self.topology(Random(seed))
-        with SimBed(topology, seed, depth=depth, keep_notes=keep_notes) as bed:
+        with SimBed(topology, seed, keep_notes=keep_notes) as bed:
             stage = Stage(bed)
             return judged(
                 bed,
                 self.name,
-                depth,
                 lambda: stage.play(self.script, progress),
                 lambda: counts_of(bed),
                 lambda: {"sessions": sessions_of(bed)},

@@ -38,7 +38,6 @@ class SimBed:
         topology: Topology,
         seed: int,
         *,
-        depth: str = "frames",
         turn_s: float = TURN_S,
         keep_notes: bool = False,
         piece_bytes: int = 0,
@@ -49,7 +48,7 @@ class SimBed:
         self.topology = topology
         self.world = World(seed, keep_notes=keep_notes)
         self.loop = WorldLoop(self.world)  # type: ignore[abstract]  # what it lacks it refuses
-        self.network = SimNetwork(self.world, decoded=depth == "frames", piece_bytes=piece_bytes)
+        self.network = SimNetwork(self.world, piece_bytes=piece_bytes)
         self.loop.connector = Connector(self.loop, self.network, self._joined)
         self.history = History()
         remark = self.world.remark if keep_notes else None
@@ -57,7 +56,7 @@ class SimBed:
         self.watches: dict[End, Watch] = {}
         self.on_applied: list[Callable[[SimNode, Batch], None]] = []
         """Told of a batch on a node's disk, before the ledger is."""
-        self.on_said: list[Callable[[SimNode, End, list[Any]], None]] = []
+        self.on_said: list[Callable[[SimNode, End, bytes], None]] = []
         """Told of what a node writes, but for a liar."""
         self.sim_nodes: dict[str, SimNode] = {}
         self.clients: list[Connection] = []
@@ -223,20 +222,19 @@ class SimBed:
         self.watches[end] = Watch(
             node.name,
             disk,
-            decoded=end.decoded,
             doubtful=self.ledger.doubtful,
             in_memory={queue.name for queue in queues if not queue.durable},
         )
 
-    def heard(self, node: SimNode, end: End, chunks: list[Any]) -> None:
+    def heard(self, node: SimNode, end: End, data: bytes) -> None:
         if end in self.watches:
-            self.watches[end].heard(chunks)
+            self.watches[end].heard(data)
 
-    def said(self, node: SimNode, end: End, chunks: list[Any]) -> None:
+    def said(self, node: SimNode, end: End, data: bytes) -> None:
         for listener in self.on_said:
-            listener(node, end, chunks)
+            listener(node, end, data)
         if end in self.watches:
-            self.watches[end].said(chunks)
+            self.watches[end].said(data)
 
     def gone(self, node: SimNode, end: End) -> None:
         self.watches.pop(end, None)

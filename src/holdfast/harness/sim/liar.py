@@ -2,7 +2,7 @@
 
 Rules of this file: a liar's own core is honest and unchanged; what it says to nodes, never to clients, is altered on
 its way out, and for `custody` what it hears on its way in. Frames are replaced or added, never taken away: sessions
-count on. Both depths tell the same lies. What a liar may lose is excused key by key: what it held or was sent, and,
+count on. What a liar may lose is excused key by key: what it held or was sent, and,
 where a lie speaks of another node's messages, those that began there. AMQP 1.0 says what is well-formed.
 """
 
@@ -14,8 +14,8 @@ from uuid import UUID
 
 from holdfast.amqp import fast
 from holdfast.amqp.codec import decode, encode
-from holdfast.amqp.direct import BYTES, DIRECT, Frame
 from holdfast.amqp.extensions import NUMBER
+from holdfast.amqp.frames import frame
 from holdfast.amqp.performatives import Accepted, Attach, Begin, Disposition, Modified, Open, Rejected, Released
 from holdfast.amqp.types import Ulong
 from holdfast.broker import entry
@@ -28,6 +28,7 @@ from holdfast.harness.checkers import key_of
 from holdfast.harness.frames import FrameReader
 from holdfast.harness.history import KEY_BYTES, Violation, key_in
 from holdfast.harness.sim.bed import SimBed
+from holdfast.harness.sim.cuts import frame_bytes
 from holdfast.harness.sim.network import End
 from holdfast.harness.sim.node import SimNode
 
@@ -48,12 +49,11 @@ _HUGE: Final = (2**31, 2**53, 2**62, 2**63 - 1)
 class Word:
     """One frame that a node says: as FrameReader sees it, and how to say it otherwise."""
 
-    __slots__ = ("channel", "code", "decoded", "fields", "payload", "whole")
+    __slots__ = ("channel", "code", "fields", "payload", "whole")
 
-    def __init__(self, whole: Any, channel: int, code: bytes, fields: Any, payload: bytes) -> None:
+    def __init__(self, whole: bytes, channel: int, code: bytes, fields: Any, payload: bytes) -> None:
         self.whole = whole
-        """The chunk itself: bytes of one frame, or a Frame."""
-        self.decoded = isinstance(whole, Frame)
+        """The frame itself."""
         self.channel = channel
         self.code = code
         self.fields = fields
@@ -77,60 +77,49 @@ class Word:
         fields = decode(self.payload, len(_VALUE))[0]
         return fields if isinstance(fields, dict) and "kind" in fields else None
 
-    def annotated(self, changes: dict[Any, Any]) -> list[Any]:
+    def annotated(self, changes: dict[Any, Any]) -> list[bytes]:
         """This transfer in custody with some of its delivery annotations otherwise."""
         found = self.custody()
         assert found is not None
         told, at, end = found
         return self.carrying(self.payload[:at] + _DELIVERY_ANNOTATIONS + encode(told | changes) + self.payload[end:])
 
-    def carrying(self, payload: bytes) -> list[Any]:
+    def carrying(self, payload: bytes) -> list[bytes]:
         """This transfer with another payload."""
-        if self.decoded:
-            size = self.whole.size - len(self.payload) + len(payload)
-            return [Frame(size, self.channel, self.code, self.fields, payload)]
-        frame = self.whole[: len(self.whole) - len(self.payload)] + payload
-        return [len(frame).to_bytes(4, "big") + frame[4:]]
+        altered = self.whole[: len(self.whole) - len(self.payload)] + payload
+        return [len(altered).to_bytes(4, "big") + altered[4:]]
 
-    def saying(self, value: object) -> list[Any]:
+    def saying(self, value: object) -> list[bytes]:
         """This control message with another value."""
         return self.carrying(_VALUE + encode(value))
 
-    def performing(self, performative: object) -> list[Any]:
+    def performing(self, performative: object) -> list[bytes]:
         """Another performative on this channel."""
-        return [(DIRECT if self.decoded else BYTES).frame(self.channel, encode(performative))]
+        return [frame(self.channel, encode(performative))]
 
 
-def words(chunks: Iterable[Any], *, decoded: bool) -> list[Any]:
-    """The chunks as a list of Word, and as they are where nothing is said (headers, SASL, empty frames)."""
-    if decoded:
-        return [
-            Word(chunk, chunk.channel, chunk.code, chunk.fields, chunk.payload)
-            if isinstance(chunk, Frame) and chunk.fields is not None
-            else chunk
-            for chunk in chunks
-        ]
-    data = b"".join(chunks)
-    found: list[Any] = []
+def words(data: bytes) -> list[Word | bytes]:
+    """What is said as a list of Word, and as it is where nothing is (headers, SASL, empty frames)."""
+    found: list[Word | bytes] = []
     at = 0
     while at < len(data):
-        size = 8 if data[at : at + 4] == b"AMQP" else max(8, int.from_bytes(data[at : at + 4], "big"))
+        size = frame_bytes(data, at)
         whole = data[at : at + size]
         at += size
         seen = None
         if len(whole) == size > 8 and whole[5] == 0:
-            seen = next(iter(FrameReader(decoded=False).read([whole])), None)
+            seen = next(FrameReader().read(whole), None)
         found.append(whole if seen is None else Word(whole, *seen))
     return found
 
 
 # ---------------------------------------------------------------------------------------------------- lies
 
-Lie = Callable[["Liar", str, Word], list[Any] | None]
+Lie = Callable[["Liar", str, Word], list[bytes] | None]
 """(liar, who listens, the frame) to what is said in its place; None where it is no frame for this lie."""
 
 
-def last_stored(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
+def last_stored(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
     """Answers an attach with more stored than is."""
     attach = word.fields
     if not isinstance(attach, Attach) or not attach.role or hops.EPOCH not in (attach.properties or {}):
@@ -141,7 +130,7 @@ def last_stored(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
     return word.performing(replace(attach, properties=attach.properties | {hops.LAST_STORED: claimed}))
 
 
-def marks(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
+def marks(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
     """Receipts higher than the truth: of nodes that are there, and of hundreds that nobody knows."""
     fields = word.control()
     if fields is None:
@@ -157,7 +146,7 @@ def marks(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
     return word.saying(fields | {"marks": rows} if fields["kind"] == "hello" else {"kind": "marks", "marks": rows})
 
 
-def hop_number(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
+def hop_number(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
     """A hop number that skips, repeats or is none."""
     found = word.custody()
     if found is None:
@@ -167,7 +156,7 @@ def hop_number(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
     return word.annotated({NUMBER: Ulong(other)})
 
 
-def identity(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
+def identity(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
     """A message under another node's name or nobody's, or with a sequence far ahead."""
     found = word.custody()
     if found is None:
@@ -182,7 +171,7 @@ def identity(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
     return word.annotated({carried.ORIGIN: origin, carried.SEQUENCE: Ulong(sequence)})
 
 
-def trace(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
+def trace(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
     """A trace that names stores it did not pass, too many of them, or the listener's own."""
     if word.custody() is None:
         return None
@@ -193,7 +182,7 @@ def trace(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
     return word.annotated({carried.TRACE: passed})
 
 
-def store(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
+def store(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
     """Says that its store is another node's, in its open or in a hello."""
     claimed = liar.random.choice([liar.store_of(name) for name in liar.bed.sim_nodes] + [liar.unknown()])
     opened = word.fields
@@ -207,7 +196,7 @@ def store(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
     return word.saying({"kind": "hello", "store": claimed, "version": Ulong(1), "marks": []})
 
 
-def tombstone(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
+def tombstone(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
     """Ends messages that are alive: the one at hand, or one of another origin's."""
     found = word.custody()
     if found is None:
@@ -219,7 +208,7 @@ def tombstone(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
     return word.annotated(changes)
 
 
-def receipt(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
+def receipt(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
     """The origin's last known receipt, in a message, higher than the truth."""
     found = word.custody()
     if found is None:
@@ -230,7 +219,7 @@ def receipt(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
     return word.annotated({carried.RECEIPT: Ulong(higher)})
 
 
-def control(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
+def control(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
     """Control messages of unknown kinds and wrong types, with lists and texts far too long."""
     fields = word.control()
     if fields is None or fields["kind"] == "hello":
@@ -261,7 +250,7 @@ def control(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
     return word.saying(liar.random.choice(wild))
 
 
-def disposition(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
+def disposition(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
     """Settles ids that were never sent, few or half of all there are."""
     if word.code not in (fast.TRANSFER, fast.FLOW, fast.DISPOSITION):
         return None
@@ -273,7 +262,7 @@ def disposition(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
     return [word.whole, *word.performing(lie)]
 
 
-def limits(liar: "Liar", listener: str, word: Word) -> list[Any] | None:
+def limits(liar: "Liar", listener: str, word: Word) -> list[bytes] | None:
     """Takes next to nothing: the least frames, one channel, one handle, a window of one or none."""
     said, draw = word.fields, liar.random.choice
     if isinstance(said, Open):
@@ -393,52 +382,48 @@ class Liar:
             held = [key_of(value, node.store) for _, _, value in batch.appends]
             self._excuse([key for key in held if key is not None], "a liar held it")
 
-    def _sent(self, node: SimNode, end: End, chunks: list[Any]) -> None:
+    def _sent(self, node: SimNode, end: End, data: bytes) -> None:
         if self.active and end.peer == self.node.name:
-            keys = [
-                word.payload[-KEY_BYTES:]
-                for word in words(chunks, decoded=end.decoded)
-                if isinstance(word, Word) and word.payload
-            ]
+            keys = [word.payload[-KEY_BYTES:] for word in words(data) if isinstance(word, Word) and word.payload]
             self._excuse(keys, "a liar was sent it")
 
     # ------------------------------------------------------------------------------------------------ speech
 
-    def said(self, end: End, chunks: list[Any]) -> list[Any]:
-        """What goes out in place of `chunks`."""
+    def said(self, end: End, data: bytes) -> bytes:
+        """What goes out in place of `data`."""
         if not self.active or end.peer not in self.bed.sim_nodes:
-            return chunks
-        found: list[Any] = []
-        for word in words(chunks, decoded=end.decoded):
+            return data
+        found: list[bytes] = []
+        for word in words(data):
             found += self._altered(end.peer, word) if isinstance(word, Word) else [word]
-        return found
+        return b"".join(found)
 
-    def _altered(self, listener: str, word: Word) -> list[Any]:
+    def _altered(self, listener: str, word: Word) -> list[bytes]:
         name = self.random.choice(self.active)
         lie = LIES[name]
         if lie is None or self.random.random() >= self.share:
             return [word.whole]
         altered = lie(self, listener, word)
-        if altered is None or any(len(chunk) > FRAME_BYTES_MAX for chunk in altered):
+        if altered is None or any(len(item) > FRAME_BYTES_MAX for item in altered):
             return [word.whole]
         self.told[name] += 1
         self.bed.world.note(self.node.name, "lie", f"{name} to {listener}")
         return altered
 
-    def heard(self, end: End, chunks: list[Any]) -> list[Any]:
-        """What the liar's core hears in place of `chunks`: `custody` makes some numbers ones that it has already."""
+    def heard(self, end: End, data: bytes) -> bytes:
+        """What the liar's core hears in place of `data`: `custody` makes some numbers ones that it has already."""
         if end.peer not in self.bed.sim_nodes:
-            return chunks
+            return data
         if self.active:
-            self._sent(self.bed.sim_nodes[end.peer], end, chunks)
+            self._sent(self.bed.sim_nodes[end.peer], end, data)
         if "custody" not in self.active and not self._shifts:
-            return chunks
-        found: list[Any] = []
-        for word in words(chunks, decoded=end.decoded):
+            return data
+        found: list[bytes] = []
+        for word in words(data):
             found += self._overheard(end, word) if isinstance(word, Word) else [word]
-        return found
+        return b"".join(found)
 
-    def _overheard(self, end: End, word: Word) -> list[Any]:
+    def _overheard(self, end: End, word: Word) -> list[bytes]:
         custody = word.custody()
         if custody is None:
             return [word.whole]

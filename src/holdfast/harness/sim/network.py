@@ -1,8 +1,7 @@
 """Simulated links and the connections that run over them: rate, delay, jitter, loss, queues, partitions, cuts.
 
 Rules of this file: a connection keeps its bytes in order, as TCP does: what is lost on a link is sent again and comes
-late, and all behind it waits. Only a cut loses bytes, and it may fall at any of them. A chunk is bytes, a decoded frame
-or a part of one; its `len` is its size on the wire, so both depths take the same time (docs/simulator.md).
+late, and all behind it waits. Only a cut loses bytes, and it may fall at any of them.
 """
 
 from collections import deque
@@ -11,7 +10,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final, Protocol
 
-from holdfast.harness.sim.chunks import END_OF_STREAM, Chunks, cut_anywhere, cut_at_frames, head_of
+from holdfast.harness.sim.cuts import END_OF_STREAM, cut_anywhere, cut_at_frames
 from holdfast.harness.sim.world import Timer, World
 from holdfast.harness.topology import LinkShape
 
@@ -39,7 +38,7 @@ class Holder(Protocol):
     """Whoever has an end of a connection: a node or a client."""
 
     def opened(self, end: "End", *, dialled: bool) -> None: ...
-    def received(self, end: "End", chunks: list[Any]) -> None: ...
+    def received(self, end: "End", data: bytes) -> None: ...
     def lost(self, end: "End", reason: str) -> None: ...
     def writing(self, end: "End", *, paused: bool) -> None: ...
 
@@ -98,8 +97,8 @@ class Pipe:
         self.dead = False
         self.held = False
         """Somebody holds what goes here, until `let_go`."""
-        self.flight: deque[tuple[Chunks, Timer]] = deque()
-        self.waiting: deque[Chunks] = deque()
+        self.flight: deque[tuple[bytes, Timer]] = deque()
+        self.waiting: deque[bytes] = deque()
         """Held by a partition, or behind what is."""
         self.unsent: deque[tuple[float, int]] = deque()
         """(departure, bytes) of what the link's rate holds back, oldest first."""
@@ -111,8 +110,7 @@ class Pipe:
     @property
     def under_way(self) -> int:
         """Bytes that have not arrived and may."""
-        flight = sum(sum(map(len, chunks)) for chunks, _ in self.flight)
-        return flight + sum(sum(map(len, chunks)) for chunks in self.waiting)
+        return sum(len(data) for data, _ in self.flight) + sum(map(len, self.waiting))
 
 
 class End:
@@ -130,13 +128,9 @@ class End:
         """The holder's own name for it."""
         self.alive = True
 
-    @property
-    def decoded(self) -> bool:
-        return self.connection.decoded
-
-    def send(self, chunks: Chunks) -> None:
+    def send(self, data: bytes) -> None:
         if self.alive:
-            self.connection.send(self, chunks)
+            self.connection.send(self, data)
 
     def close(self, *, abort: bool = False) -> None:
         """Ends our end now. The other side hears of it behind what was sent, or at once with `abort`."""
@@ -148,12 +142,11 @@ class End:
 class SimConnection:
     """A TCP connection between two places."""
 
-    __slots__ = ("decoded", "ends", "network", "pipes", "serial")
+    __slots__ = ("ends", "network", "pipes", "serial")
 
-    def __init__(self, network: "SimNetwork", serial: int, *, decoded: bool) -> None:
+    def __init__(self, network: "SimNetwork", serial: int) -> None:
         self.network = network
         self.serial = serial
-        self.decoded = decoded
         self.ends: list[End] = []
         self.pipes: list[Pipe] = []
 
@@ -174,41 +167,41 @@ class SimConnection:
         pipe = self.pipe_to(self.other(end))
         return pipe.written_bytes - pipe.lost_bytes - pipe.under_way, pipe.written_bytes
 
-    def send(self, end: End, chunks: Chunks) -> None:
+    def send(self, end: End, data: bytes) -> None:
         pipe = self.pipe_to(self.other(end))
-        size = sum(map(len, chunks))
+        size = len(data)
         pipe.written_bytes += size
         if pipe.dead:
             pipe.lost_bytes += size
         elif self.network.piece_bytes:
-            self._send_in_pieces(pipe, chunks, size)
+            self._send_in_pieces(pipe, data)
         elif size > SEGMENT_BYTES and pipe.direction.profile.rate is not None:
-            for segment in cut_at_frames(chunks, SEGMENT_BYTES):
+            for segment in cut_at_frames(data, SEGMENT_BYTES):
                 self._transmit(pipe, segment)
         else:
-            self._transmit(pipe, chunks)
+            self._transmit(pipe, data)
 
-    def _send_in_pieces(self, pipe: Pipe, chunks: Chunks, size: int) -> None:
-        random = pipe.direction.pieces
+    def _send_in_pieces(self, pipe: Pipe, data: bytes) -> None:
+        size, random = len(data), pipe.direction.pieces
         if size <= WHOLE_BYTES and random.random() < WHOLE_SHARE:
-            self._transmit(pipe, chunks)
+            self._transmit(pipe, data)
             return
         most = max(2 * self.network.piece_bytes, min(PIECE_BYTES_MAX, size // PIECES_MEANT))
-        for piece in cut_anywhere(chunks, lambda: random.randint(1, most), decoded=self.decoded):
+        for piece in cut_anywhere(data, lambda: random.randint(1, most)):
             self._transmit(pipe, piece)
             pipe.arrives_at += random.uniform(0.0, PIECE_GAP_S)
 
-    def _transmit(self, pipe: Pipe, chunks: Chunks) -> None:
+    def _transmit(self, pipe: Pipe, data: bytes) -> None:
         direction = pipe.direction
         if not direction.up or pipe.waiting or pipe.held:
-            pipe.waiting.append(chunks)
+            pipe.waiting.append(data)
             direction.held[pipe] = None
             return
         now = self.network.world.now
         profile = direction.now_profile()
         departs = now
         if profile.rate is not None:
-            size = sum(map(len, chunks))
+            size = len(data)
             departs = max(now, direction.free_at) + size / profile.rate
             direction.free_at = departs
             self._account(pipe, now, departs, size)
@@ -216,20 +209,20 @@ class SimConnection:
         if profile.jitter_s:
             arrives += direction.random.uniform(0.0, profile.jitter_s)
         if profile.loss:
-            arrives += self._retransmissions(direction, profile, chunks)
+            arrives += self._retransmissions(direction, profile, len(data))
         if profile.rate is not None and (departs - now) * profile.rate > profile.queue_bytes:
             arrives += max(RETRANSMIT_MIN_S, 2 * profile.delay_s)
-        self._deliver_at(pipe, arrives, chunks)
+        self._deliver_at(pipe, arrives, data)
 
-    def _deliver_at(self, pipe: Pipe, arrives: float, chunks: Chunks) -> None:
+    def _deliver_at(self, pipe: Pipe, arrives: float, data: bytes) -> None:
         if arrives < pipe.arrives_at:
             arrives = pipe.arrives_at
         pipe.arrives_at = arrives
-        pipe.flight.append((chunks, self.network.world.at(arrives, self._arrived, pipe)))
+        pipe.flight.append((data, self.network.world.at(arrives, self._arrived, pipe)))
 
-    def _retransmissions(self, direction: Direction, profile: LinkShape, chunks: Chunks) -> float:
+    def _retransmissions(self, direction: Direction, profile: LinkShape, size: int) -> float:
         """Seconds until the last packet of the segment is through: the round trip guessed, doubled each round."""
-        packets = -(-sum(map(len, chunks)) // MSS_BYTES)
+        packets = -(-size // MSS_BYTES)
         lost = 1.0 - (1.0 - profile.loss) ** packets
         late, wait = 0.0, max(RETRANSMIT_MIN_S, 3 * profile.delay_s)
         for _ in range(RETRANSMIT_ROUNDS_MAX):
@@ -279,15 +272,12 @@ class SimConnection:
             writer.holder.writing(writer, paused=paused)
 
     def _arrived(self, pipe: Pipe) -> None:
-        chunks, _ = pipe.flight.popleft()
-        self._hand_over(pipe, chunks)
-
-    def _hand_over(self, pipe: Pipe, chunks: Chunks) -> None:
+        data, _ = pipe.flight.popleft()
         end = pipe.end
-        if chunks is END_OF_STREAM:
+        if data is END_OF_STREAM:
             self._lose(end, "the peer closed the connection")
         elif end.alive:
-            end.holder.received(end, list(chunks))
+            end.holder.received(end, data)
 
     # ------------------------------------------------------------------------------------------------ partitions
 
@@ -301,10 +291,10 @@ class SimConnection:
         profile = pipe.direction.now_profile()
         late = pipe.direction.random.uniform(RETRANSMIT_MIN_S, 2 * RETRANSMIT_MIN_S)
         arrives = self.network.world.now + late + profile.delay_s
-        for chunks in held:
+        for data in held:
             if profile.rate is not None:
-                arrives += sum(map(len, chunks)) / profile.rate
-            self._deliver_at(pipe, arrives, chunks)
+                arrives += len(data) / profile.rate
+            self._deliver_at(pipe, arrives, data)
 
     # ------------------------------------------------------------------------------------------------ late bytes
 
@@ -312,14 +302,14 @@ class SimConnection:
         """What is under way to that end, and what is sent to it from now on, lies somewhere until `let_go`."""
         pipe = self.pipe_to(end)
         pipe.held = True
-        for chunks, timer in pipe.flight:
+        for data, timer in pipe.flight:
             timer.cancel()
-            pipe.waiting.append(chunks)
+            pipe.waiting.append(data)
         pipe.flight.clear()
 
-    def held(self, end: End) -> list[Any]:
-        """The chunks that lie there."""
-        return [chunk for chunks in self.pipe_to(end).waiting for chunk in chunks]
+    def held(self, end: End) -> list[bytes]:
+        """The writes that lie there."""
+        return list(self.pipe_to(end).waiting)
 
     def let_go(self, end: End) -> None:
         """What was held arrives now, all at once; an end that has been closed meanwhile takes nothing."""
@@ -328,8 +318,8 @@ class SimConnection:
         pipe.arrives_at = 0.0
         held, pipe.waiting = pipe.waiting, deque()
         pipe.direction.held.pop(pipe, None)
-        for chunks in held:
-            self._deliver_at(pipe, self.network.world.now, chunks)
+        for data in held:
+            self._deliver_at(pipe, self.network.world.now, data)
 
     def reset_for(self, end: End) -> None:
         """That end alone hears of a reset; what lies on its way to the other, and then the end of it, still comes."""
@@ -402,18 +392,15 @@ class SimConnection:
         for item in pipe.flight:
             if item[0] is END_OF_STREAM:
                 item[1].cancel()
-        left = int(share * sum(sum(map(len, chunks)) for chunks, _ in flight))
-        kept: deque[tuple[Chunks, Timer]] = deque()
-        for chunks, timer in flight:
-            size = sum(map(len, chunks))
+        left = int(share * sum(len(data) for data, _ in flight))
+        kept: deque[tuple[bytes, Timer]] = deque()
+        for data, timer in flight:
             if left <= 0:
                 timer.cancel()
-            elif size <= left:
-                kept.append((chunks, timer))
             else:
-                kept.append((head_of(chunks, left, decoded=self.decoded), timer))
-            left -= size
-        pipe.lost_bytes += pipe.under_way - sum(sum(map(len, chunks)) for chunks, _ in kept)
+                kept.append((data[:left], timer))
+            left -= len(data)
+        pipe.lost_bytes += pipe.under_way - sum(len(data) for data, _ in kept)
         pipe.flight = kept
         self._forget_unsent(pipe)
         pipe.waiting.clear()
@@ -424,7 +411,7 @@ class SimConnection:
 class Waiting:
     """Holds a dialled end until its owner takes it; nothing can come before that."""
 
-    def received(self, end: End, chunks: list[Any]) -> None:
+    def received(self, end: End, data: bytes) -> None:
         return
 
     def lost(self, end: End, reason: str) -> None:
@@ -444,13 +431,12 @@ class Place(Holder, Protocol):
 
 
 class SimNetwork:
-    """All places and the links between them. `decoded`: nodes hand each other frames instead of bytes. `piece_bytes`:
-    mean size of the pieces in which writes arrive, cut at any byte; large writes have larger ones, about 64 each, and
-    half of the writes up to WHOLE_BYTES stay whole. 0: none is cut."""
+    """All places and the links between them. `piece_bytes`: mean size of the pieces in which writes arrive, cut at any
+    byte; large writes have larger ones, about 64 each, and half of the writes up to WHOLE_BYTES stay whole. 0: none is
+    cut."""
 
-    def __init__(self, world: World, *, decoded: bool, piece_bytes: int = 0) -> None:
+    def __init__(self, world: World, *, piece_bytes: int = 0) -> None:
         self.world = world
-        self.decoded = decoded
         self.piece_bytes = piece_bytes
         self.places: dict[str, Place] = {}
         self.connections: dict[SimConnection, None] = {}
@@ -502,8 +488,7 @@ class SimNetwork:
             failed("refused")
             return
         self._serial += 1
-        decoded = self.decoded and neighbour is not None
-        connection = SimConnection(self, self._serial, decoded=decoded)
+        connection = SimConnection(self, self._serial)
         ours = End(connection, holder, target, neighbour)
         theirs = End(connection, place, source, None)
         connection.ends = [ours, theirs]

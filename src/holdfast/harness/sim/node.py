@@ -16,7 +16,6 @@ from holdfast.core.node import NodeCore
 from holdfast.core.session_states import State
 from holdfast.errors import StorageFull
 from holdfast.harness.history import Violation
-from holdfast.harness.sim.chunks import whole
 from holdfast.harness.sim.clock import SimClock
 from holdfast.harness.sim.defects import Defects
 from holdfast.harness.sim.network import End, SimNetwork, Waiting
@@ -47,16 +46,16 @@ class Observer(Protocol):
     def applied(self, node: "SimNode", batch: Batch) -> None: ...
     def disk_changed(self, node: "SimNode") -> None: ...
     def opened(self, node: "SimNode", end: End) -> None: ...
-    def heard(self, node: "SimNode", end: End, chunks: list[Any]) -> None: ...
-    def said(self, node: "SimNode", end: End, chunks: list[Any]) -> None: ...
+    def heard(self, node: "SimNode", end: End, data: bytes) -> None: ...
+    def said(self, node: "SimNode", end: End, data: bytes) -> None: ...
     def gone(self, node: "SimNode", end: End) -> None: ...
 
 
 class Speech(Protocol):
     """Who stands between a node and its connections: a liar (`sim/liar.py`)."""
 
-    def said(self, end: End, chunks: list[Any]) -> list[Any]: ...
-    def heard(self, end: End, chunks: list[Any]) -> list[Any]: ...
+    def said(self, end: End, data: bytes) -> bytes: ...
+    def heard(self, end: End, data: bytes) -> bytes: ...
 
 
 class SimNode:
@@ -259,12 +258,12 @@ class SimNode:
             if isinstance(command, events.SendBytes):
                 end = self._ends.get(command.connection)
                 if end is not None:
-                    chunks = command.chunks
+                    data = b"".join(command.chunks)
                     if self.liar is None:
-                        self.observer.said(self, end, chunks)
+                        self.observer.said(self, end, data)
                     else:
-                        chunks = self.liar.said(end, chunks)
-                    end.send(chunks)
+                        data = self.liar.said(end, data)
+                    end.send(data)
             elif isinstance(command, events.Commit):
                 self.store.begin(command.batch, self._commit_done(command.number))
             elif isinstance(command, events.Record):
@@ -362,26 +361,18 @@ class SimNode:
                 peer=end.peer,
                 loopback=True,
                 neighbour=end.neighbour if dialled else None,
-                decoded=end.decoded,
             )
         )
 
-    def received(self, end: End, chunks: list[Any]) -> None:
+    def received(self, end: End, data: bytes) -> None:
         if end.number not in self._ends:
             return
         self._came_at[end.number] = self.clock.monotonic(self.world.now)
-        size = sum(map(len, chunks))
-        if end.decoded:
-            chunks = whole(chunks)
         if self.liar is None:
-            self.observer.heard(self, end, chunks)
+            self.observer.heard(self, end, data)
         else:
-            chunks = self.liar.heard(end, chunks)
-        event: events.Event
-        if end.decoded:
-            event = events.FramesReceived(connection=end.number, frames=chunks, size=size)
-        else:
-            event = events.BytesReceived(connection=end.number, data=b"".join(chunks))
+            data = self.liar.heard(end, data)
+        event = events.BytesReceived(connection=end.number, data=data)
         unread = self._unread.get(end.number)
         if unread is None:
             self.post(event)

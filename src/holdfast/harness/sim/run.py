@@ -1,4 +1,4 @@
-"""One run: a plan, a seed and a depth to a verdict.
+"""One run: a plan and a seed to a verdict.
 
 Rules of this file: a safety phase in which faults strike, then all is healed and everything must be done within the
 plan's virtual time (TigerBeetle's two phases). A run never hangs: virtual time is bounded, and so are its events.
@@ -32,7 +32,6 @@ class Result:
 
     name: str
     seed: int
-    depth: str
     ok: bool
     failure: str
     digest: str
@@ -48,24 +47,22 @@ def execute(
     plan: Plan,
     seed: int,
     *,
-    depth: str = "frames",
     keep_notes: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Result:
     """Runs the plan. `progress` hears of the share of virtual time that has passed, now and then."""
     made = SimBed(
-        plan.topology, seed, depth=depth, turn_s=plan.turn_s, keep_notes=keep_notes, piece_bytes=plan.piece_bytes,
+        plan.topology, seed, turn_s=plan.turn_s, keep_notes=keep_notes, piece_bytes=plan.piece_bytes,
         paged=plan.paged,
     )  # fmt: skip
     with turned(plan.knobs), made as bed:
         run = _Run(plan, bed, progress)
-        return judged(bed, plan.name, depth, run.go, run.metrics, run.coverage)
+        return judged(bed, plan.name, run.go, run.metrics, run.coverage)
 
 
 def judged(
     bed: SimBed,
     name: str,
-    depth: str,
     go: Callable[[], None],
     metrics: Callable[[], dict[str, Any]],
     coverage: Callable[[], dict[str, Counter[str]]],
@@ -89,7 +86,6 @@ def judged(
     return Result(
         name=name,
         seed=bed.world.seeds.seed,
-        depth=depth,
         ok=not failure,
         failure=failure,
         digest=bed.world.digest,

@@ -1,6 +1,6 @@
 """A client's side of a simulated connection: asyncio's transport and protocol over `End`.
 
-Rules of this file: bytes only, whatever the nodes hand each other. The client library and its loop see what they would
+Rules of this file: the client library and its loop see what they would
 see on a socket: a read for each arrival, a pause when too much is unsent, one `connection_lost`.
 """
 
@@ -29,9 +29,9 @@ class SimTransport(asyncio.Transport):
         end.holder = self
         self._protocol.connection_made(self)
 
-    def received(self, end: End, chunks: list[Any]) -> None:
+    def received(self, end: End, data: bytes) -> None:
         if not self._closing:
-            self._protocol.data_received(b"".join(chunks))
+            self._protocol.data_received(data)
 
     def lost(self, end: End, reason: str) -> None:
         self._lost(ConnectionResetError(reason))
@@ -52,7 +52,7 @@ class SimTransport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._end is not None and not self._closing:
-            self._end.send([bytes(data)])
+            self._end.send(bytes(data))
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         self.write(b"".join(list_of_data))

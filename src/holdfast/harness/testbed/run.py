@@ -18,8 +18,6 @@ from holdfast.harness.sim.run import REST_S, Result
 from holdfast.harness.testbed.bed import TestBed
 from holdfast.harness.testbed.faults import TestbedFaults, check_faults
 
-DEPTH = "testbed"
-
 
 async def run_on_testbed(
     plan: Plan, directory: Path, seed: int, *, progress: Callable[[float], None] | None = None
@@ -72,7 +70,6 @@ async def run_on_testbed(
     return Result(
         name=plan.name,
         seed=seed,
-        depth=DEPTH,
         ok=not failure,
         failure=failure,
         digest="",
