@@ -190,9 +190,8 @@ def test_ids_that_are_not_open_cost_a_look_each() -> None:
     assert count(side) <= MISS, "what is open is free"
 
 
-def test_a_client_waits_for_nobody_and_a_neighbour_in_the_process_neither() -> None:
+def test_a_client_waits_for_nobody() -> None:
     assert Connection(server().settings, server=False, now=NOW)._effort is None
-    assert server(effort_per_s=1_000, effort_burst=20_000, decoded=True)._effort is None
 
 
 def test_what_waits_goes_on_by_itself_and_silence_meanwhile_is_ours() -> None:

@@ -47,7 +47,7 @@ class Bounds:
         self._sessions: dict[int, Session] = {}
         self.resumes_at: float | None = None
         """When what lies unread goes on (`resume`): the peer asked for too much work. None: nothing waits."""
-        counted = server and settings.effort_per_s > 0 and not settings.decoded
+        counted = server and settings.effort_per_s > 0
         self._effort = Effort(settings.effort_per_s, settings.effort_burst, now) if counted else None
         self.tell: Callable[[list[ConnEvent]], None] | None = None
         """Given the events before the last of a call, so that what they cost counts before more is understood; what it

@@ -5,12 +5,10 @@ socket; `receive` raises for nothing that a peer may send. A peer's fault ends a
 allows: a link, a session, or the connection. States and their transitions are the table of states.py.
 """
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.amqp import codec, conditions, fast, runs
 from holdfast.amqp.bounds import Bounds
-from holdfast.amqp.direct import BYTES, DIRECT, Chunk, take
 from holdfast.amqp.effort import ATTACH, BEGIN, BYTES_FREE, EMPTY, EMPTY_BYTES, FLOW, Enough
 from holdfast.amqp.events import (
     ConnectionClosed,
@@ -34,12 +32,14 @@ from holdfast.amqp.faults import Fault
 from holdfast.amqp.frames import (
     AMQP_FRAME,
     AMQP_HEADER,
+    EMPTY_FRAME,
     EMPTY_RUN,
     FRAME_HEAD,
     FRAME_SIZE_MIN,
     HEADER_BYTES,
     bad_frame,
     bounded,
+    frame,
     sasl_frame_bytes,
 )
 from holdfast.amqp.layers import on_header, on_sasl_frame
@@ -99,10 +99,7 @@ class Connection(Bounds):
         super().__init__(settings, server=server, now=now)
         self.server = server
         self.state = State.START
-        self.form = DIRECT if settings.decoded else BYTES
-        self.output: list[Any] = []
-        self.tail = self.form.tail(self.output)
-        """Where senders write a transfer: its head, then the pieces of its payload."""
+        self.output: list[bytes | memoryview] = []
         self.authenticated_user: str | None = None
         self.usable = False
         """Sessions may speak."""
@@ -157,17 +154,6 @@ class Connection(Bounds):
         except RemoteProtocolError as error:
             self._fail(Error(Symbol(error.condition), error.description), events)
 
-    def receive_frames(self, chunks: Sequence[Chunk], now: float) -> list[ConnEvent]:
-        """As `receive`: what a `decoded` peer's chunks mean."""
-        events: list[ConnEvent] = []
-        if not self.closed:
-            self._heard = now
-            try:
-                take(self, chunks, events)
-            except RemoteProtocolError as error:
-                self._fail(Error(Symbol(error.condition), error.description), events)
-        return events
-
     def tick(self, now: float) -> list[ConnEvent]:
         """Let time pass: send an empty frame, give up a silent peer."""
         events: list[ConnEvent] = []
@@ -182,7 +168,7 @@ class Connection(Bounds):
             self._time_out(f"nothing came for {self._idle_in_s:g} s", events)
         elif self._idle_out_s is not None and now >= self._spoke + self._idle_out_s and self.usable:
             if not self.output:
-                self.output.append(self.form.empty)
+                self.output.append(EMPTY_FRAME)
             self._spoke = now
         return events
 
@@ -220,8 +206,8 @@ class Connection(Bounds):
                 first = at
         return first
 
-    def take_output(self, now: float) -> list[Any]:
-        """The chunks to write: bytes, for one writelines; Chunks with `decoded`. [] if none."""
+    def take_output(self, now: float) -> list[bytes | memoryview]:
+        """The bytes to write, in chunks for one writelines; [] if none."""
         output = self.output
         if self._effort is not None and self.resumes_at is None:
             self._effort.renew(now)
@@ -285,7 +271,7 @@ class Connection(Bounds):
             raise LocalProtocolError(
                 f"{type(performative).__name__} takes {len(body)} bytes, a frame of the peer's {limit}"
             )
-        self.output.append(self.form.frame(channel, body))
+        self.output.append(frame(channel, body))
 
     # ------------------------------------------------------------------------------------------------ layers
 
@@ -540,7 +526,7 @@ class Connection(Bounds):
         self._step(Step.S_OPEN)
         mine = self.settings.open()
         refused = None if self.remote_open is None else self.settings.answer_open(self.remote_open, mine)
-        self.output.append(self.form.frame(0, codec.encode(mine)))
+        self.output.append(frame(0, codec.encode(mine)))
         self.usable = True
         if refused is not None:
             self._send_close(refused)

@@ -318,7 +318,7 @@ class TransferForm:
         "prefix",
     )  # fmt: skip
 
-    pack: Callable[[int, bytes, int, bytes, int, bytes], Any]
+    pack: Callable[[int, bytes, int, bytes, int, bytes], bytes]
     """(size, prefix, delivery-id, tag's code and length, tag, message-format and settled) → the frame's head."""
 
     def __init__(self, channel: int, handle: int, tag_offset: int = 0) -> None:
@@ -342,19 +342,19 @@ class TransferForm:
         self.following_bytes = 4 + len(self._middle)
         """The same of a frame that follows it, at most."""
 
-    def first(self, payload_bytes: int, delivery_id: int, settled: bool) -> Any:
+    def first(self, payload_bytes: int, delivery_id: int, settled: bool) -> bytes:
         """The first of several frames of a delivery, up to the payload."""
         return self._pack_cut(
             self.first_bytes + payload_bytes, self._cut_prefix, delivery_id, b"\xa0\x04", delivery_id,
             b"\x43\x41\x41" if settled else b"\x43\x42\x41",
         )  # fmt: skip
 
-    def following(self, payload_bytes: int, more: bool) -> Any:
+    def following(self, payload_bytes: int, more: bool) -> bytes:
         """A further frame of it, up to the payload."""
         prefix = self._middle if more else self._last
         return (4 + len(prefix) + payload_bytes).to_bytes(4, "big") + prefix
 
-    def head(self, payload_bytes: int, delivery_id: int, settled: bool) -> Any:
+    def head(self, payload_bytes: int, delivery_id: int, settled: bool) -> bytes:
         """The frame up to the payload."""
         return self.pack(
             self.head_bytes + payload_bytes, self.prefix, delivery_id, b"\xa0\x04", delivery_id,
@@ -362,10 +362,10 @@ class TransferForm:
         )  # fmt: skip
 
 
-def _with_tags(pack: Callable[..., Any], offset: int) -> Callable[[int, bytes, int, bytes, int, bytes], Any]:
+def _with_tags(pack: Callable[..., bytes], offset: int) -> Callable[[int, bytes, int, bytes, int, bytes], bytes]:
     def pack_with_offset(
         size: int, prefix: bytes, delivery_id: int, code: bytes, tag: int, settled: bytes
-    ) -> Any:  # fmt: skip
+    ) -> bytes:  # fmt: skip
         return pack(size, prefix, delivery_id, code, (tag + offset) & 0xFFFFFFFF, settled)
 
     return pack_with_offset

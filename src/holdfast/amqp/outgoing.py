@@ -4,9 +4,10 @@ Rules of this file: a frame is written only into an open session window and neve
 nothing large is kept here: what was fed and is not sent yet. Other links' frames may come between its own.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp import codec
+from holdfast.amqp.frames import frame_with_payload
 from holdfast.amqp.performatives import Transfer
 from holdfast.errors import LocalProtocolError
 
@@ -120,8 +121,7 @@ class Outgoing:
         session = self.sender.session
         session.window_out -= 1
         session.next_outgoing_id = (session.next_outgoing_id + 1) & _SERIAL
-        output: list[Any] = session.connection.output
-        output.append(session._form.with_payload(session.channel, body, part))
+        session.connection.output.append(frame_with_payload(session.channel, body, part))
 
     def _finish(self) -> None:
         self.over = True

@@ -89,7 +89,7 @@ class Sender(Link):
         self._first_max = self._following_max = 0
         """Payload of the first of several frames, and of each that follows it."""
         self._form = _NO_FORM
-        self._output = session.connection.tail
+        self._output = session.connection.output
 
     @property
     def sendable(self) -> bool:
@@ -417,7 +417,7 @@ class Sender(Link):
 
     def _prepare(self) -> None:
         connection = self.session.connection
-        self._form = connection.form.transfers(self.session.channel, self.handle, max(0, self._tag_offset))
+        self._form = TransferForm(self.session.channel, self.handle, max(0, self._tag_offset))
         self._payload_max = connection.frame_size_out - self._form.head_bytes
         self._first_max = connection.frame_size_out - self._form.first_bytes
         self._following_max = connection.frame_size_out - self._form.following_bytes

@@ -13,7 +13,7 @@ from holdfast.amqp import codec, conditions, fast, wide
 from holdfast.amqp.effort import FLOW, MISS, STEPS_FOR_ONE
 from holdfast.amqp.events import ConnEvent, CreditChanged, LinkAttached, Outcomes, ReceiverSettled, SessionEnded
 from holdfast.amqp.faults import LinkFault, SessionFault
-from holdfast.amqp.frames import bounded
+from holdfast.amqp.frames import bounded, frame_with_payload
 from holdfast.amqp.link import Link
 from holdfast.amqp.performatives import (
     Accepted,
@@ -58,7 +58,6 @@ class Session:
     def __init__(self, connection: "Connection", channel: int, incoming_window: int | None = None) -> None:
         settings = connection.settings
         self.connection = connection
-        self._form = connection.form
         self.channel = channel
         self.remote_channel: int | None = None
         self.context: Any = None
@@ -226,7 +225,7 @@ class Session:
             )
         else:
             self.connection.output.append(
-                self._form.flow(
+                fast.flow_frame(
                     self.channel, incoming, self.window_in, outgoing, OUTGOING_WINDOW, handle, delivery_count, credit,
                     drain,
                 )
@@ -236,7 +235,7 @@ class Session:
         """Tell the peer the state of first..last."""
         if not self.usable:
             return
-        made = self._form.disposition(self.channel, role, first, last, settled, state)
+        made = fast.disposition_frame(self.channel, role, first, last, settled, state)
         if made is not None:
             self.connection.output.append(made)
         else:
@@ -586,7 +585,7 @@ class Session:
         pending.started = True
         self.window_out -= 1
         self.next_outgoing_id = (self.next_outgoing_id + 1) & _SERIAL
-        self.connection.output.append(self._form.with_payload(self.channel, body, part))
+        self.connection.output.append(frame_with_payload(self.channel, body, part))
         return not transfer.more
 
 

@@ -65,7 +65,6 @@ class Settings:
     that it returns refuses the connection, by a close right behind our open.
     `peer_frame_size`: the max-frame-size that the peer had when it was last spoken to, for what is said before its
     open (an unsettled map may be large); None: as large as ours.
-    `decoded`: frames go out as direct.Frame, which only an engine in the same process can take in.
     """
 
     container_id: str
@@ -100,7 +99,6 @@ class Settings:
     runs: bool = False
     answer_open: Callable[[Open, Open], Error | None] = no_objection
     peer_frame_size: int | None = None
-    decoded: bool = False
 
     def validate(self) -> None:
         """Raise ConfigError for a value out of its range."""

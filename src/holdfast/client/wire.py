@@ -12,6 +12,7 @@ from typing import Final, Protocol, cast
 
 from holdfast.amqp.connection import Connection as Engine
 from holdfast.amqp.events import ConnEvent
+from holdfast.amqp.frames import EMPTY_FRAME
 
 WRITE_HIGH_BYTES: Final = 1024 * 1024
 """Above this much unwritten output nothing more is encoded; the rest waits as messages, not as bytes."""
@@ -141,7 +142,7 @@ class Wire(asyncio.Protocol):
             return
         if output:
             transport.writelines(output)
-            if len(output) == 1 and output[0] == self.engine.form.empty:
+            if len(output) == 1 and output[0] == EMPTY_FRAME:
                 self._idle_frames += 1
         if self.engine.closed:
             transport.close()

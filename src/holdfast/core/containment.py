@@ -186,7 +186,7 @@ class Containment:
             self._forget(peer, links)
             return
         del core.connections[peer.number]
-        chunks: list[Any] = []
+        chunks: list[bytes | memoryview] = []
         try:
             if sound:
                 peer.amqp.transport_lost(

@@ -44,7 +44,6 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
         "partial_bytes_max": limits.partial_bytes_max,
         "terms_bytes_max": limits.terms_bytes_max,
         "name_bytes_max": limits.name_bytes_max,
-        "decoded": event.decoded,
         "runs": True,
     }
     told: dict[Any, Any] = {
@@ -136,7 +135,7 @@ def _authenticator(core: "NodeCore", event: events.ConnectionOpened) -> Callable
             return True
         if mechanism != "PLAIN":
             return False
-        waits_until = login.waits_until(user) if not event.decoded else None
+        waits_until = login.waits_until(user)
         if waits_until is not None:
             raise LoginWaits(waits_until)
         return login.answered(user, wanted is not None and _same(wanted, password))

@@ -8,7 +8,6 @@ milliseconds since the epoch. Connections are named by integers that the driver 
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.amqp.direct import Chunk
 from holdfast.broker.port import Batch
 
 # --------------------------------------------------------------------------------------------------- events
@@ -16,16 +15,12 @@ from holdfast.broker.port import Batch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOpened:
-    """A transport is up. `neighbour` names the neighbour that we dialled; None for one that came to us.
-
-    `decoded`: both ends are engines in one process, which pass frames that are not spelt out.
-    """
+    """A transport is up. `neighbour` names the neighbour that we dialled; None for one that came to us."""
 
     connection: int
     peer: str
     loopback: bool
     neighbour: str | None = None
-    decoded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,16 +29,6 @@ class BytesReceived:
 
     connection: int
     data: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FramesReceived:
-    """What a `decoded` peer sent: the frames that are complete. `size`: bytes that came, those of an unfinished frame
-    included."""
-
-    connection: int
-    frames: list[Chunk]
-    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +166,6 @@ class Stopping:
 Event = (
     ConnectionOpened
     | BytesReceived
-    | FramesReceived
     | ConnectionLost
     | DriverFailed
     | ConnectFailed
@@ -205,10 +189,10 @@ Event = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendBytes:
-    """Write these chunks, in order, with one `writelines`. On a `decoded` connection: list[Chunk]."""
+    """Write these chunks, in order, with one `writelines`."""
 
     connection: int
-    chunks: list[Any]
+    chunks: list[bytes | memoryview]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ adopted as a neighbour, is nobody's stranger: it is not dropped in favour of ano
 """
 
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp.effort import TAKEN
 from holdfast.core import events
@@ -147,7 +147,7 @@ class Guard:
             for link in list(peer.egress):
                 link.credited()
 
-    def unread(self, peer: Peer, chunks: list[Any]) -> bool:
+    def unread(self, peer: Peer, chunks: list[bytes | memoryview]) -> bool:
         """Counts what is written to a connection that does not take it; True where it is too much, and it is dropped.
 
         Messages are not sent there: what grows are answers to what it goes on asking.

@@ -181,7 +181,7 @@ class NodeCore:
         if self.failure is not None:
             (error, self.failure), (part, self.asked) = (self.failure, None), (self.asked, None)
             self.containment.part_failed(part or "deadlines", error, changed=False)
-        if isinstance(event, (events.BytesReceived, events.FramesReceived)):
+        if isinstance(event, events.BytesReceived):
             peer = self.connections.get(event.connection)
             if peer is not None:
                 before = self.turn.extent()
@@ -203,16 +203,12 @@ class NodeCore:
         commands, self.commands = self.commands, []
         return commands
 
-    def _received(self, peer: Peer, event: events.BytesReceived | events.FramesReceived, now: float) -> None:
+    def _received(self, peer: Peer, event: events.BytesReceived, now: float) -> None:
         if peer.neighbour is not None:
             peer.neighbour.heard_at = now
             peer.neighbour.stir()
-        if isinstance(event, events.BytesReceived):
-            self.pressure.heard(peer, len(event.data))
-            self.told(peer, peer.amqp.receive(event.data, now))
-        else:
-            self.pressure.heard(peer, event.size)
-            self.told(peer, peer.amqp.receive_frames(event.frames, now))
+        self.pressure.heard(peer, len(event.data))
+        self.told(peer, peer.amqp.receive(event.data, now))
         if peer.amqp.deadline_sooner:
             self.deadlines.watch(peer)
         if peer.late:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from holdfast.amqp import conditions
 from holdfast.amqp.codec import encode
+from holdfast.amqp.frames import EMPTY_FRAME
 from holdfast.amqp.performatives import Error, Source, Target
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.core import control, events, identity
@@ -213,7 +214,7 @@ class Neighbour:
             if now >= self.sign_at and self._control_is_up:
                 self.sign_at = now + self.liveness.probe_s / SIGNS
                 if not peer.amqp.output:
-                    peer.amqp.output.append(peer.amqp.form.empty)
+                    peer.amqp.output.append(EMPTY_FRAME)
                 peer.touch()
         if now >= self.heard_at + self.liveness.hold_time_s:
             self.core.drop(peer, f"nothing heard for {self.liveness.hold_time_s:g} s")

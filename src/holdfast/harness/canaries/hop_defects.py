@@ -127,8 +127,8 @@ HOP_CANARIES = (
         name="part-unheard",
         sentence="While one large frame comes slowly, its sender is taken for silent.",
         target="core.node:NodeCore._received",
-        signature="(self, peer: holdfast.core.peer.Peer, event: holdfast.core.events.BytesReceived | "
-        "holdfast.core.events.FramesReceived, now: float) -> None",
+        signature="(self, peer: holdfast.core.peer.Peer, event: holdfast.core.events.BytesReceived, now: float) "
+        "-> None",
         broken=_part_unheard,
         expected="gave",
     ),
