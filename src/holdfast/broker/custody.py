@@ -234,9 +234,9 @@ class Origin:
         if len(self.ended) > ENDED_MAX:
             self.ended = RangeSet(list(self.ended)[-ENDED_MAX:])
 
-    def skip(self, up_to: int = 0) -> list[tuple[int, int]]:
-        """Closes every gap below the last number known, or up to `up_to`; returns the ranges that count as lost."""
-        return self.end(self.mark + 1, max(self.known.last, up_to))
+    def skip(self) -> list[tuple[int, int]]:
+        """Closes every gap below the last number known; returns the ranges that count as lost."""
+        return self.end(self.mark + 1, self.known.last)
 
     def gaps(self, count_max: int | None = None) -> list[tuple[int, int]]:
         """Numbers missing between the mark and the last one known; at most the first `count_max` ranges of them."""
