@@ -142,7 +142,8 @@ def test_a_written_transfer_is_the_codecs(
     channel: int, handle: int, size: int, delivery_id: int, settled: bool
 ) -> None:
     form = fast.TransferForm(channel, handle)
-    raw = form.head(size, delivery_id, settled)
+    flags = b"\x43\x41" if settled else b"\x43\x42"
+    raw = form.pack(form.head_bytes + size, form.prefix, delivery_id, b"\xa0\x04", delivery_id, flags)
     assert len(raw) == form.head_bytes
     assert raw[:8] == (len(raw) + size).to_bytes(4, "big") + b"\x02\x00" + channel.to_bytes(2, "big")
     tag = delivery_id.to_bytes(4, "big")

@@ -354,13 +354,6 @@ class TransferForm:
         prefix = self._middle if more else self._last
         return (4 + len(prefix) + payload_bytes).to_bytes(4, "big") + prefix
 
-    def head(self, payload_bytes: int, delivery_id: int, settled: bool) -> bytes:
-        """The frame up to the payload."""
-        return self.pack(
-            self.head_bytes + payload_bytes, self.prefix, delivery_id, b"\xa0\x04", delivery_id,
-            b"\x43\x41" if settled else b"\x43\x42",
-        )  # fmt: skip
-
 
 def _with_tags(pack: Callable[..., bytes], offset: int) -> Callable[[int, bytes, int, bytes, int, bytes], bytes]:
     def pack_with_offset(

@@ -19,10 +19,8 @@ LOG_CAUSES_MAX: Final = 8
 class Backoff:
     """Doubling waits with full jitter above a floor, so that clients of one node do not return at once."""
 
-    def __init__(self, rng: Random, *, first_s: float = FIRST_S, most_s: float = MOST_S) -> None:
+    def __init__(self, rng: Random) -> None:
         self._rng = rng
-        self._first_s = first_s
-        self._most_s = most_s
         self._attempt = 0
 
     @property
@@ -31,8 +29,8 @@ class Backoff:
         return self._attempt
 
     def next_s(self) -> float:
-        """Seconds to wait: half to all of `first_s` doubled for each attempt, `most_s` at most."""
-        whole = min(self._most_s, self._first_s * 2.0 ** min(self._attempt, 30))
+        """Seconds to wait: half to all of FIRST_S doubled for each attempt, MOST_S at most."""
+        whole = min(MOST_S, FIRST_S * 2.0 ** min(self._attempt, 30))
         self._attempt += 1
         return whole * (0.5 + 0.5 * self._rng.random())
 

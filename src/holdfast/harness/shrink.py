@@ -31,17 +31,15 @@ def shrink(
     failure: str,
     *,
     tries_max: int = TRIES_MAX,
-    seconds_max: float = SECONDS_MAX,
-    tell: Callable[[int, Plan], None] | None = None,
     fails: Callable[[Plan], str] | None = None,
 ) -> Plan:
     """The smallest plan found that still fails as `failure` did; `plan` itself where none is smaller.
 
-    `tell(tries, plan)` hears of each smaller one. `fails` runs a plan and returns its failure, for tests.
+    `fails` runs a plan and returns its failure, for tests.
     """
     wanted = kind_of(failure)
     run = fails or (lambda smaller: execute(smaller, seed).failure)
-    ends_at = time.monotonic() + seconds_max
+    ends_at = time.monotonic() + SECONDS_MAX
     tries = 0
     step, idle = 0, 0
     while idle < len(STEPS):
@@ -56,8 +54,6 @@ def shrink(
                 continue
             if taken:
                 plan = smaller
-                if tell is not None:
-                    tell(tries, plan)
                 break
         if taken:  # asked anew of the smaller plan
             idle = 0

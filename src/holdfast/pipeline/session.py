@@ -79,15 +79,13 @@ def start_session(
     logs: Path,
     master: str = "local[*]",
     extra: Mapping[str, str] | None = None,
-    environment: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """A session with the source `holdfast` registered; `logs` is a directory, made where missing, for `spark.log` (the
     JVM's), `jvm.log` (what it prints) and `python.log` (this process's, for as long as it lives).
 
-    `extra` overrides any setting. `environment` is where JAVA_HOME and PATH are looked up: the process's own
-    where None. Raises ConfigError where there is no Java, or where it does not come up.
+    `extra` overrides any setting. Raises ConfigError where there is no Java, or where it does not come up.
     """
-    home = find_java_home(os.environ if environment is None else environment)
+    home = find_java_home(os.environ)
     logs = logs.resolve()
     logs.mkdir(parents=True, exist_ok=True)
     (logs / "log4j2.properties").write_text(_LOG4J2.format(path=logs / "spark.log"), encoding="utf-8")

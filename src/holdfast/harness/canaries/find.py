@@ -4,7 +4,7 @@ Rules of this file: a seed counts only if the run fails with the defect, as the 
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -28,7 +28,6 @@ class Caught:
     seed: int
     quickest: int
     failure: str
-    tried: int
 
     @property
     def within(self) -> int:
@@ -51,25 +50,19 @@ def catches(canary: Canary, seed: int) -> str:
         return run(seed, canary.swarm).failure
 
 
-def hunt(
-    canary: Canary, *, last_seed: int, jobs: int | None = None, tell: Callable[[int], None] | None = None
-) -> Caught:
-    """Seeds from 1 up to `last_seed` until one catches it. `tell` hears how many were run."""
-    tried = 0
+def hunt(canary: Canary, *, last_seed: int, jobs: int | None = None) -> Caught:
+    """Seeds from 1 up to `last_seed` until one catches it."""
     for chunk in _chunks(last_seed):
         report = run_seeds(
             chunk, which=canary.swarm, jobs=jobs, canary=partial(plant_to_stay, canary.name), limit_s=HANG_S
         )
-        tried += len(chunk)
-        if tell is not None:
-            tell(tried)
         failed = [failure for failure in report.failed if failure.ended and canary.expected in failure.failure]
         without = {failure.seed: run(failure.seed, canary.swarm) for failure in failed[:CANDIDATES]}
         good = [failure for failure in failed if failure.seed in without and without[failure.seed].ok]
         if good:
             quickest = min(good, key=lambda failure: without[failure.seed].wall_s)
-            return Caught(good[0].seed, quickest.seed, quickest.failure, tried)
-    return Caught(0, 0, "", tried)
+            return Caught(good[0].seed, quickest.seed, quickest.failure)
+    return Caught(0, 0, "")
 
 
 def _chunks(last: int) -> Iterator[range]:

@@ -40,9 +40,9 @@ async def ready(stage: Stage) -> None:
     await stage.until("all tables agree", lambda: agreed(stage))
 
 
-async def delivered(stage: Stage, keys: list[bytes], seconds: float = 90.0) -> None:
+async def delivered(stage: Stage, keys: list[bytes]) -> None:
     """All that a sent is at d, once and in order."""
-    await stage.until("all is at d", lambda: stage.holds_all("d", "work", keys), seconds)
+    await stage.until("all is at d", lambda: stage.holds_all("d", "work", keys), 90.0)
     stage.equal("d's queue", stage.keys("d", "work"), keys)
     stage.equal("what is told as lost", stage.losses("d"), [])
     consumer = stage.consumer("d", "work")

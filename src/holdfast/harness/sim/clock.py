@@ -13,8 +13,8 @@ class SimClock:
 
     __slots__ = ("drift", "offset_s", "step_ms")
 
-    def __init__(self, *, drift: float = 0.0, offset_s: float = 0.0) -> None:
-        self.drift = drift
+    def __init__(self, *, offset_s: float = 0.0) -> None:
+        self.drift = 0.0
         self.offset_s = offset_s
         self.step_ms = 0
 

@@ -33,14 +33,13 @@ class ProducerLog:
         address: str,
         size: int,
         *,
-        header: Callable[[int], Header | None] = lambda number: None,
         named: bool = True,
     ) -> None:
         self.history = history
         self.me = history.new_producer(name)
         self.address = address
         self.size = size
-        self.header = header
+        self.header: Callable[[int], Header | None] = lambda number: None
         self.named = named
         self.given_out = 0
         self.open: dict[int, None] = {}
