@@ -41,7 +41,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "moved-bytes-lost": (91, 150),
     "aside-stranded": (13, 50),
     "stream-not-forgotten": (23, 50),
-    "number-not-wrapped": (6, 50),
+    "number-not-wrapped": (5, 50),
     "refused-sender-forgets": (2, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

@@ -153,6 +153,6 @@ UNDO_CANARIES = (
         target="amqp.sender:Sender._number",
         signature="(self, context: Any, settled: bool) -> int",
         broken=_number_not_wrapped,
-        expected="not done",
+        expected="format requires",
     ),
 )
