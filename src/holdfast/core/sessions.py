@@ -38,8 +38,7 @@ DIAL: Final = Symbol("holdfast:dial")
 RETRY_S: Final = (0.1, 5.0)
 """The first and the longest back-off of a dial, before its jitter: many peers come back at once when a site heals."""
 REDIAL_S: Final = (0.05, 5.0)
-"""Between two dials that changes of the network bring about, longer each time up to the second while none of them
-ends: changes come in bursts, and a far neighbour needs its time to answer."""
+"""Seconds between two dials after changes of the network, the first and the longest: changes come in bursts."""
 
 SIGNS: Final = 2
 """So often in a `probe_s` a neighbour that is not read from hears an empty frame, lest it gives the link up."""

@@ -35,10 +35,9 @@ PLACES: Final = (
     "ControlReceiver.delivered", "ControlSender.credited", "answer", "welcome", "open_door", "RequestLink.serve_one",
     "ReplyLink.credited", "LargeSend.step", "Stream.add", "Session.on_flow", "Session.on_disposition",
     "Session.on_attach", "Sender.send", "Sender.send_run", "Receiver.settle", "Receiver.grant", "Connection.receive",
-    "", "Connection.take_output", "Connection.tick", "Connection.next_deadline",
+    "Connection.take_output", "Connection.tick", "Connection.next_deadline",
 )  # fmt: skip
-"""Functions of the core, the broker and the protocol by their qualified names; a name alone means any of it. The empty
-one, of a function that is gone, strikes nowhere: without it all others would be drawn for other events."""
+"""Functions of the core, the broker and the protocol by their qualified names; a name alone means any of it."""
 
 
 class Defect(Exception):
