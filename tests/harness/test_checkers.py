@@ -34,10 +34,12 @@ def queue_row(name: str, number: int) -> dict[tuple[str, bytes], bytes]:
     return {("queues", name.encode()): records.pack_map({"id": number, "uuid": UUID(int=number)})}
 
 
-def value(key: bytes, number: int | None = None, *, late: bool = False, ended: bool = False) -> bytes:
+def value(
+    key: bytes, number: int | None = None, *, late: bool = False, ended: bool = False, expires_ms: int = 0
+) -> bytes:
     identity = None if number is None else entry.Identity(ORIGIN, number)
     flags = (entry.LATE if late else 0) | (entry.TOMBSTONE if ended else 0)
-    return entry.pack(flags=flags, enqueued_ms=0, bare=b"bare" + key, identity=identity)
+    return entry.pack(flags=flags, enqueued_ms=0, expires_ms=expires_ms, bare=b"bare" + key, identity=identity)
 
 
 class Bench:
@@ -123,10 +125,25 @@ def test_a_late_one_may_be_ahead_of_others(bench: Bench) -> None:
 
 def test_only_what_ended_once_is_late_for_a_strict_queue(bench: Bench) -> None:
     bench.ledger.orders["work@near"] = "strict"
-    bench.commit((2, 1, value(make_key(1, 1), 1, ended=True)))
+    bench.commit(puts=queue_row("@near", 3))
+    bench.commit((3, 1, value(make_key(1, 1), 1, ended=True)))
     bench.commit((1, 1, value(make_key(1, 1), 1, late=True)))
+    bench.commit((1, 2, value(make_key(1, 2), 2, late=True, expires_ms=5)))
     with pytest.raises(Violation, match="late, though its order is strict and it never ended"):
-        bench.commit((1, 2, value(make_key(1, 2), 2, late=True)))
+        bench.commit((1, 3, value(make_key(1, 3), 3, late=True)))
+
+
+def test_what_ended_for_another_destination_is_not_late(bench: Bench) -> None:
+    bench.ledger.orders["work@near"] = "strict"
+    bench.commit((2, 1, value(make_key(1, 1), 1, ended=True)))
+    with pytest.raises(Violation, match="late, though its order is strict and it never ended"):
+        bench.commit((1, 1, value(make_key(1, 1), 1, late=True)))
+
+
+def test_nothing_is_missed_where_an_operator_skips(bench: Bench) -> None:
+    bench.ledger.orders["work@near"] = "strict"
+    bench.history.nodes_that_skip.add("near")
+    bench.commit((1, 1, value(make_key(1, 1), 1, late=True)))
 
 
 def test_a_bound(bench: Bench) -> None:

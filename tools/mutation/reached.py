@@ -114,7 +114,7 @@ class Reached:
         done = subprocess.run(
             command, cwd=ROOT, env=copy.environment | more, stdout=subprocess.PIPE, text=True, check=False
         )
-        if not expected.exists():
+        if done.returncode not in (0, 1) or not expected.exists():  # 1: something failed, and was measured all the same
             raise SystemExit(f"nothing was measured:\n{done.stdout[-2_000:]}")
         return done.stdout
 

@@ -316,7 +316,7 @@ class CustodySender(TakesTurns):
         blocked = self.blocked.get(identity.origin)
         if blocked is None:  # its first try is with the next epoch
             self.blocked[identity.origin] = Blocked(self.core.now, identity.number, self.core.now)
-            self.acts_in_time()
+            self.schedule()
             return
         blocked.attempts += 1
         blocked.due = self.core.now + min(longest, first * 2.0 ** min(blocked.attempts, 10))
@@ -382,8 +382,8 @@ class CustodySender(TakesTurns):
         """Whether it has something to do at a moment of its own."""
         return self.retry_at is not None or bool(self.blocked or self.oversized.sequences)
 
-    def acts_in_time(self) -> None:
-        """It may have something to do at a moment of its own from now on."""
+    def schedule(self) -> None:
+        """From now on `tick` is wanted at a moment of its own."""
         self.neighbour.timed[self] = None
         self.neighbour.stir()
 
@@ -434,7 +434,7 @@ class CustodySender(TakesTurns):
                 return
             first, longest = RETRY_S
             self.retry_at = self.core.now + min(longest, first * 2.0**self.refusals)
-            self.acts_in_time()
+            self.schedule()
             if refused:
                 self.refusals = min(self.refusals + 1, 10)
 

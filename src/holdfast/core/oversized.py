@@ -38,7 +38,7 @@ class Oversized:
         """The sender has taken it, and its link does not."""
         if self.sequences or self._must_wait(sender, value):
             self.sequences[sequence] = None
-            sender.acts_in_time()
+            sender.schedule()
         else:
             _end(sender, sequence, value)
 

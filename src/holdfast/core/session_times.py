@@ -1,8 +1,8 @@
 """When the first of many sessions has something to do, without asking each of them every turn.
 
-Rules of this file: nothing is late. A session is asked when it was stirred, and when the moment has come that it told
-last; what its own traffic moves away is found out then. Whatever brings a session's next moment nearer stirs it
-(`Neighbour.stir`), and `invariants.timed` looks whether that was forgotten anywhere.
+Rules of this file: nothing is late. A session is asked for its next moment when it was stirred, and again when the
+moment that it gave comes: traffic may have moved it away. Whatever brings a session's next moment nearer stirs the
+session (`Neighbour.stir`), and `invariants.timed` looks whether that was forgotten anywhere.
 """
 
 from collections.abc import Collection, Iterable
@@ -25,13 +25,13 @@ class SessionTimes(Generic[Session]):
 
     def __init__(self, sessions: Iterable[Session]) -> None:
         self.told: dict[Session, float] = dict.fromkeys(sessions, inf)
-        """What each told last: never later than its deadline, but for those that were stirred since."""
+        """The moment that each gave last: never later than its deadline, but for those that were stirred since."""
         self.stirred: dict[Session, None] = dict.fromkeys(self.told)
         self.asked: Session | None = None
         """The one that is asked, while it is."""
         self._first = inf
         self._left_out = False
-        """Whether `_first` is that of some alone, because others rested."""
+        """Whether some that rested were not asked for `_first`."""
 
     def soonest(self, now: float, resting: Collection[object]) -> float:
         """Not later than the first deadline of those that do not rest, and that where its time has come; `inf` where

@@ -39,10 +39,8 @@ RETRY_S: Final = (0.1, 5.0)
 """The first and the longest back-off of a dial, before its jitter: many peers come back at once when a site heals."""
 REDIAL_S: Final = (0.05, 5.0)
 """Seconds between two dials after changes of the network, the first and the longest: changes come in bursts."""
-
 SIGNS: Final = 2
 """So often in a `probe_s` a neighbour that is not read from hears an empty frame, lest it gives the link up."""
-
 RECEIPTS_MAX: Final = 1_000
 """Marks told in one control message."""
 
@@ -63,6 +61,7 @@ def driver_told(core: "NodeCore", event: events.Event) -> None:
         if peer is not None and peer.neighbour is not None:
             if isinstance(event, events.ReadPutOff):
                 peer.neighbour.heard_at = core.now
+                peer.neighbour.stir()
             else:
                 peer.neighbour.measured(peer, event)
 
@@ -435,6 +434,7 @@ class Neighbour:
 
     def control_attached(self) -> None:
         """Our control link was answered: tell what we are and what we have of theirs, before anything else."""
+        self.stir()
         self.told.clear()
         core = self.core
         self._tell_marks(

@@ -87,8 +87,8 @@ class Ledger:
         """By `queue@node`: messages_max."""
         self.orders: dict[str, str] = {}
         """By `queue@node`: its order. `none` promises none; what is not here is judged as `bounded`."""
-        self.ended: set[bytes] = set()
-        """Identities of which a tombstone was ever written: of these alone a `strict` queue may take a copy as late."""
+        self.ended: set[tuple[str, bytes]] = set()
+        """Destinations and identities of which a tombstone was written anywhere."""
         self.vanished: dict[bytes, str] = {}
         """Keys whose last copy left a disk before a consumer had it: none of them may ever be accepted."""
         self.answered_for: dict[bytes, str] = {}
@@ -164,7 +164,7 @@ class Ledger:
         offered, places = self.history.offered, disk.places
         for queue_id, sequence, value in batch.appends:
             if value[1] & entry.TOMBSTONE and value[1] & entry.CUSTODY:
-                self.ended.add(value[_IDENTITY_AT:_IDENTITY_END])
+                self.ended.add((disk.names[queue_id].removeprefix(TRANSMISSION), value[_IDENTITY_AT:_IDENTITY_END]))
             key = value[-KEY_BYTES:] if not value[1] & entry.BLOB else key_of(value, store) or b""
             if key not in offered or value[1] & entry.TOMBSTONE:
                 continue
@@ -229,11 +229,7 @@ class Ledger:
             wrong = ""
             if not late:
                 wrong = "and not as a late one" if number <= last else ""
-            elif (
-                order == "strict"
-                and value[_IDENTITY_AT:_IDENTITY_END] not in self.ended
-                and disk.name not in self.history.given_up
-            ):
+            elif order == "strict" and not self._may_be_late(disk.name, value):
                 wrong = "late, though its order is strict and it never ended"
             if wrong:
                 raise Violation(
@@ -242,6 +238,16 @@ class Ledger:
                 )
             if not late:  # a copy of what was ended before its turn came may be ahead of the others: it is marked
                 self._last[place, origin] = max(last, number)
+
+    def _may_be_late(self, destination: str, value: bytes) -> bool:
+        """Whether a `strict` queue may have gone on without that message: it ended somewhere (with a time to live also on
+        the wire, where no tombstone is written), an operator gave it up, or its store may be gone."""
+        return (
+            (destination, value[_IDENTITY_AT:_IDENTITY_END]) in self.ended
+            or value[12:20] != entry.NEVER
+            or destination in self.history.nodes_that_skip
+            or any(self.history.disks_changed.values())
+        )
 
     def _gone(self, key: bytes, where: str) -> None:
         """The last copy left a disk, and no consumer was shown it."""

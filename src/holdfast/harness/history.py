@@ -47,7 +47,7 @@ class History:
         """Key to how often a consumer was shown it."""
         self.excused: dict[bytes, str] = {}
         """Keys that need not arrive, and why: expired, purged, or only a dead disk held them."""
-        self.given_up: set[str] = set()
+        self.nodes_that_skip: set[str] = set()
         """Nodes whose operator does not wait for what is missing: it may come late, whichever queue it is for."""
         self.outstanding: dict[bytes, None] = {}
         """Accepted, not excused, and not yet shown to a consumer."""

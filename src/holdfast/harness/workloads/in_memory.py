@@ -69,9 +69,9 @@ class InMemory:
                     await asyncio.sleep(LOOK_S)
             except BREAKS:
                 pass
+            self.again.update(key for number in self.open if (key := make_key(me, number)) in bed.history.sent)
             if connection.reconnects != life:  # its node may have ended, and with it all that was there
                 self.owed.clear()
-                self.again.update(key for number in self.open if (key := make_key(me, number)) in bed.history.sent)
             await ended(sender)
             if self.open:
                 await asyncio.sleep(RETRY_S)
@@ -100,7 +100,9 @@ class InMemory:
             self.refused += 1
             return
         self.open.pop(number, None)
-        if connected() and key not in self.again and key not in self.shown:
+        if not connected():
+            self.again.add(key)
+        elif key not in self.again and key not in self.shown:
             self.owed.add(key)
 
     # ------------------------------------------------------------------------------------------------ taking

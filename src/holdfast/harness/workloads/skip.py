@@ -32,7 +32,7 @@ class Skip:
         return
 
     def start(self, bed: Bed) -> None:
-        bed.history.given_up.add(self.node)
+        bed.history.nodes_that_skip.add(self.node)
         name = f"{self.name}-{self.queue}-{self.node}"
         bed.spawn(self._skip(bed, name), name, background=True)
 
