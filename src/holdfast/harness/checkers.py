@@ -240,8 +240,8 @@ class Ledger:
                 self._last[place, origin] = max(last, number)
 
     def _may_be_late(self, destination: str, value: bytes) -> bool:
-        """Whether a `strict` queue may have gone on without that message: it ended somewhere (with a time to live also on
-        the wire, where no tombstone is written), an operator gave it up, or its store may be gone."""
+        """Whether a `strict` queue may have gone on without that message: it ended somewhere (with a time to live also
+        on the wire, where no tombstone is written), an operator gave it up, or its store may be gone."""
         return (
             (destination, value[_IDENTITY_AT:_IDENTITY_END]) in self.ended
             or value[12:20] != entry.NEVER
