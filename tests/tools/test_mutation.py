@@ -112,7 +112,7 @@ def test_a_copy_with_probes_does_what_the_sources_do(tmp_path: Path) -> None:
     path = "src/holdfast/broker/ranges.py"
     mutants = mutants_of(path, (ROOT / path).read_text())
     copy = Copy(tmp_path)
-    plant(tmp_path, mutants)
+    plant(copy, mutants)
     program = (
         f"import {MODULE}; from holdfast.broker.ranges import RangeSet; found = RangeSet([(1, 3)])\n"
         f"found.add(4, 9); print(list(found), 5 in found, len({MODULE}.hits) > 3)"

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,18 +49,27 @@ class Copy:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 
-    @contextmanager
-    def planted(self, mutant: Mutant) -> Iterator[None]:
-        """The mistake is in the copy within the block."""
-        path = self._package / Path(mutant.path).relative_to(SOURCES.relative_to(ROOT))
+    def rewrite(self, name: str, change: Callable[[str], str]) -> str:
+        """Changes the text of the module that has that path in the sources; returns what it was. It is not compiled."""
+        path = self._package / Path(name).relative_to(SOURCES.relative_to(ROOT))
         text = path.read_text()
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
             compiled.unlink()
-        path.write_text(mutant.applied(text))
+        path.write_text(change(text))
+        return text
+
+    def add(self, name: str, text: str) -> None:
+        """A module beside the copy."""
+        (self._root / f"{name}.py").write_text(text)
+
+    @contextmanager
+    def planted(self, mutant: Mutant) -> Iterator[None]:
+        """The mistake is in the copy within the block."""
+        text = self.rewrite(mutant.path, mutant.applied)
         try:
             yield
         finally:
-            path.write_text(text)
+            self.rewrite(mutant.path, lambda _: text)
 
     def tests(self, tests: Sequence[str], limit_s: float) -> Verdict:
         """The first of these that fails."""

@@ -5,11 +5,11 @@ Rules of this file: what a copy does is what the sources do, and little slower; 
 
 import ast
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Final
 
 from mutation.operators import Mutant
-from mutation.places import ROOT, SOURCES
+from mutation.planted import Copy
 
 MODULE: Final = "mutation_hits"
 """Beside the copy: `hits` has the numbers of all statements since it was last cleared."""
@@ -55,12 +55,9 @@ def _add_import(tree: ast.Module) -> None:
     tree.body.insert(at, ast.parse(f"from {MODULE} import hit as _mutation_hit").body[0])
 
 
-def plant(copy: Path, mutants: Sequence[Mutant]) -> None:
-    """In the copy of the sources below that directory; the number of a mistake is its place in `mutants`."""
-    (copy / f"{MODULE}.py").write_text(_SOURCE)
+def plant(copy: Copy, mutants: Sequence[Mutant]) -> None:
+    """The number of a mistake is its place in `mutants`."""
+    copy.add(MODULE, _SOURCE)
     for name in {mutant.path for mutant in mutants}:
-        path = copy / "holdfast" / (ROOT / name).relative_to(SOURCES)
         mine = [(number, mutant) for number, mutant in enumerate(mutants) if mutant.path == name]
-        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
-            compiled.unlink()
-        path.write_text(with_probes(path.read_text(), mine))
+        copy.rewrite(name, partial(with_probes, numbered=mine))

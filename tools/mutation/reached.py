@@ -45,7 +45,7 @@ class Reached:
         if not (tests_at.exists() and seeds_at.exists()):
             with tempfile.TemporaryDirectory(prefix="holdfast-probes-") as made:
                 copy = Copy(Path(made))
-                probes.plant(Path(made), mutants)
+                probes.plant(copy, mutants)
                 if not tests_at.exists():
                     parts = _parts(jobs)
                     found = self._each(jobs, lambda number: self._tests(copy, number, parts[number]))
@@ -83,40 +83,25 @@ class Reached:
 
     def _tests(self, copy: Copy, number: int, paths: Sequence[str]) -> dict[str, Any]:
         found = self._directory / f"tests-{number}"
-        found.unlink(missing_ok=True)
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "mutation.contexts",
-            "-p",
-            "no:cacheprovider",
-            "-m",
-            MARKS,
-        ]
-        self._run([*command, *paths], copy, {"HOLDFAST_TEST_HITS": str(found)}, found)
-        told: dict[str, Any] = json.loads(found.read_text())
-        return told
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "mutation.contexts", "-p", "no:cacheprovider"]
+        environment = copy.environment | {"HOLDFAST_TEST_HITS": str(found)}
+        return self._measured([*command, "-m", MARKS, *paths], environment, found)[0]
 
     def _seeds(self, copy: Copy, number: int, seeds: Sequence[int]) -> dict[str, Any]:
         found = self._directory / f"swarm-{number}"
-        found.unlink(missing_ok=True)
         command = [sys.executable, "-m", "mutation.seeds", "--hits", str(found), *map(str, seeds)]
-        output = self._run(command, copy, {}, found)
+        told, output = self._measured(command, copy.environment, found)
         if " failed " in output:
             raise SystemExit(f"seeds fail before any mistake is planted:\n{output[-2_000:]}")
-        told: dict[str, Any] = json.loads(found.read_text())
         return told
 
-    def _run(self, command: list[str], copy: Copy, more: dict[str, str], expected: Path) -> str:
-        done = subprocess.run(
-            command, cwd=ROOT, env=copy.environment | more, stdout=subprocess.PIPE, text=True, check=False
-        )
-        if done.returncode not in (0, 1) or not expected.exists():  # 1: something failed, and was measured all the same
+    def _measured(self, command: list[str], environment: dict[str, str], found: Path) -> tuple[dict[str, Any], str]:
+        """What the command wrote to `found`, and what it printed."""
+        found.unlink(missing_ok=True)
+        done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode not in (0, 1) or not found.exists():  # 1: something failed, and was measured all the same
             raise SystemExit(f"nothing was measured:\n{done.stdout[-2_000:]}")
-        return done.stdout
+        return json.loads(found.read_text()), done.stdout
 
 
 def _parts(jobs: int) -> list[list[str]]:

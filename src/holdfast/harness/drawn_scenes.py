@@ -79,6 +79,20 @@ def _slow_disk(node: str) -> Fault:
     return Fault(kind="slow-disk", at=0.0, node=node, seconds=8.0, amount=50.0)
 
 
+def _poor_disk(random: Random, node: str, until_s: float) -> list[Fault]:
+    """A slow one, which refuses commits now and then."""
+    faults = [_slow_disk(node)]
+    for _ in range(random.choice((3, 8))):
+        at = round(random.uniform(0.05, until_s), 6)
+        faults.append(Fault(kind="refusing-disk", at=at, node=node, seconds=random.choice((0.05, 0.2, 1.0))))
+    return faults
+
+
+def _across(links: Sequence[tuple[str, str]], node: str) -> list[str]:
+    """The nodes at the other ends of a node's links."""
+    return [name for link in links for name in link if name != node]
+
+
 # ---------------------------------------------------------------------------------------------------- by chance
 
 
@@ -165,7 +179,7 @@ def overtaken(random: Random, node: str, plan: Plan, others: Sequence[str]) -> S
         return Scene()
     near = [link for link in links if node in link]
     queue = QueueConfig(name="overtaken", order="strict", messages_max=random.choice((1, 5)), when_full="block")
-    sends = _sends(random.choice([name for link in near for name in link if name != node]), "overtaken", 200)
+    sends = _sends(random.choice(_across(near, node)), "overtaken", 200)
     sends |= {"address": f"overtaken@{node}", "name": f"overtaken-of-{node}", "rate": round(200 / plan.safety_s, 3)}
     takes = _takes(node, "overtaken", think_s=round(plan.safety_s / 180, 3))
     return Scene([sends, takes], _overtaking(random, near, plan.safety_s), [(node, queue)])
@@ -203,11 +217,7 @@ def rejected(random: Random, node: str, plan: Plan) -> Scene:
     such a commit would have moved is where it was."""
     sends = _sends(node, "rejected", random.choice((100, 300)), size=random.choice((12, 200)))
     takes = _takes(node, "rejected", reject=random.choice((0.3, 0.9)))
-    faults = [_slow_disk(node)]
-    for _ in range(random.choice((3, 8))):
-        at = round(random.uniform(0.05, 3.0), 6)
-        faults.append(Fault(kind="refusing-disk", at=at, node=node, seconds=random.choice((0.05, 0.2, 1.0))))
-    return Scene([sends, takes], faults)
+    return Scene([sends, takes], _poor_disk(random, node, 3.0))
 
 
 def returned(random: Random, node: str, plan: Plan) -> Scene:
@@ -314,7 +324,7 @@ def given_up(random: Random, node: str, plan: Plan) -> Scene:
         return Scene()
     if not near or (len(links) < len(topology.nodes) and not lost):
         return Scene()
-    sender = random.choice(lost or [name for link in near for name in link if name != node])
+    sender = random.choice(lost or _across(near, node))
     queue = QueueConfig(name="given-up", order="strict")
     messages = _in_time(plan, 600)
     sends = _sends(sender, "given-up", messages, rate=round(messages / plan.safety_s, 3))
@@ -335,10 +345,7 @@ def in_memory(random: Random, node: str, plan: Plan) -> Scene:
     messages = random.choice((100, 300))
     rate = random.choice((0.0, round(messages / plan.safety_s, 3)))
     told = {"messages": messages, "rate": rate, "size": random.choice((12, 200, 6_000))}
-    faults = [_slow_disk(node)]
-    for _ in range(random.choice((3, 8))):
-        at = round(random.uniform(0.05, min(8.0, plan.safety_s)), 6)
-        faults.append(Fault(kind="refusing-disk", at=at, node=node, seconds=random.choice((0.05, 0.2, 1.0))))
+    faults = _poor_disk(random, node, min(8.0, plan.safety_s))
     sends = {"kind": "in-memory", "node": node, "queue": "in-memory", "name": "in-memory", **told}
     return Scene([sends], faults, [(node, queue)])
 

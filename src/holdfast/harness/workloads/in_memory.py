@@ -50,8 +50,8 @@ class InMemory:
 
     def start(self, bed: Bed) -> None:
         me = bed.history.new_producer(f"{self.name}-{self.node}")
-        for work, way in ((self._send(bed, me, f"{self.name}-in"), "in"), (self._take(bed, f"{self.name}-out"), "out")):
-            bed.spawn(work, f"{self.name}-{self.node}-{way}", background=way == "out")
+        bed.spawn(self._send(bed, me, f"{self.name}-in"), f"{self.name}-{self.node}-in")
+        bed.spawn(self._take(bed, f"{self.name}-out"), f"{self.name}-{self.node}-out", background=True)
 
     # ------------------------------------------------------------------------------------------------ sending
 
