@@ -71,7 +71,7 @@ def test_a_client_that_creates_and_deletes_without_end_floods_nothing() -> None:
     for _ in range(50):
         done(client, "CREATE", "queue", "q")
         done(client, "DELETE", "queue", "q")
-    assert len(changes(node)) == 5 and node.core.lines.left_out_total == 95
+    assert len(changes(node)) == 5 and node.core.log.left_out_total == 95
 
 
 def test_what_a_purge_leaves_is_in_its_line() -> None:

@@ -65,14 +65,14 @@ class Core:
 
 
 def exchange(core: Core, known: clocks.Clocks, there_s: float, back_s: float, ahead_s: float) -> None:
-    known.tick(core.now)
+    known.tick(core.clock.now)
     asked = core.asker.told[-1]
-    core.now += there_s
+    core.clock.now += there_s
     theirs = Ulong(core.wall_ms + int(ahead_s * 1000))
-    core.now += back_s
+    core.clock.now += back_s
     answer = {"kind": "time", "number": asked["number"], "sent": asked["sent"], "heard": theirs, "answered": theirs}
     core.control_kinds["time"](core.asker, answer)
-    core.now += EVERY_S[1]
+    core.clock.now += EVERY_S[1]
 
 
 def test_the_shortest_round_trip_of_the_last_eight_counts() -> None:
@@ -113,7 +113,7 @@ def test_it_asks_seldom() -> None:
 def test_what_is_no_time_is_passed_over(key: str, value: Any) -> None:
     core: Any = Core()
     known = clocks.Clocks(core)
-    known.tick(core.now)
+    known.tick(core.clock.now)
     asked = core.asker.told.pop()
     good = {"number": asked["number"], "sent": asked["sent"], "heard": Ulong(1), "answered": Ulong(1)}
     core.control_kinds["time"](core.asker, {"kind": "time", **good, key: value})

@@ -14,9 +14,9 @@ import pytest
 
 from holdfast.amqp.performatives import Accepted, Rejected, Released
 from holdfast.broker.exclusions import Exclusions
-from holdfast.core import endings, events, ingress
-from holdfast.core.egress import ConsumerLink
-from holdfast.core.ingress import ProducerLink
+from holdfast.core import endings, events, producer
+from holdfast.core.consumer import ConsumerLink
+from holdfast.core.producer import ProducerLink
 from holdfast.errors import BrokenInvariant, StorageError
 from support import failing
 from support.limits import world
@@ -413,7 +413,7 @@ def fail_with(rig: Rig, node: Node, function: str | None, error: Exception) -> C
     client.send(link, "a")
     with pytest.MonkeyPatch.context() as patch:
         if function is None:
-            patch.setattr(ingress.ProducerLink, "take", raising(error))
+            patch.setattr(producer.ProducerLink, "take", raising(error))
         else:
             patch.setattr(core_of(node), function, raising(error))
         rig.settle()
@@ -451,7 +451,7 @@ def test_what_is_to_be_done_after_a_commit_is_tried_until_it_is_done(rig: Rig, n
             raise left.pop()
         done.append(rig.now)
 
-    core.turn.then.append(step)
+    core.turns.gathered.then.append(step)
     began = rig.now
     rig.client(node).manage("STATUS", "node")
     assert not done and len(left) == 1

@@ -171,11 +171,11 @@ def test_true_and_false_are_no_numbers_in_a_request(kind: str, operation: str, k
 
 def test_nothing_is_kept_of_a_deleted_queue() -> None:
     _, hub, client = alone()
-    before = len(hub.core.producers), len(hub.core.readers)
+    before = len(hub.core.links.producers), len(hub.core.links.readers)
     for number in range(20):
         client.manage("CREATE", "queue", f"t{number}")
         client.manage("DELETE", "queue", f"t{number}")
-    assert (len(hub.core.producers), len(hub.core.readers)) == before
+    assert (len(hub.core.links.producers), len(hub.core.links.readers)) == before
 
 
 def test_a_queue_in_memory_takes_nothing_from_other_nodes() -> None:

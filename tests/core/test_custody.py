@@ -314,7 +314,7 @@ def test_parked_numbers_go_back_when_the_disk_is_full() -> None:
     client = rig.client(hub)
     client.receiver("work")
     rig.settle()
-    hub.core.room_bytes = -(10**9)
+    hub.core.room.bytes = -(10**9)
     client.accept()
     rig.settle()
     taken = ["1"]

@@ -312,8 +312,8 @@ def test_what_waits_outlives_a_turn_that_is_undone() -> None:
     rig.client(hub)
     rig.settle()  # a turn after the one that is under way has its share too
     core = hub.core
-    assert core is not None and core.chores.settlements.waiting and core.turn.moves
-    undone = len(core.turn.moves)
+    assert core is not None and core.chores.settlements.waiting and core.turns.gathered.moves
+    undone = len(core.turns.gathered.moves)
     undo.take_back_gathered(core, ())
     hub.hold_commits = False
     rig.run(1)
@@ -462,7 +462,7 @@ def test_what_a_neighbour_of_an_earlier_version_brings_for_them_is_taken() -> No
     producer = rig.client(jfk)
     link = producer.sender("work@hub")
     rig.settle()
-    for earlier in jfk.core.producers_of(jfk.queue("@hub")):
+    for earlier in jfk.core.links.producers_of(jfk.queue("@hub")):
         earlier.to = DEAD_LETTERS
     producer.send(link, "1")
     rig.run(2)

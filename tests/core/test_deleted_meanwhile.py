@@ -100,10 +100,14 @@ def rejected(rig: Rig, node: Node, client: Client, count: int) -> None:
     node.hold_commits = True
     consumer.accept(Rejected(), link=receiver)
     rig.settle()
-    assert node.core is not None and node.core.in_flight is not None and len(node.core.in_flight.moves) == count
+    assert (
+        node.core is not None
+        and node.core.turns.in_flight is not None
+        and len(node.core.turns.in_flight.moves) == count
+    )
     consumer.close_transport()
-    for link in list(node.core.producers_of(node.queue("work"))):
-        node.core.end_link(link, "the test wants the queue alone", conditions.RESOURCE_DELETED)
+    for link in list(node.core.links.producers_of(node.queue("work"))):
+        link.detach_with("the test wants the queue alone", conditions.RESOURCE_DELETED)
     rig.settle()
 
 
@@ -138,10 +142,10 @@ def test_what_was_on_its_way_out_in_a_turn_that_is_undone_leaves_too() -> None:
     consumer.accept(Rejected(), link=receiver)
     rig.settle()
     core, queue_id = node.core, node.queue("work").queue_id
-    assert core is not None and core.in_flight is not None and len(core.turn.moves) == 3
+    assert core is not None and core.turns.in_flight is not None and len(core.turns.gathered.moves) == 3
     consumer.close_transport()
-    for link in list(core.producers_of(node.queue("work"))):
-        core.end_link(link, "the test wants the queue alone", conditions.RESOURCE_DELETED)
+    for link in list(core.links.producers_of(node.queue("work"))):
+        link.detach_with("the test wants the queue alone", conditions.RESOURCE_DELETED)
     ask(rig, client, "DELETE", "work")
     undo.take_back_gathered(core, ())
     node.hold_commits = False
@@ -176,9 +180,9 @@ def test_no_row_is_written_of_a_queue_that_was_deleted(way: str) -> None:
         rig.settle()
     consumer.close_transport()
     core = node.core
-    assert core is not None and core.in_flight is not None
-    for each in list(core.producers_of(node.queue("work"))):
-        core.end_link(each, "the test wants the queue alone", conditions.RESOURCE_DELETED)
+    assert core is not None and core.turns.in_flight is not None
+    for each in list(core.links.producers_of(node.queue("work"))):
+        each.detach_with("the test wants the queue alone", conditions.RESOURCE_DELETED)
     rig.settle()
     if way == "subscribed":
         with pytest.raises(IndexError):

@@ -409,14 +409,14 @@ def test_without_room_for_the_dead_letters_it_waits_and_does_not_spin(tmp_path: 
     node.turn()
     room = node.store.room_bytes
     node.store.room_bytes = lambda: -(1 << 40)  # type: ignore[method-assign]  # a full disk
-    node.core.room_bytes = -(1 << 40)
+    node.core.room.bytes = -(1 << 40)
     told: list[tuple[int, int]] = []
     node.core.departures.begin(node.queue("@gone"), lambda *ended: told.append(ended), with_tombstones=False)
     for _ in range(5):
         node.turn()
     assert not told and not node.core.chores.busy and node.queue("@gone").messages == 10
     node.store.room_bytes = room  # type: ignore[method-assign]
-    node.core.room_bytes = room()
+    node.core.room.bytes = room()
     node.settle()
     assert told == [(10, 10)]
     node.stop()
@@ -462,7 +462,7 @@ def test_a_node_that_comes_back_does_not_wait_for_room_for_the_dead_letters(tmp_
     node.fill("@gone", 10)
     node.turn()
     node.store.room_bytes = lambda: -(1 << 40)  # type: ignore[method-assign]  # a full disk
-    node.core.room_bytes = -(1 << 40)
+    node.core.room.bytes = -(1 << 40)
     told: list[tuple[int, int]] = []
     node.core.departures.begin(node.queue("@gone"), lambda *ended: told.append(ended), with_tombstones=False)
     node.turn()
@@ -481,7 +481,7 @@ def test_what_is_on_its_way_to_the_disk_when_the_end_is_asked_for_becomes_a_dead
     client.send(link, "1")
     rig.settle()
     queue = a.queue("@c")
-    assert a.core is not None and a.core.in_flight is not None and queue.visible < queue.next_sequence
+    assert a.core is not None and a.core.turns.in_flight is not None and queue.visible < queue.next_sequence
     leave(rig, a)
     told: list[tuple[int, ...]] = []
     a.core.departures.begin(queue, lambda *ended: told.append(ended), with_tombstones=False)

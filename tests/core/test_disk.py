@@ -157,7 +157,7 @@ def test_a_link_with_messages_that_wait_has_no_credit_left_in_a_stall_either() -
     for number, each in enumerate((link, twin)):
         client.send(each, str(number))
     rig.settle()
-    (waiting,) = [each for each in node.core.producers_of(node.queue("full")) if each.parked]
+    (waiting,) = [each for each in node.core.links.producers_of(node.queue("full")) if each.parked]
     waiting.link.grant(5)
     waiting.peer.touch()
     rig.settle()
@@ -354,7 +354,7 @@ def at_rest(rig: Rig, node: Node) -> float:
     """When the next try is due; until then nothing moves, whatever there is to do."""
     rig.settle(500)
     core = node.core
-    assert core is not None and core.disk.rests and core.in_flight is None
+    assert core is not None and core.disk.rests and core.turns.in_flight is None
     at, wanted = core.disk.next_deadline(), core.next_deadline()
     assert at is not None and wanted is not None and rig.now < wanted <= at <= rig.now + RETRY_S
     return at
@@ -406,7 +406,7 @@ def test_what_is_appended_to_the_next_try_and_refused_too_rests_and_is_told_once
     rig.settle()
     node.refuse = 2
     node.finish_commit()
-    core.room_bytes = node.store.room_bytes()
+    core.room.bytes = node.store.room_bytes()
     client.send(link, "b")
     client.flush()
     assert client.end is not None
@@ -415,7 +415,7 @@ def test_what_is_appended_to_the_next_try_and_refused_too_rests_and_is_told_once
     rig.settle(500)
     assert not node.refuse and [type(state) for _, state in client.outcomes] == [Rejected, Rejected]
     at, tries = at_rest(rig, node), node.tries
-    core.room_bytes = node.store.room_bytes()
+    core.room.bytes = node.store.room_bytes()
     client.send(link, "c")
     rig.run(at - rig.now - 0.001)
     assert node.tries == tries and len(client.outcomes) == 2
@@ -553,8 +553,8 @@ def test_room_that_is_gone_again_soon_ends_no_spell_however_long_ago_it_was() ->
         while taker.accept(link=reader):
             reader.grant(10)
             rig.run(0.1)
-        assert core.room_bytes >= ROOM_BYTES and lines(node) == [full]
-        while core.room_bytes >= ROOM_BYTES:
+        assert core.room.bytes >= ROOM_BYTES and lines(node) == [full]
+        while core.room.bytes >= ROOM_BYTES:
             number += 1
             client.send(link, body(number))
             rig.settle()

@@ -321,7 +321,7 @@ def the_queue_rests_after_a_failure(patch: Patch) -> tuple[Rig, Node, Receiver, 
     fill(rig, client, 5)
     core = node.core
     assert core is not None
-    core.containment.resting[node.queue("work")] = core.now + 60
+    core.containment.resting[node.queue("work")] = core.clock.now + 60
     return rig, node, consumer(rig, client), 10
 
 
@@ -397,7 +397,7 @@ def a_browser_while_the_queue_rests(patch: Patch) -> tuple[Rig, Node, Receiver, 
     core = node.core
     assert core is not None
     link = consumer(rig, client, source={"distribution_mode": Symbol("copy")})
-    core.containment.resting[node.queue("work")] = core.now + 60
+    core.containment.resting[node.queue("work")] = core.clock.now + 60
     return rig, node, link, 10
 
 
@@ -427,7 +427,7 @@ def test_a_drain_is_answered(make: State, monkeypatch: Patch) -> None:
     rig.run(ANSWER_S)
     assert not link.detached and is_answered(link), (link.credit, link._draining)
     core = node.core
-    assert core is not None and not core.drains
+    assert core is not None and not core.links.drains
 
 
 def test_a_drain_of_a_queue_in_memory_on_a_stalled_disk_ends_with_the_last_message(monkeypatch: Patch) -> None:

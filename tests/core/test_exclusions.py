@@ -13,7 +13,7 @@ from holdfast.broker.exclusions import Exclusions
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
 from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.egress import ConsumerLink
+from holdfast.core.consumer import ConsumerLink
 from holdfast.units import MIB
 from support.memory import check_accounts
 from support.one_node import fill, world

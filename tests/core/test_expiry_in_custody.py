@@ -148,7 +148,7 @@ def test_a_full_disk_undoes_an_end_on_the_way_and_it_comes_again(refusals: int) 
             rig.run(0.5)
         assert (depth(jfk), jfk.queue("@hub").bytes_held, jfk.queue("@hub").expired_total) == (5, before, 0)
         refusals = jfk.refuse
-        core.room_bytes = 10**9
+        core.room.bytes = 10**9
     rig.run(2 * WITHIN_S)
     assert depth(jfk) == 0 and jfk.queue("@hub").expired_total == 5 and stones(jfk) == [True] * 5
     core.validate()
@@ -165,7 +165,7 @@ def test_a_turn_that_is_undone_has_them_as_they_were() -> None:
     send(rig, jfk, ["y"])
     rig.run(1 + WITHIN_S)
     core = jfk.core
-    assert core is not None and core.turn.rewritten and depth(jfk) == 1
+    assert core is not None and core.turns.gathered.rewritten and depth(jfk) == 1
     undo.take_back_gathered(core, ())
     assert depth(jfk) == 6
     jfk.hold_commits = False
@@ -181,7 +181,7 @@ def test_what_is_undone_in_a_queue_that_is_deleted_is_looked_for_no_more() -> No
     send(rig, jfk, ["y"])
     rig.run(1 + WITHIN_S)
     core, queue = jfk.core, jfk.queue("@hub")
-    assert core is not None and core.turn.rewritten and core.turn.decided
+    assert core is not None and core.turns.gathered.rewritten and core.turns.gathered.decided
     core.catalog.delete(queue)
     core.expiry.forget(queue)
     undo.take_back_gathered(core, ())
@@ -196,9 +196,9 @@ def test_without_room_for_a_tombstone_it_waits_for_it(monkeypatch: pytest.Monkey
     core = jfk.core
     assert core is not None
     with monkeypatch.context() as patch:
-        patch.setattr(type(core), "has_room", lambda *_, **__: False)
+        patch.setattr(type(core.room), "has", lambda *_, **__: False)
         rig.run(1 + WITHIN_S)
-    assert stones(jfk) == [False] and not core.turn.rewritten
+    assert stones(jfk) == [False] and not core.turns.gathered.rewritten
     rig.run(WITHIN_S)
     assert stones(jfk) == [True]
 
@@ -246,7 +246,7 @@ def test_a_full_disk_undoes_the_end_of_what_waits_and_it_comes_again() -> None:
     hub.hold_commits = True
     send(rig, hub, ["busy"])  # a commit under way, for the turn behind it to be undone
     rig.run(1 + WITHIN_S)
-    assert core.turn.moves
+    assert core.turns.gathered.moves
     undo.take_back_gathered(core, ())
     assert hub.queue(WAITING).messages == 2 and hub.queue(WAITING).expired_total == 0
     hub.hold_commits = False

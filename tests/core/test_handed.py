@@ -1,4 +1,4 @@
-"""What a connection is handed in one turn is bounded: what its socket takes is known only then (core/egress.py)."""
+"""What a connection is handed in one turn is bounded: what its socket takes is known only then (core/outgoing.py)."""
 
 from collections import Counter
 from collections.abc import Callable

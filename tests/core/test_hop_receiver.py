@@ -95,7 +95,7 @@ def test_a_large_message_that_the_disk_has_no_room_for_reduces_no_credit(parts: 
     if parts == 2:
         rig.settle()
         assert len(hub.core.streams) == 1
-    hub.core.room_bytes = -(10**9)
+    hub.core.room.bytes = -(10**9)
     theirs.inbox += rest
     rig.settle()
     assert credit(hub) == 1_000
@@ -121,7 +121,7 @@ def test_a_hop_whose_sender_ends_it_before_its_answer_is_answered() -> None:
     send(rig, hub, "x", address="work")
     rig.run(0.3)
     for _ in range(40):
-        found = [hop for hop in hub.core.custody_receivers.values() if not hop.link.attach_sent]
+        found = [hop for hop in hub.core.links.custody_receivers.values() if not hop.link.attach_sent]
         if found:
             break
         rig.run(0.25)

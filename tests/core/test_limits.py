@@ -58,7 +58,7 @@ ELSEWHERE = {
     "neighbour_links_max": "test_hop_links.py",
     "neighbours_unstored_bytes_max": "test_pressure.py",
     "reserved_connections_max": "test_places.py",
-    "log_lines_per_minute": "test_lines.py",
+    "log_lines_per_minute": "test_log_rate.py",
     "where_entries_max": "test_where.py",
     "requests_max": "test_limits_of_management.py",
     "request_bytes_max": "test_limits_of_management.py",

@@ -70,7 +70,7 @@ def test_requests_of_who_takes_no_answers_wait_and_the_others_do_not() -> None:
     rig.settle()
     assert node.core is not None
     inside = next(iter(node.core.connections.values()))
-    assert 65_536 <= inside.reply_bytes < 2 * 65_536 and inside.stalled and not node.core.requests
+    assert 65_536 <= inside.reply_bytes < 2 * 65_536 and inside.stalled and not node.core.links.requests
     assert rig.client(node).manage("STATUS", "node")[0] == 200
     replies.grant(1_000)
     rig.settle()

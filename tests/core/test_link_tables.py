@@ -8,12 +8,12 @@ import pytest
 
 from holdfast.amqp.extensions import PRODUCER
 from holdfast.amqp.performatives import Properties
-from holdfast.core import link_tables
 from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.egress import ConsumerLink
+from holdfast.core.consumer import ConsumerLink
 from holdfast.core.hop_receiver import CustodyReceiver
-from holdfast.core.ingress import ProducerLink
+from holdfast.core.link_tables import links_of
 from holdfast.core.peer import Peer
+from holdfast.core.producer import ProducerLink
 from holdfast.errors import BrokenInvariant
 from support.garbage import collected
 from support.rig import Node, Rig
@@ -33,7 +33,7 @@ def failing(self: object, *arguments: object, **options: object) -> None:
 
 
 def refs_of(peer: Peer) -> dict[str, "weakref.ref[Any]"]:
-    found = link_tables.of_engine(peer)
+    found = links_of(peer)
     return {f"{type(link).__name__} {link.link.name}": weakref.ref(link) for link in found}
 
 
@@ -84,8 +84,8 @@ def test_nothing_refers_to_the_links_of_a_client_that_was_ended() -> None:
     client.send(producer, "the last one")
     assert len(refs) > 12
     core.users.granted[next(iter(core.users.waiting))] = None  # as between the tick and the turn's end
-    core.presettled[next(link for link in link_tables.of_engine(peer) if _presettled(link))] = None
-    tables = {name for name, link in link_tables.in_tables(core) if link.peer is peer}
+    core.links.presettled[next(link for link in links_of(peer) if _presettled(link))] = None
+    tables = {name for name, link in core.links.each() if link.peer is peer}
     take = ProducerLink.take
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -149,16 +149,16 @@ def test_a_link_that_is_left_in_a_table_is_found(table: str) -> None:
     client.sender("work")
     rig.settle()
     (peer,) = core.connections.values()
-    (link,) = link_tables.of_engine(peer)
+    (link,) = links_of(peer)
     client.close_transport()
     rig.settle()
-    assert link not in link_tables.of_peer(core, peer)
+    assert link not in core.links.of_peer(peer)
     core.validate()
     if table == "streams":
         core.streams[type("Stream", (), {"bringer": link})] = None
     else:
-        link_tables._waiting(core)[table][link] = None
-    assert link_tables.of_peer(core, peer) == [link]
+        core.links.waiting(table)[link] = None
+    assert core.links.of_peer(peer) == [link]
     with pytest.raises(BrokenInvariant, match=f"{table}: a link's connection is gone"):
         core.validate()
     node.checks = False

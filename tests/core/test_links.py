@@ -102,7 +102,7 @@ def test_what_was_held_is_there_for_others_whatever_ended_first(order: tuple[str
             one.close_transport()
     hub.rig.run(1)
     assert sorted(two.bodies()) == ["0", "1", "2"]
-    assert two.accept() and not hub.core.producers_of(hub.queue("work"))
+    assert two.accept() and not hub.core.links.producers_of(hub.queue("work"))
     hub.rig.run(1)
     assert hub.queue("work").messages == 0
 

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Header, Properties, Source, Target
-from holdfast.core import ingress
+from holdfast.core import incoming, producer
 from holdfast.core.config import QueueConfig
 from support.hops import is_empty
 from support.rig import Client, Node, Rig
@@ -109,9 +109,9 @@ def test_large_ones_in_parts(payload: bytes) -> None:
 
 def _lax(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes take from clients what an earlier version took; destinations look."""
-    monkeypatch.setattr(ingress, "check", lambda payload: None)
-    monkeypatch.setattr(ingress, "fault", lambda payload, at: None)
-    monkeypatch.setattr(ingress.ProducerLink, "keeps_faulty", True)
+    monkeypatch.setattr(incoming, "check", lambda payload: None)
+    monkeypatch.setattr(producer, "fault", lambda payload, at: None)
+    monkeypatch.setattr(producer.ProducerLink, "keeps_faulty", True)
 
 
 def dead(rig: Rig, node: Node) -> list[tuple[str, bytes]]:

@@ -224,7 +224,7 @@ def test_a_link_that_has_failed_takes_no_more_than_a_frame() -> None:
     put(rig, a, "before")
     rig.run(1)
     assert b.core is not None
-    (receiver,) = [found for found in b.core.custody_receivers.values() if found.destination == "c"]
+    (receiver,) = [found for found in b.core.links.custody_receivers.values() if found.destination == "c"]
     receiver.failed = True
     sizes = crossing(rig, b)
     put(rig, a, LARGE)

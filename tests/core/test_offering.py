@@ -10,9 +10,9 @@ from holdfast.amqp.types import Symbol
 from holdfast.broker.cursor import RUN_PER_ENTRY, Cursor
 from holdfast.core import events, offering
 from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.egress import ConsumerLink
+from holdfast.core.consumer import ConsumerLink
 from holdfast.core.hop_receiver import CustodyReceiver
-from holdfast.core.ingress import ProducerLink
+from holdfast.core.producer import ProducerLink
 from holdfast.units import KIB, MIB
 from support.hops import names, send
 from support.one_node import fill, world
@@ -56,7 +56,7 @@ def test_of_what_neighbours_bring_only_what_waits_is_asked_again(monkeypatch: py
     bodies = [digit * size for digit in "123"]
     send(rig, waits, *bodies, to="hub")
     rig.run(3)
-    parked = hub.core.parked_receivers
+    parked = hub.core.links.parked_receivers
     assert [receiver.neighbour for receiver in parked] == ["waits"]
     client = rig.client(hub)
     link = client.sender("elsewhere")

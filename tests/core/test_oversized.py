@@ -32,14 +32,14 @@ def no_room(node: Node) -> None:
     """The store takes nothing that adds to it."""
     assert node.core is not None
     node.store.room_bytes = lambda: -(10**9)  # type: ignore[method-assign]
-    node.core.room_bytes = -(10**9)
+    node.core.room.bytes = -(10**9)
 
 
 def room(rig: Rig, node: Node) -> None:
     """It does again."""
     assert node.core is not None
     del node.store.room_bytes  # type: ignore[method-assign]
-    node.core.room_bytes = node.store.room_bytes()
+    node.core.room.bytes = node.store.room_bytes()
     rig.run(2)
 
 
@@ -215,7 +215,7 @@ def gives_room(node: Node, due: float) -> Any:
     """The store has room again; what waits is looked at then."""
     assert node.core is not None
     del node.store.room_bytes  # type: ignore[method-assign]
-    node.core.room_bytes = node.store.room_bytes()
+    node.core.room.bytes = node.store.room_bytes()
     found = waits(node)
     found.due = due
     return found

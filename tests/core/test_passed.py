@@ -1,5 +1,5 @@
 """What a turn looks at and does not hand out is bounded as what it hands out: expired entries that are passed, and
-entries that no consumer with credit can have (core/offering.py, core/egress.py)."""
+entries that no consumer with credit can have (core/offering.py, core/browser.py)."""
 
 from collections import Counter
 from typing import Any
@@ -53,7 +53,7 @@ class Turns:
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "OFFERED_COUNT", MOST)
     monkeypatch.setattr(offering, "PUMP_LIMIT", LIMIT)
-    monkeypatch.setattr("holdfast.core.egress.BROWSE_LIMIT", LIMIT)
+    monkeypatch.setattr("holdfast.core.browser.BROWSE_LIMIT", LIMIT)
     monkeypatch.setattr(Expiry, "next_deadline", lambda self: None)  # who reads is first
     monkeypatch.setattr(Expiry, "tick", lambda self, now: None)
 

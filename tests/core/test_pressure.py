@@ -1,4 +1,4 @@
-"""What came and is not on disk yet is bounded, whatever credit and windows allow (core/pressure.py, ingress.py)."""
+"""What came and is not on disk yet is bounded, whatever credit and windows allow (core/pressure.py)."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ def test_what_came_of_a_large_message_and_has_no_batch_yet_counts_for_its_connec
         link.send(payload(3 * MIB), context="large")
         rig.settle()
         assert node.core is not None and node.core.pressure.ahead_bytes > MIB
-        assert not node.core.turn.heard_bytes and paused(node) == 1
+        assert not node.core.turns.gathered.heard_bytes and paused(node) == 1
     rig.run(1)
     assert paused(node) == 0 and isinstance(dict(client.outcomes)["large"], Accepted)
 

@@ -230,7 +230,7 @@ def test_what_it_accepted_as_a_copy_is_new_though_the_turn_that_says_so_is_undon
     def some(*told: Any) -> None:
         nonlocal faults
         renew_some(*told)
-        if fault == "failure under way" and faults and jfk.core is not None and jfk.core.turn.renewals:
+        if fault == "failure under way" and faults and jfk.core is not None and jfk.core.turns.gathered.renewals:
             faults -= 1
             raise RuntimeError("a defect")
 
@@ -321,7 +321,7 @@ def test_a_commit_under_way_that_is_refused_gives_no_numbers_of_the_former_store
     jfk, hub = put_back_late(rig, 3)
     jfk.hold_commits = True
     send(rig, jfk, "refused", to="hub")
-    assert jfk.core is not None and jfk.core.in_flight is not None and jfk.core.in_flight.identities
+    assert jfk.core is not None and jfk.core.turns.in_flight is not None and jfk.core.turns.in_flight.identities
     rig.refuse_dials = False
     rig.run(4)
     assert jfk.core.renewed
@@ -387,9 +387,9 @@ def test_a_deep_queue_is_numbered_anew_in_shares_and_in_order(monkeypatch: pytes
     renew_some = identity.renew_some
 
     def some(core: Any) -> None:
-        before = len(core.turn.rewritten)
+        before = len(core.turns.gathered.rewritten)
         renew_some(core)
-        shares.append(len(core.turn.rewritten) - before)
+        shares.append(len(core.turns.gathered.rewritten) - before)
 
     monkeypatch.setattr(identity, "renew_some", some)
     client = rig.client(jfk)
@@ -425,7 +425,10 @@ def test_what_is_numbered_anew_is_counted_and_recorded_in_one_step(monkeypatch: 
 
     def replaced(queue: Queue, sequence: int, before: bytes, value: bytes, *told: Any) -> None:
         replace(queue, sequence, before, value, *told)
-        assert jfk.core is not None and jfk.core.turn.rewritten[queue, sequence] == queue.value(sequence) == value
+        assert (
+            jfk.core is not None
+            and jfk.core.turns.gathered.rewritten[queue, sequence] == queue.value(sequence) == value
+        )
         steps.append(sequence)
 
     monkeypatch.setattr(rewriting, "replace", replaced)

@@ -167,7 +167,7 @@ class Node(RuleBasedStateMachine):
         for number in list(core.connections):
             self.node.handle(events.ConnectionLost(connection=number, reason="cut"))
         self.rig.settle()
-        assert not (core.guard.half_open or core.guard.by_address or core.requests or core.reply_links)
+        assert not (core.guard.half_open or core.guard.by_address or core.links.requests or core.links.reply_links)
         assert not any(queue.shared.takers for queue in core.catalog.queues.values())
         client = self.rig.client(self.node, container_id="healthy")
         link = client.sender("work" if "work" in core.catalog.queues else next(iter(core.catalog.queues), "work"))

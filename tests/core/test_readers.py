@@ -9,9 +9,10 @@ from holdfast.amqp.performatives import Accepted, Header
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker import cursor, exclusions, halting
 from holdfast.broker.queue import Queue
-from holdfast.core import egress
+from holdfast.core import browser as browsers
+from holdfast.core import consumer
+from holdfast.core.browser import ReaderLink
 from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.egress import ReaderLink
 from holdfast.units import KIB, MIB
 from support.hops import names
 from support.memory import check_accounts
@@ -103,7 +104,7 @@ def test_recreated_queue() -> None:
     body = open_subscription(client)
     assert client.manage("DELETE", "queue", "work")[0] == 409
     client.manage("DELETE", "subscription", "sub", queue="work")
-    for link in list(node.core.producers_of(node.queue("work"))):
+    for link in list(node.core.links.producers_of(node.queue("work"))):
         link.link.detach()
     client.close_transport()
     rig.settle()
@@ -117,7 +118,7 @@ def test_recreated_queue() -> None:
     filters = {"s": Described(Symbol("holdfast:subscription:list"), ["sub", body["queue_uuid"], Ulong(1)])}
     refused = client.reader("work", 1, 2, filters=filters)
     rig.settle()
-    assert refused.refused and node.core.readers_of(node.queue("work")) == {}
+    assert refused.refused and node.core.links.readers_of(node.queue("work")) == {}
 
 
 def test_a_newer_lease_fences_the_older() -> None:
@@ -249,12 +250,12 @@ def test_a_retirement_alone_waits_for_a_commit_to_share() -> None:
     fill(rig, client, 2)
     client.receiver("work")
     rig.settle()
-    commits = node.core.commit_number
+    commits = node.core.turns.number
     client.accept(count=1)
     rig.settle()
-    assert node.core.commit_number == commits and node.bodies("work") == ["1", "2"]
+    assert node.core.turns.number == commits and node.bodies("work") == ["1", "2"]
     rig.run(0.1)
-    assert node.core.commit_number == commits + 1 and node.bodies("work") == ["2"]
+    assert node.core.turns.number == commits + 1 and node.bodies("work") == ["2"]
 
 
 def test_a_subscription_begins_behind_what_is_leaving() -> None:
@@ -279,7 +280,7 @@ def test_a_browser_passes_a_bounded_part_of_what_has_expired_in_one_turn(
     monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     """A subscription keeps them; what is behind them comes in later turns, and a drain is answered after it."""
-    monkeypatch.setattr(egress, *(("BROWSE_LIMIT", 10) if bound == "entries" else ("PUMP_BYTES", 1_000)))
+    monkeypatch.setattr(browsers, *(("BROWSE_LIMIT", 10) if bound == "entries" else ("PUMP_BYTES", 1_000)))
     rig, _, client = world()
     open_subscription(client)
     link = client.sender("work")
@@ -325,7 +326,7 @@ def test_advance_forgets_what_is_known_of_what_came_back_below_it(monkeypatch: p
     fill(rig, client, 99, first=2)
     assert len(lost.deliveries) == 99, "it begins with what comes after it"
     with monkeypatch.context() as patch:
-        patch.setattr(egress.ConsumerLink, "outcomes", failing)
+        patch.setattr(consumer.ConsumerLink, "outcomes", failing)
         lost.accept(count=1)
         rig.settle()
     assert lost.over and core.containment.peers_ended == 1

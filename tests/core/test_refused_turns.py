@@ -11,8 +11,8 @@ from holdfast.amqp.performatives import Accepted, Modified, Rejected
 from holdfast.amqp.types import Symbol
 from holdfast.core import undo
 from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.ingress import ProducerLink
 from holdfast.core.management import NOT_SKIPPED
+from holdfast.core.producer import ProducerLink
 from holdfast.core.requests import ReplyLink
 from holdfast.units import KIB
 from support.hops import STRICT, names, send
@@ -23,7 +23,7 @@ NOTE = Symbol("x-opt-note")
 
 
 def refuse_both(rig: Rig, node: Node) -> None:
-    assert node.core is not None and node.core.in_flight is not None and node.core.turn
+    assert node.core is not None and node.core.turns.in_flight is not None and node.core.turns.gathered
     node.refuse = 1
     node.hold_commits = False
     rig.settle()
@@ -116,13 +116,13 @@ def test_both_that_gave_up_what_is_missing_hear_that_nothing_was_given_up() -> N
     hub.hold_commits = True
     ask(asking, "SKIP", "work")
     rig.settle()
-    assert hub.core.in_flight is not None and len(hub.core.in_flight.decided) == 1
+    assert hub.core.turns.in_flight is not None and len(hub.core.turns.in_flight.decided) == 1
     jfk.core.catalog.identities["hub"] = 6
     send(rig, jfk, "6", to="hub")
     rig.settle()
     ask(other, "SKIP", "work")
     rig.settle()
-    assert len(hub.core.turn.decided) == 1 and not hear(asking) and not hear(other)
+    assert len(hub.core.turns.gathered.decided) == 1 and not hear(asking) and not hear(other)
     refuse_both(rig, hub)
     rig.run(1)
     assert hear(asking) == hear(other) == [NOT_SKIPPED.status]
@@ -202,7 +202,7 @@ def test_an_answer_that_cannot_be_given_costs_its_own_connection(monkeypatch: py
         send(rig, jfk, str(number), to="hub")
         hub.hold_commits = True
         ask(client, "SKIP", "work")
-    victim = next(iter(hub.core.reply_links.values())).peer
+    victim = next(iter(hub.core.links.reply_links.values())).peer
     reply = ReplyLink.reply
 
     def fail(self: ReplyLink, payload: bytes) -> None:

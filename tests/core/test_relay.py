@@ -226,7 +226,7 @@ def test_while_the_disk_takes_nothing_it_has_no_credit_as_all_others(how: str) -
         assert each.end is not None
         each.end.wire.cut()
     rig.settle()
-    assert hub.core is not None and not hub.core.relays
+    assert hub.core is not None and not hub.core.links.relays
 
 
 def test_credit_is_topped_up_and_is_no_more_than_the_limit() -> None:
@@ -321,14 +321,14 @@ def test_a_relay_that_is_lost_while_it_waits_for_room_leaves_nothing_behind() ->
     other = rig.client(hub)
     send(other, anonymous(other), "work", "2")
     rig.settle()  # what room there is, the commit under way decides
-    core.room_bytes = 0
+    core.room.bytes = 0
     send(client, link, "work@nowhere", "3")
     rig.settle()
-    assert core.starved
-    core.refills.update(core.starved)
+    assert core.links.starved
+    core.links.refills.update(core.links.starved)
     client.close_transport()
     rig.settle()
-    assert not core.starved and not core.refills
+    assert not core.links.starved and not core.links.refills
     core.validate()
     hub.hold_commits = False
     rig.settle()
@@ -342,8 +342,8 @@ def test_a_lost_connection_leaves_nothing_behind() -> None:
     rig.settle()
     client.close_transport()
     rig.settle()
-    assert not hub.core.refills and not hub.core.starved and hub.bodies("work") == ["1"]
-    assert hub.core.producers_of(hub.queue("work")) == {}
+    assert not hub.core.links.refills and not hub.core.links.starved and hub.bodies("work") == ["1"]
+    assert hub.core.links.producers_of(hub.queue("work")) == {}
 
 
 @pytest.mark.parametrize("seed", range(15))

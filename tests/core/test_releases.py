@@ -7,7 +7,7 @@ from holdfast.amqp.connection import Delivery
 from holdfast.broker.gaps import GapClocks
 from holdfast.core import destination
 from holdfast.core.config import QueueConfig
-from holdfast.core.ingress import ProducerLink
+from holdfast.core.producer import ProducerLink
 from support.hops import names
 from support.rig import Node, Rig
 

@@ -306,7 +306,7 @@ def test_full_neighbours() -> None:
     send(rig, a, *more)
     rig.run(5)
     assert a.queue("@d").messages == d.queue("@a").messages == 200  # the way through is kept free of it
-    assert max(b.core.room_bytes, c.store.room_bytes()) < 3_750
+    assert max(b.core.room.bytes, c.store.room_bytes()) < 3_750
     c.start()
     rig.run(200)
     assert len(d.bodies("work")) == from_b + 200 and len(a.bodies("work")) == from_c + 200 and is_empty(*nodes)

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.amqp.performatives import Accepted, Modified, Rejected
 from holdfast.core.config import Limits
-from holdfast.core.egress import ConsumerLink
+from holdfast.core.consumer import ConsumerLink
 from holdfast.core.returns import Returns
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig

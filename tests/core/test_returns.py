@@ -9,7 +9,7 @@ from holdfast.amqp.performatives import Accepted
 from holdfast.broker.cursor import Cursor
 from holdfast.core import events, returns
 from holdfast.core.config import QueueConfig
-from holdfast.core.egress import ConsumerLink
+from holdfast.core.consumer import ConsumerLink
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 

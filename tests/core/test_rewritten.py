@@ -192,9 +192,9 @@ def test_what_one_connection_has_annotated_in_one_batch_is_bounded() -> None:
     rig.settle()
     annotate(other, theirs, "mine")
     rig.settle()
-    assert node.pending is not None and core.in_flight is not None
+    assert node.pending is not None and core.turns.in_flight is not None
     appended = core.work.batch.bytes_appended - before
-    for batch in (appended, core.in_flight.batch.bytes_appended):
+    for batch in (appended, core.turns.in_flight.batch.bytes_appended):
         assert batch <= SETTLED_BYTES_MAX + 2 * size
     assert core.memory.unstored.held >= appended
     node.finish_commit()

@@ -447,7 +447,7 @@ def test_who_is_not_the_neighbour_gets_nothing_of_it(user: str, password: str, c
         client.sender(address)
     rig.run(2.0)
     assert client.over or len(client.detached) == 2
-    assert not hub.core.custody_receivers
+    assert not hub.core.links.custody_receivers
     for neighbour in hub.core.neighbours.values():
         assert neighbour.state is State.IDLE
         assert neighbour.peer is None

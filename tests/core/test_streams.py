@@ -542,7 +542,7 @@ def test_one_that_is_given_up_behind_what_nobody_looked_at_leaves_nothing_unlook
     outgoing = begun(client, link, Message(data=[b"x" * LARGE]).encode(), 200_000)
     rig.settle()
     assert node.core is not None
-    (intake,) = [found for links in node.core.producers.values() for found in links]
+    (intake,) = [found for links in node.core.links.producers.values() for found in links]
     assert len(intake.parked) == 1 and intake.growing
     intake.unchecked = 1  # as where the turn's share ended right before it
     outgoing.abort()

@@ -278,7 +278,7 @@ def test_no_subscription_is_made_of_it() -> None:
 def test_nothing_of_it_is_stored() -> None:
     rig, hub, client = alone(queues=(QueueConfig(name="work"),))
     rig.run(1)
-    commits = hub.core.commit_number
+    commits = hub.core.turns.number
     _, address = dynamic_source(client)
     link = client.sender(address)
     rig.settle()
@@ -286,7 +286,7 @@ def test_nothing_of_it_is_stored() -> None:
     rig.settle()
     assert client.accept() == ["1"]
     rig.settle()
-    assert hub.core.commit_number == commits
+    assert hub.core.turns.number == commits
     hub.crash()
     hub.start()
     rig.settle()
@@ -514,7 +514,7 @@ def test_whatever_clients_do_nothing_is_left_that_should_not_be(seed: int) -> No
         client.amqp.close()
     rig.run(1)
     check(hub)
-    assert not hub.core.temporaries.of_peer and not hub.core.refills
+    assert not hub.core.temporaries.of_peer and not hub.core.links.refills
     for queue in hub.core.temporaries._orphans:
         assert queue.messages and queue.policy in (0x2D, 0x2E)
 

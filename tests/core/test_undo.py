@@ -23,12 +23,12 @@ def calls_of_undoing(count: int) -> int:
     first, last = client.deliveries[0].delivery_id, client.deliveries[-1].delivery_id
     link.settle(first, last, Rejected())
     rig.settle()
-    assert len(core.turn.moves) == count
+    assert len(core.turns.gathered.moves) == count
     profile = Profile()
     profile.enable()
     undo.take_back_gathered(core, ())
     profile.disable()
-    assert len(node.queue("work").shared.returned) == count and not core.turn.moves
+    assert len(node.queue("work").shared.returned) == count and not core.turns.gathered.moves
     stats: Any = Stats(profile)
     return int(stats.total_calls)
 

@@ -124,7 +124,7 @@ def test_of_many_neighbours_that_are_away_some_are_named_and_the_others_counted(
     rig = Rig()
     hub = rig.node("hub", neighbours=tuple(NeighbourConfig(name=f"n{number:03}") for number in range(count)))
     rig.run(warnings_module.AWAY_S)
-    hub.core.room_bytes = 0
+    hub.core.room.bytes = 0
     found = status(rig, hub)["warnings"]
     assert sum("has not connected" in line for line in found) == warnings_module.AWAY_MAX
     assert [line for line in found if "more neighbours" in line] == more * [
@@ -203,7 +203,7 @@ def test_a_link_that_one_sides_topology_has() -> None:
 def test_a_full_disk() -> None:
     rig = Rig()
     node = rig.node("hub")
-    node.core.room_bytes = 0
+    node.core.room.bytes = 0
     ((_, line),) = node.core.warnings.all()
     assert line.startswith("the disk is full")
 
@@ -212,7 +212,7 @@ def test_a_full_disk_has_its_warning_as_long_as_its_state() -> None:
     """What is gathered and not on disk yet has taken its room already."""
     rig = Rig()
     core = rig.node("hub").core
-    core.room_bytes = ROOM_BYTES
+    core.room.bytes = ROOM_BYTES
     assert core.disk.status()["state"] == "ok" and not core.warnings.all()
     core.work.batch.bytes_appended += 1
     assert core.disk.status()["state"] == "full"

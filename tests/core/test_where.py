@@ -23,7 +23,7 @@ from holdfast.core.asks import (
 )
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.forwarding import PASSED_BYTES
-from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX
+from holdfast.core.incoming import NODE_MESSAGE_BYTES_MAX
 from support.hops import STRICT, apart, reroute
 from support.rig import Client, Node, Rig
 

@@ -58,7 +58,7 @@ def answered_at_once(original: Original) -> Original:
     def custody_link(core: Any, peer: Any, link: Any, properties: Any) -> None:
         original(core, peer, link, properties)
         core.hop_stored.update(core.hops_in_flight)
-        core.turn.then.pop()()
+        core.turns.gathered.then.pop()()
 
     return custody_link
 

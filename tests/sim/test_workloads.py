@@ -13,7 +13,7 @@ from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.client import Delivery
 from holdfast.core.config import QueueConfig
-from holdfast.core.node import NodeCore
+from holdfast.core.producer import ProducerLink
 from holdfast.harness.faults import Fault
 from holdfast.harness.history import Violation
 from holdfast.harness.plan import Plan, from_json
@@ -255,7 +255,7 @@ def test_a_copy_out_of_order_is_told(replaced: bool) -> None:
 
 
 def test_a_producer_that_is_not_fenced_is_told() -> None:
-    with patch.object(NodeCore, "end_link", lambda *_: None):
+    with patch.object(ProducerLink, "detach_with", lambda *_: None):
         result = ran.__wrapped__("reconnecting-producer", "none")
     assert "was accepted from a producer that a newer one has fenced" in result.failure
 

@@ -163,7 +163,7 @@ def test_a_deep_queue_on_a_full_disk_is_drained_to_the_last_entry(
 def test_a_deep_queue_is_deleted_on_a_full_disk_over_a_restart(disk: Path) -> None:
     node = LoneNode(disk / "store")
     fill_disk(disk)
-    while node.core.has_room(2_000):
+    while node.core.room.has(2_000):
         node.fill("q", 500)
     deep = node.queue("q").messages
     assert deep > 10_000
@@ -174,7 +174,7 @@ def test_a_deep_queue_is_deleted_on_a_full_disk_over_a_restart(disk: Path) -> No
     node.crash()
     node = LoneNode(disk / "store")
     node.settle()
-    assert not node.core.catalog.leaving and node.core.has_room(2_000)
+    assert not node.core.catalog.leaving and node.core.room.has(2_000)
     node.fill("anew", 5)
     assert node.sequences("anew") == [1, 2, 3, 4, 5]
     node.stop()

@@ -66,7 +66,9 @@ def check_accounts(core: NodeCore) -> None:
     found["settling"] = core.chores.settlements.held_bytes
     found["connections"] = sum(peer.held_bytes for peer in core.connections.values())
     accounts = {account.name: account.held for account in memory.accounts}
-    answered_later = core.turn.then or core.in_flight is not None or core.chores.purges or core.asks.next_deadline()
+    answered_later = (
+        core.turns.gathered.then or core.turns.in_flight is not None or core.chores.purges or core.asks.next_deadline()
+    )
     for name, size in found.items():
         if name == "requests" and answered_later:
             assert accounts[name] >= size, name

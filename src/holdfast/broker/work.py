@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Clock:
-    """Times of this turn: `wall_ms` for people, `steady_ms` for time to live; it never goes back, over restarts too."""
+    """Times of this event: `now` in seconds on the driver's monotonic scale, `wall_ms` for people, `steady_ms` for time
+    to live; it never goes back, over restarts too."""
 
     wall_ms: int
     steady_ms: int
+    now: float = 0.0
 
 
 class Work:

@@ -15,7 +15,7 @@ from uuid import UUID
 from holdfast.amqp.codec import encode
 from holdfast.amqp.types import Ulong
 from holdfast.broker import entry
-from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX
+from holdfast.core.incoming import NODE_MESSAGE_BYTES_MAX
 from holdfast.core.message_ids import MessageId, as_sent, checked, encodings
 from holdfast.core.where import Hint, Look, Step, finished_here
 from holdfast.names import NAME_BYTES_MAX
@@ -120,11 +120,11 @@ class Asks:
         wanted = tuple(encoding for message_id in ids for encoding in encodings(message_id))
         look = Look(self.core, wanted, hint)
         running = look.run(self.core.config.limits.where_entries_max)
-        self.looking[Ask(look, running, ids, asked, self.core.now + limit_s, told, by)] = None
+        self.looking[Ask(look, running, ids, asked, self.core.clock.now + limit_s, told, by)] = None
 
     def next_deadline(self) -> float | None:
         if self.looking:
-            return self.core.now
+            return self.core.clock.now
         if not self.waiting:
             return None
         return min((ask.deadline for ask in self.waiting.values()), default=None)
@@ -193,7 +193,7 @@ class Asks:
 
     def _pass_on(self, ask: Ask, hint: Hint, onward: "Neighbour") -> None:
         core = self.core
-        left_s = (ask.deadline - core.now) * ONWARD_SHARE
+        left_s = (ask.deadline - core.clock.now) * ONWARD_SHARE
         self._number += 1
         fields = {
             "kind": ASK,
@@ -255,9 +255,9 @@ class Asks:
 
     def _count_question(self, name: str) -> bool:
         """Counts a question of that neighbour; whether it is within its rate."""
-        left, since = self._allowance.get(name, (NEIGHBOUR_ASKS_BURST, self.core.now))
-        left = min(NEIGHBOUR_ASKS_BURST, left + (self.core.now - since) * NEIGHBOUR_ASKS_PER_S)
-        self._allowance[name] = (max(left - 1, 0.0), self.core.now)
+        left, since = self._allowance.get(name, (NEIGHBOUR_ASKS_BURST, self.core.clock.now))
+        left = min(NEIGHBOUR_ASKS_BURST, left + (self.core.clock.now - since) * NEIGHBOUR_ASKS_PER_S)
+        self._allowance[name] = (max(left - 1, 0.0), self.core.clock.now)
         return left >= 1
 
     def _hear_answer(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:

@@ -33,16 +33,18 @@ from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker.producers import NAME_BYTES_MAX
 from holdfast.broker.queue import Queue
 from holdfast.core import hops, subscriptions
+from holdfast.core.browser import ReaderLink
 from holdfast.core.catalog import TooManyQueues
+from holdfast.core.consumer import ConsumerLink
 from holdfast.core.control import CONTROL_ADDRESS, CONTROL_CREDIT, ControlReceiver
 from holdfast.core.doors import why_no_neighbour
-from holdfast.core.egress import ConsumerLink, ReaderLink
 from holdfast.core.hop_receiver import CustodyReceiver
-from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX, ProducerLink
+from holdfast.core.incoming import NODE_MESSAGE_BYTES_MAX
 from holdfast.core.management import MANAGEMENT
 from holdfast.core.memory import LINK_BYTES
 from holdfast.core.peer import Peer
 from holdfast.core.places import QUEUE_EFFORT, Place, Refusal, address_of, place, plain_address, target_of, transmission
+from holdfast.core.producer import ProducerLink
 from holdfast.core.relay import RelayLink
 from holdfast.core.requests import ReplyLink, RequestLink
 from holdfast.core.temporaries import TemporaryQueue
@@ -91,7 +93,7 @@ def answer(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
     except ConfigError as error:
         link.refuse(conditions.INVALID_FIELD, str(error))
     if core.catalog.next_queue_id != queues:
-        peer.amqp.burden(QUEUE_EFFORT, core.now)
+        peer.amqp.burden(QUEUE_EFFORT, core.clock.now)
     peer.touch()
 
 
@@ -197,12 +199,12 @@ def _custody(core: "NodeCore", peer: Peer, link: Receiver, properties: dict[Any,
     if destination != core.config.name:
         transmission(core, str(destination))
     receiver = CustodyReceiver(core, peer, link, neighbour=neighbour.name, destination=str(destination), epoch=epoch)
-    older = core.custody_receivers.get(receiver.key)
+    older = core.links.custody_receivers.get(receiver.key)
     if older is not None:
         older.fence()
-    core.custody_receivers[receiver.key] = receiver
+    core.links.custody_receivers[receiver.key] = receiver
     link.context = receiver
-    core.turn.then.append(lambda: receiver.answer(properties.get(hops.CONTINUES)))
+    core.turns.gathered.then.append(lambda: receiver.answer(properties.get(hops.CONTINUES)))
 
 
 def _produce(
@@ -236,7 +238,7 @@ def _produce(
     producer = core.catalog.producer(str(name), address)
     older = producer.holder
     if isinstance(older, ProducerLink):
-        core.end_link(older, f"producer {name!r} speaks from a newer link", conditions.STOLEN)
+        older.detach_with(f"producer {name!r} speaks from a newer link", conditions.STOLEN)
     producer.epoch += 1
     if unknown is None:
         named = ProducerLink(core, peer, link, queue, destination=destination, to=to, producer=producer)
@@ -260,7 +262,7 @@ def _produce(
         named.refill()
         peer.touch()
 
-    core.turn.then.append(stored)
+    core.turns.gathered.then.append(stored)
 
 
 # ------------------------------------------------------------------------------------------------ the peer receives
@@ -324,7 +326,7 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
             )
         for taker in list(found.takers):
             if isinstance(taker, ConsumerLink):
-                core.end_link(taker, f"subscription {name!r} is read on a newer link", conditions.STOLEN)
+                taker.detach_with(f"subscription {name!r} is read on a newer link", conditions.STOLEN)
         cursor = found
     elif queue.taken_by is not None:
         text = f"queue {queue.name!r} is taken by subscription {queue.taken_by!r}, which reads alone"

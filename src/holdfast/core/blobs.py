@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.broker import entry, records
 from holdfast.broker.records import BlobRecord
-from holdfast.core.turn import Turn
+from holdfast.core.turns import Turn
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore

@@ -127,7 +127,7 @@ class Chores:
     def _waits(self, queue: Queue, purge: Purge) -> bool:
         """Whether what a purge of a transmission queue took is not gone yet: until then it is on disk, where the cursor
         would meet it, and a full disk may put it back, which then counts as not purged."""
-        if self.core.in_flight is not None or self.core.turn.moves:
+        if self.core.turns.in_flight is not None or self.core.turns.gathered.moves:
             return True
         purge.gone = min(purge.gone, max(0, queue.tombstones - purge.before))
         return False

@@ -62,13 +62,13 @@ class Clocks:
     def __init__(self, core: "NodeCore") -> None:
         self.core = core
         self.offsets: dict[str, Offset] = {}
-        self.due_at: float | None = core.now
+        self.due_at: float | None = core.clock.now
         """When somebody is to be asked; asked for every turn, so it is worked out when something was asked."""
         core.control_kinds |= {ASK: self._hear_ask, ANSWER: self._hear_answer}
 
     def established(self) -> None:
         """A session came up: that neighbour may be asked."""
-        self.due_at = self.core.now
+        self.due_at = self.core.clock.now
 
     def offset_s(self, neighbour: str) -> float | None:
         """How much later that neighbour's wall clock is than ours, in seconds; None where it is not known."""
@@ -112,7 +112,7 @@ class Clocks:
             return
         sent_ms, asked_at = known.asked
         known.asked = None
-        passed_s = self.core.now - asked_at  # not by the wall clock, which may have jumped meanwhile
+        passed_s = self.core.clock.now - asked_at  # not by the wall clock, which may have jumped meanwhile
         if passed_s > ANSWER_S:
             return
         came_ms = sent_ms + passed_s * 1000

@@ -17,10 +17,13 @@ from holdfast.amqp.connection import Connection, Link, Session
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
 from holdfast.broker.queue import ENTRY_BYTES, Queue
-from holdfast.core import events, invariants, link_tables, undo
-from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
-from holdfast.core.ingress import Ingress, Intake
-from holdfast.core.peer import Peer
+from holdfast.core import events, invariants, undo
+from holdfast.core.browser import ReaderLink
+from holdfast.core.consumer import ConsumerLink
+from holdfast.core.incoming import Ingress, Intake
+from holdfast.core.link_tables import links_of
+from holdfast.core.outgoing import Egress
+from holdfast.core.peer import Peer, PeerLink, Requesting
 from holdfast.errors import BrokenInvariant, StorageError
 
 if TYPE_CHECKING:
@@ -100,7 +103,7 @@ class Containment:
         if self.failed(error, part, changed=changed):
             return
         self.parts_failed += 1
-        now = self.core.now
+        now = self.core.clock.now
         first, longest = RETRY_S
         self._failures = {key: found for key, found in self._failures.items() if now - found[0] <= 2 * longest}
         times = self._failures.get(part, (now, 0))[1]
@@ -109,29 +112,29 @@ class Containment:
         self.resting[part] = now + rest_s
         place = _place(_frames(error))
         text = f"{_name(part)}: {_told(error)} at {place}; tried again in {rest_s:g} s"
-        self.core.log("ERROR", f"{text}; {DEFECT}", about=place)
+        self.core.log.write("ERROR", f"{text}; {DEFECT}", about=place)
 
     def run(self, part: object, work: Callable[..., None], *given: Any, gathers: bool = True) -> None:
         """Work on behalf of no single peer, unless it rests. `gathers`: whether it may add anything to the turn."""
         if part in self.resting:
             return
-        before = self.core.turn.extent() if gathers else ()
+        before = self.core.turns.gathered.extent() if gathers else ()
         try:
             work(*given)
         except Exception as error:
-            self.part_failed(part, error, changed=gathers and self.core.turn.extent() != before)
+            self.part_failed(part, error, changed=gathers and self.core.turns.gathered.extent() != before)
 
     def finish(self, step: Callable[[], None], *, undoing: bool = False) -> None:
         """A step that must not be left out: where it fails, and that is no peer's, it is tried again after a rest.
 
         `undoing`: the turn is being undone, and is not for this.
         """
-        turn = self.core.turn
+        turn = self.core.turns.gathered
         before = turn.extent()
         try:
             step()
         except Exception as error:
-            changed = self.core.turn is not turn or turn.extent() != before
+            changed = self.core.turns.gathered is not turn or turn.extent() != before
             self.part_failed(step, error, changed=changed and not undoing)
             if step in self.resting:
                 self._unfinished[step] = None
@@ -157,11 +160,11 @@ class Containment:
         self.failed(error, known)
         if known is None:
             place = _place(_frames(error))
-            core.log(
+            core.log.write(
                 "ERROR", f"{event.peer}: {_told(error)} at {place}; the connection is ended; {DEFECT}", about=place
             )
             self.count(event.connection)
-            core.commands.append(events.CloseConnection(connection=event.connection, abort=True))
+            core.outbox.put(events.CloseConnection(connection=event.connection, abort=True))
         if event.neighbour is not None:
             core.neighbours[event.neighbour].recover(dial_over=True)
 
@@ -181,7 +184,9 @@ class Containment:
         """
         core = self.core
         self.count(peer.number)
-        core.log("ERROR", f"{peer.name}: {_told(error)} at {place}; the connection is ended; {DEFECT}", about=place)
+        core.log.write(
+            "ERROR", f"{peer.name}: {_told(error)} at {place}; the connection is ended; {DEFECT}", about=place
+        )
         if core.connections.get(peer.number) is not peer:  # it was just ending
             self._forget(peer, links)
             return
@@ -192,30 +197,32 @@ class Containment:
                 peer.amqp.transport_lost(
                     Error(Symbol(conditions.INTERNAL_ERROR), "the node failed to handle what came; see its log")
                 )
-                chunks = peer.amqp.take_output(core.now)
+                chunks = peer.amqp.take_output(core.clock.now)
             else:
                 peer.amqp.transport_lost()
         except Exception:
             chunks = []  # it cannot be told: the transport ends without a word
         if chunks:
-            core.commands.append(events.SendBytes(connection=peer.number, chunks=chunks))
-        core.commands.append(events.CloseConnection(connection=peer.number, abort=not chunks))
+            core.outbox.put(events.SendBytes(connection=peer.number, chunks=chunks))
+        core.outbox.put(events.CloseConnection(connection=peer.number, abort=not chunks))
         self._forget(peer, links)
 
     def _forget(self, peer: Peer, links: list[Ingress | Egress]) -> None:
         """Takes all that the peer has out of every table; each step is tried again where it fails."""
         core = self.core
-        mine = [*link_tables.of_peer(core, peer), *(link for link in links if link.peer is peer)]
+        mine = [*core.links.of_peer(peer), *(link for link in links if link.peer is peer)]
         for link in dict.fromkeys(mine):
             link.link.context = None
             _surely(partial(_gone, link))
-            _surely(partial(link_tables.forget, core, link))
+            if isinstance(link, Requesting):
+                _surely(partial(core.users.forget, link))  # first: its own tables say what else is to be forgotten
+            _surely(partial(core.links.forget, link))
         for send in list(peer.sends):
             _surely(send.close)
         core.sending.pop(peer, None)
         core.touched.pop(peer, None)
         core.pressure.paused.pop(peer, None)
-        core.turn.heard_bytes -= core.turn.heard.pop(peer, 0)
+        core.turns.gathered.heard_bytes -= core.turns.gathered.heard.pop(peer, 0)
         for part in (core.guard, core.refusals, core.memory, core.users):
             _surely(partial(part.left, peer))
         if peer.neighbour is not None:
@@ -247,19 +254,19 @@ class Containment:
             blob.open = blob.open and blob in brought
             blob.pins = pins[blob]
         pressure = core.pressure
-        links: list[Any] = [link for peer in core.connections.values() for link in link_tables.of_engine(peer)]
+        links: list[Any] = [link for peer in core.connections.values() for link in links_of(peer)]
         for queue in core.catalog.queues.values():
             if queue.memory is not None:
                 queue.counted_bytes = queue.bytes_held + ENTRY_BYTES * queue.messages
         for peer in core.connections.values():
-            intakes = [link for link in link_tables.of_engine(peer) if isinstance(link, Intake)]
+            intakes = [link for link in links_of(peer) if isinstance(link, Intake)]
             peer.parked_bytes = sum(map(invariants.parked_bytes_of, intakes))
         memory = core.memory
         for account, size in invariants.held_by_account(core, links).items():
             account.held = size
         memory.total.held = sum(account.held for account in memory.accounts)
         unsettled = invariants.unsettled_bytes(core, links)
-        for use in link_tables.uses_of(core):
+        for use in core.users.all():
             mine = [peer for peer in core.connections.values() if peer.use is use]
             use.connections, use.links = len(mine), sum(peer.counted_links for peer in mine)
             use.unsettled_bytes = unsettled[use]
@@ -279,19 +286,19 @@ class Containment:
             core.deadlines.watch(peer)
             if peer.sends:
                 core.sending[peer] = None
-            for link in link_tables.of_engine(peer):
+            for link in links_of(peer):
                 if isinstance(link, Intake):
-                    core.refills[link] = None
+                    core.links.refills[link] = None
                 elif isinstance(link, (ConsumerLink, ReaderLink)):
                     link.credited()
                     if isinstance(link, ConsumerLink) and link.batch:
-                        core.presettled[link] = None
+                        core.links.presettled[link] = None
 
 
-def _gone(link: Ingress | Egress) -> None:
+def _gone(link: PeerLink) -> None:
     if isinstance(link, Ingress):
         link.gone()
-    else:
+    elif isinstance(link, Egress):
         link.gone([])
 
 

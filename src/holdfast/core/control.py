@@ -11,8 +11,8 @@ from holdfast.amqp.codec import encode
 from holdfast.amqp.connection import Delivery, Receiver, Sender
 from holdfast.amqp.message import Message
 from holdfast.amqp.types import Ulong
-from holdfast.core.egress import Egress
-from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX, Ingress
+from holdfast.core.incoming import NODE_MESSAGE_BYTES_MAX, Ingress
+from holdfast.core.outgoing import Egress
 from holdfast.core.peer import Peer
 from holdfast.errors import RemoteProtocolError
 
@@ -145,7 +145,7 @@ class ControlReceiver(Ingress):
             if found is not None:
                 neighbour.hear_probe(*found)
             elif (number := read_echo(payload)) is not None:
-                neighbour.liveness.echo(number, self.core.now)
+                neighbour.liveness.echo(number, self.core.clock.now)
             else:
                 self._hear(payload)
         self.top_up(CONTROL_CREDIT)
@@ -154,7 +154,7 @@ class ControlReceiver(Ingress):
         try:
             fields = Message.decode(payload).value
         except RemoteProtocolError as error:
-            self.core.log(
+            self.core.log.write(
                 "WARNING",
                 f"neighbour {self.neighbour.name}: control message: {error.description}",
                 about=self.neighbour.name,

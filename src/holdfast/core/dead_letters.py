@@ -42,8 +42,8 @@ class DeadLetters:
         self._too_old = False
         """Whether the oldest are still to be compared with `keep_s`."""
         self._goes_on = False
-        self._look_at = self._age_at = core.now
-        self._warn_at = core.now
+        self._look_at = self._age_at = core.clock.now
+        self._warn_at = core.clock.now
         self._unsaid = 0
 
     @property
@@ -98,7 +98,7 @@ class DeadLetters:
             self._too_old = False
             self._look_again(LOOK_S)  # what is there is held, or not on disk yet
             if not queue.messages:
-                self._age_at = self.core.now  # the next one that comes says when it ends
+                self._age_at = self.core.clock.now  # the next one that comes says when it ends
         if gone:
             self._count(len(gone), queue.bytes_held - size)
             queue.drop(gone, queue.bytes_held - size)
@@ -108,18 +108,18 @@ class DeadLetters:
         """One ends in so many seconds; where that is sooner than the next look is due, it is looked at then."""
         step_s = max(LOOK_S, self.core.config.dead_letters.keep_s / AGE_SHARE)
         wait_s = max(due_s, step_s) if due_s < AGE_LOOK_S + step_s else AGE_LOOK_S
-        self._age_at = min(self._age_at, self.core.now + wait_s)
+        self._age_at = min(self._age_at, self.core.clock.now + wait_s)
 
     def _count(self, count: int, size: int) -> None:
         self.dropped += count
         self.dropped_bytes += size
         self._unsaid += count
         self.core.losses.dropped(count, size)
-        if self.core.now >= self._warn_at:
-            self._warn_at = self.core.now + WARN_S
+        if self.core.clock.now >= self._warn_at:
+            self._warn_at = self.core.clock.now + WARN_S
             text = f"{DEAD_LETTERS}: at its bounds {self._unsaid} of the oldest were dropped"
             advice = "consume them in time, or raise messages_max, bytes_max or keep_s of [dead_letters]"
-            self.core.log("WARNING", f"{text}; {advice}")
+            self.core.log.write("WARNING", f"{text}; {advice}")
             self._unsaid = 0
 
     # ------------------------------------------------------------------------------------------------ time
@@ -139,8 +139,8 @@ class DeadLetters:
         queue = self._queue
         if queue is None or not queue.messages:
             return None
-        if self._goes_on and self.core.in_flight is None:
-            return self.core.now
+        if self._goes_on and self.core.turns.in_flight is None:
+            return self.core.clock.now
         return min(self._look_at, self._age_at) if self._over(queue) else self._age_at
 
     # ------------------------------------------------------------------------------------------------ reports

@@ -108,7 +108,7 @@ def _needs_no_disk(core: "NodeCore", queue: "Queue") -> bool:
         return False
     if not queue.config.durable or queue in core.resume.going_on:
         return True
-    if any(reader.has_more for reader in core.readers.get(queue, ())):
+    if any(reader.has_more for reader in core.links.readers.get(queue, ())):
         return True
     return any(
         has_something(cursor, marks=False) and any(taker.will_want() > 0 for taker in cursor.takers)
@@ -118,14 +118,14 @@ def _needs_no_disk(core: "NodeCore", queue: "Queue") -> bool:
 
 def wanted(core: "NodeCore") -> float:
     """When the node has something to do, at the latest: what `NodeCore.next_deadline` says, each turn."""
-    now = core.now
-    if core.requests or (core.sending and due(core)):
+    now = core.clock.now
+    if core.links.requests or (core.sending and due(core)):
         return now
     resting = core.containment.resting
     first = core.meter.due_at if core.meter not in resting else inf
     if core.work.halted and any(account.room for account in core.work.halted):
         return now
-    if core.in_flight is None and not core.disk.rests:
+    if core.turns.in_flight is None and not core.disk.rests:
         if core.work.busy or core.users.waking or core.blobs.dropping:
             return now
         if core.destination.busy and core.destination not in resting:

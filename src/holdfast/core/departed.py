@@ -78,9 +78,9 @@ class Departures:
         if not unknown or core.config.unknown_destination == "keep":
             return
         for name, queue in unknown.items():
-            for link in list(core.producers_of(queue)):
-                core.end_link(link, f"{core.config.name!r} has no route to {name!r}", conditions.NOT_FOUND)
-        for receiver in list(core.custody_receivers.values()):
+            for link in list(core.links.producers_of(queue)):
+                link.detach_with(f"{core.config.name!r} has no route to {name!r}", conditions.NOT_FOUND)
+        for receiver in list(core.links.custody_receivers.values()):
             if receiver.destination in unknown:
                 text = f"{core.config.name!r} has no route to {receiver.destination!r}"
                 _dismiss(receiver, Error(Symbol(conditions.NOT_FOUND), text))
@@ -97,7 +97,7 @@ class Departures:
             if count and name not in self.orphans:
                 self.orphans[name] = None
                 if len(self.orphans) <= ORPHANS_TOLD_MAX:
-                    core.log("WARNING", _advice(name, count))
+                    core.log.write("WARNING", _advice(name, count))
         return unknown
 
     def waiting(self) -> Iterator[tuple[str, str]]:
@@ -150,7 +150,7 @@ class Departures:
         for queue, departure in list(self.under_way.items()):
             if departure.place < departure.end:
                 self._some(queue, departure)
-            elif core.in_flight is not None or core.turn.moves:
+            elif core.turns.in_flight is not None or core.turns.gathered.moves:
                 continue  # what a full disk refuses will be back
             elif departure.moved:  # one more pass
                 departure.place, departure.moved = 0, False
@@ -202,13 +202,13 @@ class Departures:
     def _forget(self, queue: "Queue") -> None:
         core = self.core
         name = queue.name[1:]
-        for link in list(core.producers_of(queue)):  # where new mail is kept, they find a new queue
-            core.end_link(link, f"queue {queue.name!r} was deleted by an operator", conditions.RESOURCE_DELETED)
+        for link in list(core.links.producers_of(queue)):  # where new mail is kept, they find a new queue
+            link.detach_with(f"queue {queue.name!r} was deleted by an operator", conditions.RESOURCE_DELETED)
         for neighbour in core.neighbours.values():
             sender = neighbour.senders.get(name)
             if sender is not None:
                 _close(sender)
-        for receiver in core.custody_receivers.values():
+        for receiver in core.links.custody_receivers.values():
             if receiver.onward is queue:
                 receiver.onward = None
         core.forwarding.returned.pop(name, None)

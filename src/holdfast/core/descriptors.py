@@ -32,9 +32,9 @@ class Descriptors:
         short = event.of_system or event.left <= few
         self._of_system = event.of_system
         if short and not self.short:
-            self.core.log("WARNING", self._text())
+            self.core.log.write("WARNING", self._text())
         elif self.short and not short:
-            self.core.log("INFO", f"file descriptors: {self.left} of {self.most} are left again")
+            self.core.log.write("INFO", f"file descriptors: {self.left} of {self.most} are left again")
         self.short = short
 
     def condition(self) -> str | None:

@@ -75,7 +75,7 @@ class Destination:
         """Origins whose time waited is still to be counted in this round."""
         self.ticked_s = 0.0
         """How long the round was."""
-        self.ticked_at = core.now
+        self.ticked_at = core.clock.now
         self.next_tick: float | None = None
         self.paths = Verification(core)
         self.closing: dict[UUID, float] = {}
@@ -85,7 +85,7 @@ class Destination:
         """When the gaps close of what waits since this node had another name: nobody fills them any more."""
         self._keep_former()
         for uuid in self.catalog.replaced:  # the grace begins anew, lest a restart keep gaps for ever
-            self.closing[uuid] = core.now + GRACE_S
+            self.closing[uuid] = core.clock.now + GRACE_S
 
     def _load_waiting(self) -> None:
         held = self.catalog.queues.get(WAITING)
@@ -105,13 +105,14 @@ class Destination:
     def _keep_former(self) -> None:
         """Of what was counted for another name of this node that is kept which something waits by."""
         former = self.catalog.former_origins
-        if self.core.in_flight is not None or self.core.turn.moves:  # what a full disk refuses will wait again
-            self.closing_former = self.core.now + TICK_S
+        turns, now = self.core.turns, self.core.clock.now
+        if turns.in_flight is not None or turns.gathered.moves:  # what a full disk refuses will wait again
+            self.closing_former = now + TICK_S
             return
         for key in [key for key, origin in former.items() if not origin.waiting]:
             del former[key]
         if former:
-            self.closing_former = self.core.now + GRACE_S if self.closing_former is None else self.core.now + TICK_S
+            self.closing_former = now + (GRACE_S if self.closing_former is None else TICK_S)
         else:
             self.closing_former = None
             self.catalog.forget_waited()
@@ -128,8 +129,8 @@ class Destination:
     def _begin_ticks(self, origin: Origin) -> None:
         self.waiters[origin] = None
         if self.next_tick is None:
-            self.ticked_at = self.core.now
-            self.next_tick = self.core.now + TICK_S
+            self.ticked_at = self.core.clock.now
+            self.next_tick = self.core.clock.now + TICK_S
 
     # ------------------------------------------------------------------------------------------------ arrivals
 
@@ -142,7 +143,7 @@ class Destination:
         uuid, number = arrival.identity
         if uuid not in self.catalog.origins and len(self.catalog.origins) >= core.config.limits.origins_max:
             text = f"origin {uuid}: {core.config.limits.origins_max} origins are known, the most that may be"
-            core.log("ERROR", f"{text}: its messages go back; raise origins_max")
+            core.log.write("ERROR", f"{text}: its messages go back; raise origins_max")
             return False
         origin = self.catalog.origin(uuid)
         if arrival.receipt > origin.mark:
@@ -150,7 +151,7 @@ class Destination:
         if arrival.tombstone:
             if not origin.may_end(number, core.config.limits.ranges_max):
                 return False
-            core.turn.keep_origin(origin)
+            core.turns.gathered.keep_origin(origin)
             origin.end(number)
             self._changed(origin)
             self.release(origin)
@@ -169,14 +170,14 @@ class Destination:
             return False
         value, size = self._pack(arrival, message_format, late=verdict is Verdict.LATE)
         reserve = NEXT_BYTES if number == origin.next_missing else 0
-        if not core.has_room(len(value), forwarding=True, reserve=reserve):
-            return False if core.room_is_known else None
+        if not core.room.has(len(value), forwarding=True, reserve=reserve):
+            return False if core.room.is_known else None
         if verdict is Verdict.WAIT:
-            core.turn.keep_origin(origin)
-            core.turn.waiting_changes(origin, number)
+            core.turns.gathered.keep_origin(origin)
+            core.turns.gathered.waiting_changes(origin, number)
             self.paths.arrived(arrival.trace)
             held = self.catalog.own(WAITING)
-            ahead_s = 0.0 if self.next_tick is None else core.now - self.ticked_at
+            ahead_s = 0.0 if self.next_tick is None else core.clock.now - self.ticked_at
             self._wait(origin, number, held.append(value, size), arrival.to, -ahead_s)
             self._changed(origin)
             self.release(origin)
@@ -184,7 +185,7 @@ class Destination:
         if queue is not None and keeps and not queue.fits(size) and queue.config.when_full == "block":
             self._no_room(queue.name, size, via)
             return None
-        core.turn.keep_origin(origin)
+        core.turns.gathered.keep_origin(origin)
         self.paths.arrived(arrival.trace)
         goes_on = order == "bounded" and verdict is Verdict.DELIVER and origin.missing_below(number)
         self._deliver(origin, number, queue, value, size, arrival.to, fault)
@@ -197,7 +198,7 @@ class Destination:
 
     def _adopt(self, origin: Origin, receipt: int) -> None:
         """The origin has our word for more than we know: our disk is new, or was rolled back."""
-        self.core.turn.keep_origin(origin)
+        self.core.turns.gathered.keep_origin(origin)
         known = origin.mark > 0
         missing = origin.end(origin.mark + 1, receipt)
         # Nothing of it is waited for; a copy that another disk still holds comes as a late one.
@@ -239,7 +240,7 @@ class Destination:
                 del self.full[queue.name]
             sequence = queue.append(value, size)
             if self.core.config.telemetry_messages:
-                self.core.record_message("received", queue, sequence, value)
+                self.core.outbox.record_message("received", queue, sequence, value)
         origin.finish(number)
         self._changed(origin)
 
@@ -283,7 +284,7 @@ class Destination:
                 self.blocked[origin] = needed  # behind the others
             else:
                 self.release(origin)
-        share = _Share(RELEASE_COUNT - len(self.core.turn.moves), RELEASE_BYTES, LOOKS_MAX)
+        share = _Share(RELEASE_COUNT - len(self.core.turns.gathered.moves), RELEASE_BYTES, LOOKS_MAX)
         for origin in list(self.releasing):
             if share.is_used:
                 break
@@ -328,8 +329,8 @@ class Destination:
         if not self._has_place(needed):
             self.blocked[origin] = needed
             return False
-        self.core.turn.keep_origin(origin)
-        self.core.turn.waiting_changes(origin, number)
+        self.core.turns.gathered.keep_origin(origin)
+        self.core.turns.gathered.waiting_changes(origin, number)
         gone_on = origin.missing_below(number)
         origin.leave(number)
         self.core.move_out(held, waiting.held_at, value)
@@ -347,8 +348,8 @@ class Destination:
         waiting = origin.waiting.get(number)
         if waiting is None or waiting.held_at != sequence or not origin.has_row_for(number):
             return False
-        self.core.turn.keep_origin(origin)
-        self.core.turn.waiting_changes(origin, number)
+        self.core.turns.gathered.keep_origin(origin)
+        self.core.turns.gathered.waiting_changes(origin, number)
         origin.leave(number)
         self.core.move_out(self.catalog.own(WAITING), sequence, value)
         origin.finish(number)
@@ -361,7 +362,7 @@ class Destination:
         if queue is not None and queue.config.when_full == "block" and not queue.fits(needed.size):
             self._no_room(needed.queue, needed.size, None)
             return False
-        return self.core.has_room(needed.stored_bytes, forwarding=True)
+        return self.core.room.has(needed.stored_bytes, forwarding=True)
 
     # ------------------------------------------------------------------------------------------------ full queues
 
@@ -370,7 +371,7 @@ class Destination:
         if full is None:
             if len(self.full) >= FULL_QUEUES_MAX:
                 return
-            full = self.full[name] = Full(self.core.now)
+            full = self.full[name] = Full(self.core.clock.now)
         full.size = size
         if via is not None and len(full.via) < NEIGHBOURS_MAX:
             full.via[via] = None
@@ -390,7 +391,7 @@ class Destination:
         one that is, and the origins of which something waits in `$waiting` for it. Bounded by WAITERS_MAX."""
         named: dict[str, None] = {}
         messages = 0
-        for receiver in islice(self.core.parked_receivers, WAITERS_MAX):
+        for receiver in islice(self.core.links.parked_receivers, WAITERS_MAX):
             if receiver.parked and not receiver.in_transit and receiver.neighbour in self.full[name].via:
                 named[receiver.neighbour] = None
                 messages += len(receiver.parked)
@@ -430,7 +431,7 @@ class Destination:
             if not origin.waiting:
                 self.waiters.pop(origin, None)
                 continue
-            self.core.turn.keep_origin(origin)
+            self.core.turns.gathered.keep_origin(origin)
             ranges += len(origin.finished) + len(origin.ended) + len(origin.clocks)
             origin.clocks.pass_time(self.ticked_s)
             self._changed(origin)
@@ -440,7 +441,7 @@ class Destination:
 
     def skip(self, origin: Origin, reason: str) -> list[tuple[int, int]]:
         """Closes an origin's gaps; returns the ranges that count as lost."""
-        self.core.turn.keep_origin(origin)
+        self.core.turns.gathered.keep_origin(origin)
         lost = origin.skip()
         if lost:
             self.core.losses.add(origin.origin, lost, reason)
@@ -456,7 +457,7 @@ class Destination:
         return {origin.origin: origin.mark for origin in self.touched if origin.suffix == own}
 
     def next_deadline(self) -> float | None:
-        at = self.core.now if self.ticking else self.next_tick
+        at = self.core.clock.now if self.ticking else self.next_tick
         moments = [*self.closing.values(), *(item for item in (at, self.closing_former) if item is not None)]
         return min(moments, default=None)
 

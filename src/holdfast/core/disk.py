@@ -64,7 +64,7 @@ class Disk:
         self.core = core
         self.stalled = False
         self.gone: str | None = None
-        self._look_at = core.now
+        self._look_at = core.clock.now
         self.stalls = 0
         """Since the node's start."""
         self._since: float | None = None
@@ -86,7 +86,7 @@ class Disk:
 
     def began(self) -> None:
         """A commit was handed over."""
-        self._since = self.core.now
+        self._since = self.core.clock.now
 
     def answered(self) -> None:
         """It came back, stored or refused."""
@@ -95,8 +95,8 @@ class Disk:
         since, self._since = self._since, None
         if self.stalled and since is not None:
             self.stalled = False
-            text = f"the disk answers again, after {self.core.now - since:.1f} s"
-            finish(partial(self.core.log, "INFO", text))
+            text = f"the disk answers again, after {self.core.clock.now - since:.1f} s"
+            finish(partial(self.core.log.write, "INFO", text))
             finish(self._changed)
         finish(self._follow_room)
 
@@ -106,12 +106,12 @@ class Disk:
         self.answered()
         self._refused = before + 1
         if self._refused > 1 or not (batch.appends or batch.pieces):
-            self._retry_at = self.core.now + RETRY_S
+            self._retry_at = self.core.clock.now + RETRY_S
 
     @property
     def rests(self) -> bool:
         """Whether what is gathered waits for its next try."""
-        if self._retry_at is not None and self.core.now >= self._retry_at:
+        if self._retry_at is not None and self.core.clock.now >= self._retry_at:
             self._retry_at = None
         return self._retry_at is not None
 
@@ -122,14 +122,13 @@ class Disk:
         if gone == self.gone:
             return
         before, self.gone = self.gone, gone
-        core.room_bytes = core.store.room_bytes()
+        core.room.bytes = core.store.room_bytes()
         if gone is None:
-            core.log("WARNING", "the store's file is back: messages are taken again")
+            core.log.write("WARNING", "the store's file is back: messages are taken again")
         else:
-            core.log("ERROR", f"the store's file is gone: {gone}. {ADVICE}")
+            core.log.write("ERROR", f"the store's file is gone: {gone}. {ADVICE}")
         if (gone is None) != (before is None):
-            core.refills.update(core.starved)
-            core.starved.clear()
+            core.links.room_may_be_back()
             self._changed()
 
     def _follow_room(self) -> None:
@@ -137,19 +136,19 @@ class Disk:
         core = self.core
         if self.gone is not None:
             return
-        if core.room_bytes < ROOM_BYTES:
+        if core.room.bytes < ROOM_BYTES:
             self._roomy_since = None
             if self._full_since is None:
-                self._full_since = core.now
+                self._full_since = core.clock.now
                 text = "the disk is full: new messages wait or are refused until there is room"
-                core.log("ERROR", f"{text}; {self.bounded_by()}")
+                core.log.write("ERROR", f"{text}; {self.bounded_by()}")
         elif self._full_since is not None:
             if self._roomy_since is None:
-                self._roomy_since = core.now
-            if core.now >= self._roomy_since + ROOMY_S:
+                self._roomy_since = core.clock.now
+            if core.clock.now >= self._roomy_since + ROOMY_S:
                 lasted_s = self._roomy_since - self._full_since
                 self._full_since = self._roomy_since = None
-                core.log("INFO", f"the disk has room again, after {lasted_s:.0f} s: messages are taken")
+                core.log.write("INFO", f"the disk has room again, after {lasted_s:.0f} s: messages are taken")
 
     def tick(self, now: float) -> None:
         """Logs once for each stall that a commit has not been answered."""
@@ -162,7 +161,7 @@ class Disk:
             self.stalled = True
             self.stalls += 1
             text = f"the disk has not answered a commit for {limit_s:g} s: nothing is taken until it does"
-            self.core.log("WARNING", text)
+            self.core.log.write("WARNING", text)
             self._changed()
 
     def next_deadline(self) -> float | None:
@@ -190,10 +189,10 @@ class Disk:
 
     def _changed(self) -> None:
         core = self.core
-        core.refills.update(dict.fromkeys(core.custody_receivers.values()))
-        for producers in core.producers.values():
-            core.refills.update(dict.fromkeys(producers))
-        core.refills.update(core.relays)
+        core.links.refills.update(dict.fromkeys(core.links.custody_receivers.values()))
+        for producers in core.links.producers.values():
+            core.links.refills.update(dict.fromkeys(producers))
+        core.links.refills.update(core.links.relays)
         finish = core.containment.finish  # whom one failure concerns, the others are told all the same
         if core.routing is not None:
             finish(core.routing.disk_changed)
@@ -206,7 +205,7 @@ class Disk:
     @property
     def full(self) -> bool:
         """Whether the remaining room is too small for new messages of clients."""
-        return not self.core.has_room(ROOM_BYTES)
+        return not self.core.room.has(ROOM_BYTES)
 
     def gives_credit(self, queue: "Queue") -> bool:
         """Whether producers of `queue` may be given credit now."""
@@ -243,10 +242,10 @@ class Disk:
         if stalled:
             self._neighbours[neighbour.name] = neighbour.established_count
             why = "the file of its store is gone" if fields.get("gone") is True else "its disk does not answer"
-            self.core.log("WARNING", f"neighbour {neighbour.name}: {why}, and it takes nothing")
+            self.core.log.write("WARNING", f"neighbour {neighbour.name}: {why}, and it takes nothing")
         else:
             del self._neighbours[neighbour.name]
-            self.core.log("INFO", f"neighbour {neighbour.name}: its disk answers, and it takes messages again")
+            self.core.log.write("INFO", f"neighbour {neighbour.name}: its disk answers, and it takes messages again")
 
     def stalled_at(self, neighbour: "Neighbour") -> bool:
         """Whether that neighbour has said in this session that its disk stalls."""
@@ -270,7 +269,7 @@ class Disk:
 
     def status(self) -> dict[str, Any]:
         """What `status` tells."""
-        now, since = self.core.now, self._since
+        now, since = self.core.clock.now, self._since
         space = self.core.store.space()
         return {
             "state": self._state,

@@ -65,7 +65,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
             user=config.user,
             password=config.password if config.user else None,
         )
-        engine = amqp.Connection(settings, server=False, now=core.now, partials=core.pressure.partials)
+        engine = amqp.Connection(settings, server=False, now=core.clock.now, partials=core.pressure.partials)
     else:
         hold = min((item.hold_time_s for item in core.config.neighbours), default=3.0)
         told[sessions.HOLD_TIME] = Ulong(int(hold * 1000))
@@ -84,7 +84,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
         engine = amqp.Connection(
             settings,
             server=True,
-            now=core.now,
+            now=core.clock.now,
             authenticate=_authenticator(core, event),
             partials=core.pressure.partials,
         )

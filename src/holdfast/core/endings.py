@@ -47,7 +47,7 @@ def end_rejected(core: "NodeCore", cursor: Cursor, sequence: int, reason: str) -
     queue = cursor.queue
     value = None if queue.name == DEAD_LETTERS else queue.value(sequence)
     size = 0 if value is None else len(value)
-    if value is None or not core.has_room(size, forwarding=True):
+    if value is None or not core.room.has(size, forwarding=True):
         cursor.finish([sequence])
         return Ended(size, 0, False)
     _move_to_dead_letters(core, cursor, sequence, value, reason)
@@ -57,7 +57,7 @@ def end_rejected(core: "NodeCore", cursor: Cursor, sequence: int, reason: str) -
 def end_too_large(core: "NodeCore", cursor: Cursor, sequence: int, value: bytes, size: int) -> bool:
     """An entry that a consumer was offered, of `size` bytes as a delivery, goes to the dead letters because no
     consumer takes so much. False where it cannot."""
-    if cursor.queue.name == DEAD_LETTERS or not core.has_room(len(value), forwarding=True):
+    if cursor.queue.name == DEAD_LETTERS or not core.room.has(len(value), forwarding=True):
         return False
     ended = cursor.links_ended.get(sequence, 0)
     reason = f"its {size} bytes are more than the consumers take: {ended} links were detached because of it"
@@ -95,12 +95,12 @@ def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> int:
 
 def has_room_to_die(core: "NodeCore", size: int) -> bool:
     """Whether an entry of `size` bytes may become a dead letter: the store has room for both, and takes something."""
-    return not core.disk.takes_nothing and core.has_room(size + DEATH_BYTES_MAX, forwarding=True)
+    return not core.disk.takes_nothing and core.room.has(size + DEATH_BYTES_MAX, forwarding=True)
 
 
 def has_moved_its_share(core: "NodeCore") -> bool:
     """Whether the commit that is gathered has as much as entries that are moved may bring to it."""
-    return len(core.turn.moves) >= MOVED_COUNT or core.work.batch.bytes_appended >= MOVED_BYTES
+    return len(core.turns.gathered.moves) >= MOVED_COUNT or core.work.batch.bytes_appended >= MOVED_BYTES
 
 
 def dead_letter_on_its_way(
@@ -140,9 +140,9 @@ def annotate_entry(
         return ended, f"the annotations of a message are at most {bytes_max} bytes and {annotate.ANNOTATIONS_MAX}"
     if not _may_grow(core, queue, grown):
         return ended, f"queue {queue.name!r} has no room"
-    if durable and not core.has_room(len(merged)):
+    if durable and not core.room.has(len(merged)):
         return ended, "the store has no room"
-    rewriting.replace(queue, sequence, value, merged, core.turn.rewritten if durable else None)
+    rewriting.replace(queue, sequence, value, merged, core.turns.gathered.rewritten if durable else None)
     if not durable:
         queue.ephemeral[sequence] = merged
         queue.count_memory()
@@ -168,7 +168,7 @@ def end_in_transit(core: "NodeCore", gone: list[tuple[Queue, int, bytes]]) -> No
     places = {(queue.queue_id, sequence) for queue, sequence, _ in gone}
     batch = core.work.batch
     batch.retires[:] = [item for item in batch.retires if item not in places]
-    core.turn.moves += gone
+    core.turns.gathered.moves += gone
     core.work.moved += [(queue.queue_id, sequence) for queue, sequence, _ in gone]
     for queue, _, value in gone:
         tombstone(core, queue, value)

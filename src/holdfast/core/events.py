@@ -152,7 +152,7 @@ class ReadPutOff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverWarned:
-    """What the driver has to say in the log, which bounds lines (core/lines.py). `about`: what is short."""
+    """What the driver has to say in the log, which bounds lines (core/log.py). `about`: what is short."""
 
     about: str
     text: str

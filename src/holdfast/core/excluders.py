@@ -1,13 +1,13 @@
 """Who ends where consumers have called too much undeliverable on their links (AMQP 1.0 §3.4.5).
 
 Rules of this file: of the connections that said so of the most, links end, those with the most first; a bounded number
-in one turn. A link's own bound, `excluded_max`, is kept where it says so (egress.py). docs/adr/0030.
+in one turn. A link's own bound, `excluded_max`, is kept where it says so (consumer.py). docs/adr/0030.
 """
 
 from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp.conditions import RESOURCE_LIMIT_EXCEEDED
-from holdfast.core.egress import ConsumerLink
+from holdfast.core.consumer import ConsumerLink
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -32,4 +32,4 @@ def end_some(core: "NodeCore") -> None:
             if left <= 0 or account.held <= enough:
                 return
             left -= 1
-            core.end_link(link, text, RESOURCE_LIMIT_EXCEEDED)
+            link.detach_with(text, RESOURCE_LIMIT_EXCEEDED)

@@ -54,7 +54,7 @@ class Expiry:
         self._scan: Scan | None = None
         self._unread: deque[Scan] = deque()
         """What an earlier life of the node left, of which it is not known when it expires."""
-        self._not_before = core.now
+        self._not_before = core.clock.now
         for queue in core.catalog.queues.values():
             if queue.timed is not None:
                 self._unread.append(Scan(queue, queue.timed[0], min(queue.timed[1], queue.next_sequence)))
@@ -120,7 +120,7 @@ class Expiry:
             self._end_in_custody(queue, expired)
         elif expired:
             if not gone:  # before anything is hidden, which then is for no longer than its batch needs
-                self.core.turn.then.append(lambda: _show(gone))
+                self.core.turns.gathered.then.append(lambda: _show(gone))
             hidden = queue, [sequence for sequence, _ in expired]
             queue.drop_expired_all(expired)
             gone.append(hidden)
@@ -157,9 +157,9 @@ class Expiry:
         for sequence, value in found:
             if queue.in_transit:
                 stone = tombstone_of(core, entry.unpack(value))
-                ended = core.has_room(len(stone), forwarding=True)
+                ended = core.room.has(len(stone), forwarding=True)
                 if ended:
-                    rewriting.replace(queue, sequence, value, stone, core.turn.rewritten)
+                    rewriting.replace(queue, sequence, value, stone, core.turns.gathered.rewritten)
             else:
                 ended = core.destination.expire(sequence, value)
             if ended:
@@ -167,7 +167,7 @@ class Expiry:
             else:
                 core.work.wheel.note(queue, sequence, core.clock.steady_ms // 1000 + AGAIN_S)
         if done:
-            core.turn.decided.append(partial(self._decided, queue, done))
+            core.turns.gathered.decided.append(partial(self._decided, queue, done))
 
     def _decided(self, queue: Queue, sequences: list[int], stored: bool) -> None:
         """The turn in which they ended is on disk, or was undone and they are as they were."""

@@ -113,7 +113,7 @@ class Forwarding:
                 accepted[destination] = via
             else:
                 text = f"route to {destination!r}: found {via!r}, accepted is a neighbour, for another node than this"
-                core.log("WARNING", text)
+                core.log.write("WARNING", text)
         if accepted == self.table:
             return
         self.table = accepted
@@ -180,12 +180,12 @@ class Forwarding:
         if not ended:
             crowded = came_back and self.held(destination) >= HELD_MAX
             if crowded or not queue.fits(size) or not self._has_room(queue, len(value)):
-                core.wait_for_room(receiver)
+                core.links.wait_for_room(receiver)
                 return None
         if too_long and not ended:
             reason = f"the trace is full: {entry.TRACE_MAX} nodes passed it on, the last was {receiver.neighbour!r}"
             text = f"number {number} of origin {origin} for {destination!r} becomes a dead letter: {reason}"
-            core.log("ERROR", f"{text}; compare the routes of these nodes, which lead in a circle")
+            core.log.write("ERROR", f"{text}; compare the routes of these nodes, which lead in a circle")
             dead_letter(core, value, reason, destination)
             value, size = self._end_of(arrival)
         sequence = queue.append(value, size)
@@ -194,7 +194,7 @@ class Forwarding:
         if came_back:
             self._hold(destination, sequence, receiver.neighbour)
         if core.config.telemetry_messages:
-            core.record_message("received", queue, sequence, value, destination=destination)
+            core.outbox.record_message("received", queue, sequence, value, destination=destination)
         return True
 
     def _would_return(self, destination: str, went_by: bytes) -> bool:
@@ -220,9 +220,9 @@ class Forwarding:
         way, the last that holds something for it has before it one whose share is free.
         """
         core = self.core
-        if core.has_room(size):
+        if core.room.has(size):
             return True
-        return self._may_share(queue, size) and core.has_room(size, forwarding=True, reserve=RESERVE_BYTES)
+        return self._may_share(queue, size) and core.room.has(size, forwarding=True, reserve=RESERVE_BYTES)
 
     def _may_share(self, queue: Queue, size: int) -> bool:
         share = RESERVE_BYTES // max(1, len(self.core.catalog.transit))
@@ -235,18 +235,18 @@ class Forwarding:
         if core.disk.takes_nothing:
             return 0
         if destination == core.config.name:
-            return core.config.limits.credit if core.has_room(ROOM_BYTES, forwarding=True) else 0
-        if core.has_room(ROOM_BYTES):
+            return core.config.limits.credit if core.room.has(ROOM_BYTES, forwarding=True) else 0
+        if core.room.has(ROOM_BYTES):
             return core.config.limits.credit
         queue = core.catalog.transmission(destination)
-        shared = self._may_share(queue, 0) and core.has_room(ROOM_BYTES, forwarding=True, reserve=RESERVE_BYTES)
+        shared = self._may_share(queue, 0) and core.room.has(ROOM_BYTES, forwarding=True, reserve=RESERVE_BYTES)
         return min(TIGHT_CREDIT, core.config.limits.credit) if shared else 0
 
     # ------------------------------------------------------------------------------------------------ what came back
 
     def _hold(self, destination: str, sequence: int, neighbour: str) -> None:
         held = self.returned.get(destination)
-        now = self.core.now
+        now = self.core.clock.now
         if held is None:
             held = self.returned[destination] = Returned(now + RETURN_S[1])
         if not held.sequences:
@@ -254,7 +254,9 @@ class Forwarding:
             if now - held.sent_again_at > RETURN_S[1]:
                 held.attempts = 0
             text = f"messages for {destination!r} come back by {neighbour!r}, whose route leads over this node"
-            self.core.log("WARNING", f"{text}: held until a route changes; compare the routes of both in their status")
+            self.core.log.write(
+                "WARNING", f"{text}: held until a route changes; compare the routes of both in their status"
+            )
         held.sequences[sequence] = None
         held.by[neighbour] = None
 
@@ -281,13 +283,13 @@ class Forwarding:
                 self._try_soon(destination)
         for sender in neighbour.senders.values():
             if sender.retry_at is not None:
-                sender.retry_at = self.core.now
+                sender.retry_at = self.core.clock.now
 
     def _try_soon(self, destination: str) -> None:
         held = self.returned[destination]
         first, longest = RETURN_S
         if held.sequences:
-            held.due = min(held.due, self.core.now + min(longest, first * 2.0 ** min(held.attempts, 10)))
+            held.due = min(held.due, self.core.clock.now + min(longest, first * 2.0 ** min(held.attempts, 10)))
 
     def tick(self, now: float) -> None:
         for destination, held in list(self.returned.items()):
@@ -393,11 +395,11 @@ class Forwarding:
         identity.tell_renamed(core, neighbour.name, store)
         core.catalog.put_neighbour(neighbour.name, store)
         if store in core.catalog.replaced:  # it was there before the other: both live
-            core.warnings.contested[neighbour.name] = core.now
+            core.warnings.contested[neighbour.name] = core.clock.now
         core.catalog.drop_replaced(store)
         core.destination.closing.pop(store, None)
         if old is not None:
             text = f"neighbour {neighbour.name} has a new store {store}, was {old}: it was made anew or put back"
-            core.log("WARNING", f"{text}, or two nodes use its name", about=neighbour.name)
+            core.log.write("WARNING", f"{text}, or two nodes use its name", about=neighbour.name)
             core.catalog.put_replaced(old)
-            core.destination.closing[old] = core.now + GRACE_S
+            core.destination.closing[old] = core.clock.now + GRACE_S

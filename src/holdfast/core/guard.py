@@ -101,7 +101,7 @@ class Guard:
         if peer not in self.waiting:
             self.waiting[peer] = None
             if peer.pause(EFFORT):
-                self.core.commands.append(events.PauseReading(connection=peer.number))
+                self.core.outbox.put(events.PauseReading(connection=peer.number))
 
     def next_deadline(self) -> float | None:
         """When one of those that wait goes on."""
@@ -123,7 +123,7 @@ class Guard:
             del self.waiting[peer]
             if peer.late:  # before what lies unread
                 peer.amqp.renew(now)
-                core.refills.update(peer.late)
+                core.links.refills.update(peer.late)
                 peer.late.clear()
                 left -= TAKEN
             else:
@@ -134,7 +134,7 @@ class Guard:
             peer.touch()
             if peer.amqp.resumes_at is None:
                 if peer.unpause(EFFORT):
-                    core.commands.append(events.ResumeReading(connection=peer.number))
+                    core.outbox.put(events.ResumeReading(connection=peer.number))
             elif not peer.amqp.closed:
                 self.waiting[peer] = None
 
@@ -166,16 +166,16 @@ class Guard:
     def log(self, peer: Peer, level: str, text: str) -> None:
         """A line about a peer; whoever it is about, it leaves the others theirs."""
         text = f"{peer.name}: {text}"[:LOG_CHARACTERS_MAX]
-        lines, caller = self.core.lines, sys._getframe(1)
+        log, caller = self.core.log, sys._getframe(1)
         user = peer.amqp.authenticated_user
         if peer.neighbour is not None:
-            lines.log(caller, level, peer.neighbour.name, text)
+            log.write_for(caller, level, peer.neighbour.name, text)
         elif peer.dialled:
-            lines.log(caller, level, "", text)
+            log.write_for(caller, level, "", text)
         elif user is not None and user in self.core.users.by_name:
-            lines.log(caller, level, f"user {user}", text)
+            log.write_for(caller, level, f"user {user}", text)
         else:
-            lines.log(caller, level, lines.of_stranger(host_of(peer.address)), text)
+            log.write_for(caller, level, log.of_stranger(host_of(peer.address)), text)
 
 
 def host_of(address: str) -> str:

@@ -128,7 +128,7 @@ class TakesTurns:
         if link is None or not link.attached or self.large is not None:
             return
         if self.yields_at is None:
-            self.yields_at = self.core.now
+            self.yields_at = self.core.clock.now
         self.open = False
         link.detach(closed=True)
         if self.peer is not None:
@@ -231,12 +231,12 @@ class HopLinks:
             self._look_soon()
 
     def _look_soon(self) -> None:
-        self.due_at = self.core.now if self.due_at is None else min(self.due_at, self.core.now + LOOK_S)
+        self.due_at = self.core.clock.now if self.due_at is None else min(self.due_at, self.core.clock.now + LOOK_S)
         self.neighbour.stir()
 
     def _give(self, sender: "CustodySender", session: Session, peer: "Peer") -> None:
         self.ready.pop(sender, None)
-        self.holding[sender] = self.core.now
+        self.holding[sender] = self.core.clock.now
         sender.attach(peer, session)
 
     def gone(self, sender: "CustodySender", error: Error | None) -> None:
@@ -246,9 +246,9 @@ class HopLinks:
         if error is not None:
             self._refusals[sender] = f"{error.condition}: {error.description}"[:REASON_CHARACTERS_MAX]
         if error is not None and error.condition == conditions.RESOURCE_LIMIT_EXCEEDED:
-            self._refused_at, self._refused_count = self.core.now, len(self.holding)
+            self._refused_at, self._refused_count = self.core.clock.now, len(self.holding)
         if self.ready:
-            self.due_at = self.core.now
+            self.due_at = self.core.clock.now
             self.neighbour.stir()
 
     # ------------------------------------------------------------------------------------------------ time
@@ -304,7 +304,7 @@ class HopLinks:
         if self._warned_at is not None and now < self._warned_at + WARN_S:
             return
         self._warned_at = now
-        self.core.log("WARNING", self.describe())
+        self.core.log.write("WARNING", self.describe())
 
     def describe(self) -> str:
         """The warning while destinations wait for a link."""

@@ -17,7 +17,7 @@ from holdfast.core import carried, streams
 from holdfast.core.aliases import Taken
 from holdfast.core.hop_links import hop_key
 from holdfast.core.hops import BESIDE_BYTES, EPOCH, LAST_STORED
-from holdfast.core.ingress import Intake
+from holdfast.core.incoming import Intake
 from holdfast.core.peer import Peer
 from holdfast.errors import RemoteProtocolError
 
@@ -82,12 +82,12 @@ class CustodyReceiver(Intake):
         else:  # full, or its disk stalls: credit is withheld, nothing is sent back and forth
             if self.core.disk.takes_nothing:
                 self.stop()
-            self.core.wait_for_room(self)
+            self.core.links.wait_for_room(self)
 
     def gone(self) -> None:
         self.fence()
-        if self.core.custody_receivers.get(self.key) is self:
-            del self.core.custody_receivers[self.key]
+        if self.core.links.custody_receivers.get(self.key) is self:
+            del self.core.links.custody_receivers[self.key]
 
     def refused(self, deliveries: list[int], outcome: object = None) -> None:
         self.settle(deliveries, Released())  # first: the lowest that was not taken is told first
@@ -145,17 +145,17 @@ class CustodyReceiver(Intake):
             if not self.parked or isinstance(self.parked[0], Delivery):  # else it waits for a large one's end alone
                 self.core.forwarding.hop_credits.waited(self.key)
             self.park(delivery)
-        self.core.refills[self] = None
+        self.core.links.refills[self] = None
 
     def park(self, delivery: Delivery) -> None:
         super().park(delivery)
-        self.core.parked_receivers[self] = None
+        self.core.links.parked_receivers[self] = None
 
     def part(self, part: DeliveryPart) -> None:
         if self.fenced:
             return
         super().part(part)
-        self.core.parked_receivers[self] = None
+        self.core.links.parked_receivers[self] = None
         if self.failed:
             self._fail_growing()
         else:
@@ -203,10 +203,10 @@ class CustodyReceiver(Intake):
             self.link.detach(closed=True, error=Error(Symbol(error.condition), error.description))
             self.peer.touch()
             text = f"a message of it for {self.destination!r} is refused and its link ended: {error.description}"
-            self.core.log("WARNING", f"neighbour {self.neighbour}: {text}", about=self.neighbour)
+            self.core.log.write("WARNING", f"neighbour {self.neighbour}: {text}", about=self.neighbour)
             return True
         if number <= self.taken:
-            self.core.turn.arrived(self, delivery.delivery_id)
+            self.core.turns.gathered.arrived(self, delivery.delivery_id)
             return True
         message_format = delivery.message_format or 0
         if self.in_transit:
@@ -215,8 +215,8 @@ class CustodyReceiver(Intake):
             self.core.forwarding.arrived(arrival.identity.origin, self.neighbour)
             taken = self.core.destination.take(arrival, message_format=message_format, via=self.neighbour)
         if taken is None:
-            if not self.core.room_is_known:
-                self.core.wait_for_room(self)
+            if not self.core.room.is_known:
+                self.core.links.wait_for_room(self)
             return False
         if not taken:
             self.settle([delivery.delivery_id], Released())
@@ -224,5 +224,5 @@ class CustodyReceiver(Intake):
             return True
         self.taken = number
         self.core.forwarding.hop_credits.took(self.key)
-        self.core.turn.arrived(self, delivery.delivery_id)
+        self.core.turns.gathered.arrived(self, delivery.delivery_id)
         return True

@@ -20,10 +20,10 @@ from holdfast.broker.taker import UNLIMITED
 from holdfast.core import carried
 from holdfast.core.aliases import Given
 from holdfast.core.blocked import ASIDE_MAX, Blocked, aside_of
-from holdfast.core.egress import too_large
 from holdfast.core.endings import tombstone_of
 from holdfast.core.forwarding import HELD_MAX, PASSED_BYTES
 from holdfast.core.hop_links import TakesTurns, name_and_source
+from holdfast.core.outgoing import too_large
 from holdfast.core.oversized import Oversized
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend
@@ -223,7 +223,7 @@ class CustodySender(TakesTurns):
             if blocked is not None:
                 blocked.aside[sequence] = number
                 if number < blocked.lowest:
-                    blocked.due = self.core.now
+                    blocked.due = self.core.clock.now
                     self.neighbour.stir()
                 return
         self._send(sequence, value)
@@ -283,7 +283,7 @@ class CustodySender(TakesTurns):
             sent = core.forwarding.sent
             sent[self.destination] = max(entry.identity_of(value).number, sent.get(self.destination, 0))
         self.in_doubt[number] = sequence
-        self.neighbour.unanswered.setdefault(self, core.now)
+        self.neighbour.unanswered.setdefault(self, core.clock.now)
         if large:
             self.large = LargeSend(
                 core, peer, link, value, parts,
@@ -298,7 +298,7 @@ class CustodySender(TakesTurns):
             core.forwarding.passed.append((head, self.destination, self.neighbour.name, core.clock.wall_ms))
         peer.touch()
         if core.config.telemetry_messages:
-            core.record_message("sent", self.queue, sequence, value, destination=self.destination)
+            core.outbox.record_message("sent", self.queue, sequence, value, destination=self.destination)
 
     def _large_ended(self) -> None:
         self.large = None
@@ -315,11 +315,11 @@ class CustodySender(TakesTurns):
         first, longest = RETRY_S
         blocked = self.blocked.get(identity.origin)
         if blocked is None:  # its first try is with the next epoch
-            self.blocked[identity.origin] = Blocked(self.core.now, identity.number, self.core.now)
+            self.blocked[identity.origin] = Blocked(self.core.clock.now, identity.number, self.core.clock.now)
             self.schedule()
             return
         blocked.attempts += 1
-        blocked.due = self.core.now + min(longest, first * 2.0 ** min(blocked.attempts, 10))
+        blocked.due = self.core.clock.now + min(longest, first * 2.0 ** min(blocked.attempts, 10))
         blocked.lowest = min(blocked.lowest, identity.number)
         blocked.probe = None
         blocked.window = 1
@@ -342,7 +342,7 @@ class CustodySender(TakesTurns):
                 del self.blocked[origin]
                 self.give_back(list(blocked.aside))
             else:
-                blocked.due = self.core.now
+                blocked.due = self.core.clock.now
                 self.neighbour.stir()
                 blocked.attempts = 0
                 blocked.window *= 2
@@ -404,7 +404,7 @@ class CustodySender(TakesTurns):
         if isinstance(state, Accepted):
             stored = [self.in_doubt.pop(number) for number in contexts if number in self.in_doubt]
             if self.in_doubt:
-                self.neighbour.unanswered[self] = self.core.now
+                self.neighbour.unanswered[self] = self.core.clock.now
             else:
                 self.neighbour.unanswered.pop(self, None)
             self.neighbour.messages_out += len(stored)
@@ -433,7 +433,7 @@ class CustodySender(TakesTurns):
                 self.neighbour.links.ask(self)
                 return
             first, longest = RETRY_S
-            self.retry_at = self.core.now + min(longest, first * 2.0**self.refusals)
+            self.retry_at = self.core.clock.now + min(longest, first * 2.0**self.refusals)
             self.schedule()
             if refused:
                 self.refusals = min(self.refusals + 1, 10)

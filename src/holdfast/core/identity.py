@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.core.catalog import Tables
     from holdfast.core.node import NodeCore
     from holdfast.core.peer import Peer
-    from holdfast.core.turn import Turn
+    from holdfast.core.turns import Turn
 
 RENEW_COUNT: Final = 500
 RENEW_BYTES: Final = 4 * 1024 * 1024
@@ -45,8 +45,8 @@ def next_identity(core: "NodeCore", destination: str) -> entry.Identity:
 def _next(core: "NodeCore", destination: str) -> entry.Identity:
     number = core.catalog.identities.get(destination, 1)
     identity = entry.Identity(core.store_uuid, number)
-    core.turn.identities.setdefault(destination, number)
-    core.turn.changes += 1
+    core.turns.gathered.identities.setdefault(destination, number)
+    core.turns.gathered.changes += 1
     core.catalog.put_identity(destination, number + 1)
     return identity
 
@@ -89,7 +89,7 @@ def tell_former(core: "NodeCore") -> None:
     if core.former is None:
         return
     core.renewed = True
-    core.log(
+    core.log.write(
         "WARNING" if core.catalog.former is not None or core.neighbours else "INFO",  # alone, nobody knows its name
         f"this store was copied, put back or renamed: {core.former.why}. It was {core.former.uuid}, it is "
         f"{core.store_uuid} now; its messages keep their identity, new ones are numbered from 1",
@@ -102,7 +102,7 @@ def tell_renamed(core: "NodeCore", neighbour: str, store: UUID) -> None:
     if others:
         names = " and ".join(others)
         text = f"neighbour {neighbour} has the store {store}, known as {names} before: the node was renamed"
-        core.log("WARNING", f"{text}, or two nodes run on copies of one store", about=neighbour)
+        core.log.write("WARNING", f"{text}, or two nodes run on copies of one store", about=neighbour)
 
 
 def refuse_shared_store(core: "NodeCore", neighbour: str, peer: "Peer", store: object) -> bool:
@@ -115,7 +115,7 @@ def refuse_shared_store(core: "NodeCore", neighbour: str, peer: "Peer", store: o
             and core.catalog.neighbour_stores.get(other.name) == store
         ):
             text = f"the store {store} belongs to node {other.name!r} too, whose session is up; a store is for one node"
-            core.warnings.shared[neighbour] = text, core.now
+            core.warnings.shared[neighbour] = text, core.clock.now
             core.guard.log(peer, "INFO", text)
             peer.amqp.close(Error(Symbol(conditions.NOT_ALLOWED), text))
             peer.touch()
@@ -152,17 +152,17 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
     core.work.batch.mint = fresh
     core.store_uuid = entry.uuid_of(fresh.bytes)
     core.renewed = True
-    core.log(
+    core.log.write(
         "WARNING",
         f"{destination} has {mark} of ours, we know of fewer: this store was restored; it is {core.store_uuid} now",
     )
     lives = core.identities_at_start
     first = lives.get(destination, 1)
-    core.record("loss", {"origin": str(old), "first": first, "last": mark, "reason": "this store was restored"})
+    core.outbox.record("loss", {"origin": str(old), "first": first, "last": mark, "reason": "this store was restored"})
     _tell_reused(core, old, destination, mark)
     core.forwarding.sent = {}
     catalog.put_numbered_by(core.store_uuid)
-    core.turn.begun_anew = True
+    core.turns.gathered.begun_anew = True
     for name, renewal in begun.items():
         catalog.put_renewal(name, renewal)
         catalog.transit[name].shared.forget_read_ahead()
@@ -170,7 +170,7 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
         catalog.put_identity(name, 1)
         catalog.receipts[name] = 0
         catalog.put_receipt(name)
-    for turn in (core.turn, core.in_flight):
+    for turn in (core.turns.gathered, core.turns.in_flight):
         if turn is not None:  # undone, it gives back numbers of who we are now
             turn.identities = dict.fromkeys(turn.identities, 1)
     core.identities_at_start = {}
@@ -180,7 +180,7 @@ def renew(core: "NodeCore", destination: str, mark: int) -> None:
             if neighbour.control is not None and neighbour.control.link.attached:
                 neighbour.control_attached()  # who we are now
 
-    core.turn.then.append(stored)
+    core.turns.gathered.then.append(stored)
 
 
 def _renewals(core: "NodeCore", old: UUID) -> dict[str, Renewal]:
@@ -199,7 +199,7 @@ def _renewals(core: "NodeCore", old: UUID) -> dict[str, Renewal]:
 def is_busy(core: "NodeCore") -> bool:
     """Whether the next turn has something to number anew, and room for it."""
     waits = any(not renewal.done for renewal in core.catalog.renewals.values())
-    return waits and core.has_room(RENEW_ROOM_BYTES, forwarding=True)
+    return waits and core.room.has(RENEW_ROOM_BYTES, forwarding=True)
 
 
 def renew_some(core: "NodeCore") -> None:
@@ -211,9 +211,9 @@ def renew_some(core: "NodeCore") -> None:
     for destination, renewal in core.catalog.renewals.items():
         queue = core.catalog.transit[destination]
         while not renewal.done:
-            if count <= 0 or size <= 0 or not core.has_room(RENEW_ROOM_BYTES, forwarding=True):
+            if count <= 0 or size <= 0 or not core.room.has(RENEW_ROOM_BYTES, forwarding=True):
                 return
-            core.turn.renewals.setdefault(destination, (renewal, renewal.place))
+            core.turns.gathered.renewals.setdefault(destination, (renewal, renewal.place))
             found = queue.read(renewal.place, count_max=min(count, 100), bytes_max=READ_BYTES)
             leaving = queue.leaving() if found else set()
             for sequence, value in found:
@@ -228,9 +228,9 @@ def renew_some(core: "NodeCore") -> None:
 
 def _caught_up(core: "NodeCore", queue: Queue, destination: str, renewal: Renewal) -> None:
     """Nothing is left but what a commit in flight, or the turn gathered behind it, appends."""
-    if core.in_flight is not None:
+    if core.turns.in_flight is not None:
         leaving = queue.leaving()
-        for queue_id, sequence, value in list(core.in_flight.batch.appends):
+        for queue_id, sequence, value in list(core.turns.in_flight.batch.appends):
             if queue_id == queue.queue_id and sequence >= queue.visible and sequence not in leaving:
                 _rename(core, queue, destination, sequence, value, renewal)
     gathered = core.work.batch.appends
@@ -248,14 +248,14 @@ def _caught_up(core: "NodeCore", queue: Queue, destination: str, renewal: Renewa
             del core.catalog.renewals[destination]
             core.chores.offer_again(queue)
 
-    core.turn.then.append(stored)
+    core.turns.gathered.then.append(stored)
 
 
 def undo(core: "NodeCore", turn: "Turn") -> None:
     """The turn never was: who the store became it stays; what was numbered anew in it is so once more."""
     catalog = core.catalog
     if turn.begun_anew:
-        core.turn.begun_anew = True
+        core.turns.gathered.begun_anew = True
         for destination, following in list(catalog.identities.items()):
             catalog.put_identity(destination, following)
     for destination, (renewal, place) in turn.renewals.items():
@@ -273,7 +273,7 @@ def forget(core: "NodeCore", destination: str) -> None:
 def _rename(core: "NodeCore", queue: Queue, destination: str, sequence: int, value: bytes, renewal: Renewal) -> None:
     renamed = _renamed(core, destination, value, renewal)
     if renamed is not None:
-        rewriting.replace(queue, sequence, value, renamed, core.turn.rewritten)
+        rewriting.replace(queue, sequence, value, renamed, core.turns.gathered.rewritten)
 
 
 def _renamed(core: "NodeCore", destination: str, value: bytes, renewal: Renewal) -> bytes | None:
@@ -293,7 +293,7 @@ def check_or_renew(core: "NodeCore", destination: str, number: int) -> bool:
         return True
     if core.renewed or core.catalog.renewals:  # of what it gave since then nobody else can know: the neighbour is wrong
         text = f"node {destination!r} speaks of number {number} of this node, which has not sent it: passed over"
-        core.log("WARNING", f"{text}; look whether another node runs on a copy of this one's store")
+        core.log.write("WARNING", f"{text}; look whether another node runs on a copy of this one's store")
         return False
     renew(core, destination, number)
     return False

@@ -16,13 +16,16 @@ from holdfast.broker import entry
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.port import Batch
 from holdfast.broker.queue import ENTRY_BYTES, Queue
-from holdfast.core import link_tables
+from holdfast.core.browser import ReaderLink
 from holdfast.core.catalog import WAITING
-from holdfast.core.egress import ConsumerLink, Egress, ReaderLink
+from holdfast.core.consumer import ConsumerLink
 from holdfast.core.hops import CustodySender
-from holdfast.core.ingress import Ingress, Intake, ProducerLink
+from holdfast.core.incoming import Ingress, Intake
+from holdfast.core.link_tables import links_of
 from holdfast.core.memory import PARKED_BYTES
+from holdfast.core.outgoing import Egress
 from holdfast.core.peer import Peer
+from holdfast.core.producer import ProducerLink
 from holdfast.core.requests import ReplyLink
 from holdfast.core.resumable import REJECTED_BYTES, ResumableConsumer
 from holdfast.core.temporaries import TemporaryQueue
@@ -74,7 +77,7 @@ def _facts(core: "NodeCore", entries_max: int) -> Facts:
         if queue.config.durable and queue.messages <= left:
             left -= queue.messages
             entries[queue.queue_id] = dict(_stored(core, queue))
-    in_flight = core.in_flight
+    in_flight = core.turns.in_flight
     batches = [] if in_flight is None else [in_flight.batch]
     for batch in batches:
         _apply(entries, batch.retires, batch)
@@ -82,7 +85,7 @@ def _facts(core: "NodeCore", entries_max: int) -> Facts:
     _append(entries, core.work.batch)
     _retire(entries, retires)
     leaving = frozenset(place for found in (*(batch.retires for batch in batches), retires) for place in found)
-    links = [link for peer in core.connections.values() for link in link_tables.of_engine(peer)]
+    links = [link for peer in core.connections.values() for link in links_of(peer)]
     return Facts(core, entries, leaving, links)
 
 
@@ -134,7 +137,7 @@ def queues(facts: Facts) -> None:
             _must(not strange, f"queue {name!r} caches what is not its entry", strange)
         if queue.config.durable and queue.visible < queue.next_sequence:
             shown_later = queue in core.work.counted or (
-                core.in_flight is not None and any(item is queue for item, _ in core.in_flight.visible)
+                core.turns.in_flight is not None and any(item is queue for item, _ in core.turns.in_flight.visible)
             )
             _must(shown_later, f"queue {name!r}: nothing will show what was taken", queue.visible, queue.next_sequence)
         for cursor in queue.cursors:
@@ -185,7 +188,7 @@ def _cursor(facts: Facts, cursor: Cursor) -> None:
     )
     if queue.config.durable and cursor.mark > cursor.mark_stored and cursor.takers:
         due = queue in core.work.counted or (
-            core.in_flight is not None and any(item is cursor for item, _ in core.in_flight.marks)
+            core.turns.in_flight is not None and any(item is cursor for item, _ in core.turns.in_flight.marks)
         )
         _must(due, f"{where} waits for a mark that nothing stores", cursor.mark, cursor.mark_stored)
     if known is not None and not (cursor.tracked or queue.sweeping or queue.named or queue in core.chores.purges):
@@ -220,12 +223,12 @@ def links(facts: Facts) -> None:
     sent = {send for send in sending if send is not None}
     _must(sent == {send for peer in core.sending for send in peer.sends}, "large messages sent, and those of links")
     known = {id(link) for link in facts.links}
-    for what, standing in link_tables.in_tables(core):
+    for what, standing in core.links.each():
         _alive(core, standing.peer, f"{what}: a link's")
     for stream in core.streams:
         brings = stream.bringer.growing is stream or stream in stream.bringer.parked
         _must(brings, "a large message that is under way, and that no link brings", stream.first.link.name)
-    served: dict[str, Any] = {"producers": core.producers, "readers": core.readers}
+    served: dict[str, Any] = {"producers": core.links.producers, "readers": core.links.readers}
     for what, by_queue in served.items():
         for queue, held in by_queue.items():
             for link in held:
@@ -326,7 +329,7 @@ def budgets(facts: Facts) -> None:
         partial_bytes += partial_bytes_of(peer)
     held = pressure.partials.held
     _must(held == partial_bytes, "bytes of deliveries that have not come whole", held, partial_bytes)
-    for turn in (core.turn, core.in_flight):
+    for turn in (core.turns.gathered, core.turns.in_flight):
         if turn is not None:
             total = sum(turn.heard.values())
             _must(turn.heard_bytes == total, "bytes heard in a turn", turn.heard_bytes, total)
@@ -404,7 +407,7 @@ def users(facts: Facts) -> None:
     """What each user has is what its connections have, and its consumers, suspended ones too."""
     core = facts.core
     unsettled = unsettled_bytes(core, facts.links)
-    for use in link_tables.uses_of(core):
+    for use in core.users.all():
         mine = [peer for peer in core.connections.values() if peer.use is use]
         _must(use.connections == len(mine), f"{use.name}: connections", use.connections, len(mine))
         total = sum(peer.counted_links for peer in mine)
@@ -455,8 +458,8 @@ def blobs(facts: Facts) -> None:
     for place, blob in held.by_place.items():
         _must(place in blob.places, f"blob {blob.number}: an entry that it knows nothing of", place)
     referred = {(queue.queue_id, sequence) for queue, sequence, _ in core.work.referred}
-    if core.in_flight is not None:
-        referred |= {(queue.queue_id, sequence) for queue, sequence, _ in core.in_flight.referred}
+    if core.turns.in_flight is not None:
+        referred |= {(queue.queue_id, sequence) for queue, sequence, _ in core.turns.in_flight.referred}
     in_memory = {queue.queue_id: queue.ephemeral for queue in core.catalog.queues.values()}
     for queue_id, found in (*facts.entries.items(), *in_memory.items()):
         for sequence, value in found.items():
@@ -499,7 +502,7 @@ def custody(facts: Facts) -> None:
         following = catalog.identities.get(destination, 1)
         _must(max(numbers, default=0) < following, f"{destination}: numbers that are still to be given", following)
         _must(catalog.queues.get(queue.name) is queue, f"transmission queue {queue.name!r} is gone")
-    for queue, links in core.producers.items():
+    for queue, links in core.links.producers.items():
         _must(not links or catalog.queues.get(queue.name) is queue, f"producers of {queue.name!r}, which is gone")
 
 
@@ -509,11 +512,11 @@ def custody(facts: Facts) -> None:
 def turn(facts: Facts) -> None:
     """One batch is gathered, at most one is under way, and what goes with that one goes with nothing else."""
     core = facts.core
-    work, in_flight = core.work, core.in_flight
-    _must(core.turn.batch is work.batch, "the queues gather into another batch than the turn's")
+    work, in_flight = core.work, core.turns.in_flight
+    _must(core.turns.gathered.batch is work.batch, "the queues gather into another batch than the turn's")
     expected = [] if in_flight is None else in_flight.batch.retires
     _must(work.retires_in_flight == expected, "what leaves with the commit under way")
-    moves = [(queue.queue_id, sequence) for queue, sequence, _ in core.turn.moves]
+    moves = [(queue.queue_id, sequence) for queue, sequence, _ in core.turns.gathered.moves]
     _must(Counter(work.moved) == Counter(moves), "moves of the turn, and of its queues", len(work.moved), len(moves))
     if in_flight is None:
         _must(not (core.hops_in_flight or core.marks_in_flight), "marks of a commit that is not under way")
@@ -534,7 +537,7 @@ def turn(facts: Facts) -> None:
     _must(settlements.counts.keys() == by_user.keys() and settlements.counts == by_user, "outcomes that wait")
     for link, count in by_link.items():
         _must(link.settling == count, f"consumer {link.link.name!r}: outcomes that wait", link.settling, count)
-    for sender, *_ in core.turn.answers:
+    for sender, *_ in core.turns.gathered.answers:
         _must(isinstance(sender, Sender), "an answer to what is no sender")
 
 

@@ -55,7 +55,7 @@ class Logins:
     def look_at(self, host: str, name: str) -> float | None:
         """When a login from `host` for `name` may be looked at, on the scale of the core's `now`; None: never."""
         core = self.core
-        now = core.now
+        now = core.clock.now
         tries = self.tries.get((host, name))
         if tries is None:
             return now
@@ -82,7 +82,7 @@ class Logins:
         self.failed += 1
         most = float(self.core.config.limits.login_failures_max)
         wall_ms = self.core.clock.wall_ms
-        tries = self.tries.pop((host, name), None) or Tries(most - 1, self.core.now, wall_ms)
+        tries = self.tries.pop((host, name), None) or Tries(most - 1, self.core.clock.now, wall_ms)
         tries.failed += 1
         tries.last_ms = wall_ms
         self.tries[host, name] = tries  # the one that failed last is last
@@ -125,8 +125,8 @@ class Login:
         if self._at is None:
             at = logins.look_at(self._host, self._name_of(user))
             self._refused = at is None
-            self._at = logins.core.now if at is None else at
-        return self._at if self._at > logins.core.now else None
+            self._at = logins.core.clock.now if at is None else at
+        return self._at if self._at > logins.core.clock.now else None
 
     def answered(self, user: str | None, entered: bool) -> bool:
         """Whether it may enter; a failure counts. Raises LoginNotChecked where it was not looked at."""

@@ -17,7 +17,7 @@ from holdfast.units import iso8601
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
-    from holdfast.core.turn import Turn
+    from holdfast.core.turns import Turn
 
 LISTED_MAX: Final = 1_000
 """Ranges that are kept; of more the oldest are counted alone."""
@@ -55,7 +55,7 @@ class Losses:
     def _take(self, lost: list[LossRecord]) -> None:
         if not lost:
             return
-        batch, turn = self.core.work.batch, self.core.turn
+        batch, turn = self.core.work.batch, self.core.turns.gathered
         totals = self.totals
         for loss in lost:
             turn.losses.append(loss)
@@ -85,8 +85,8 @@ class Losses:
         core = self.core
         for loss in turn.losses:
             fields = {"origin": str(loss.origin), "first": loss.first, "last": loss.last, "reason": loss.reason}
-            core.record("loss", fields)
-            core.log("ERROR", f"lost: origin {loss.origin} numbers {loss.first} to {loss.last}: {loss.reason}")
+            core.outbox.record("loss", fields)
+            core.log.write("ERROR", f"lost: origin {loss.origin} numbers {loss.first} to {loss.last}: {loss.reason}")
 
     def undo(self, turns: "Iterable[Turn]") -> None:
         """Those turns, the latest first, never were. What they lost of an origin that is as it was is not lost, and is

@@ -197,7 +197,7 @@ def queue_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) -> "Ans
     if name.startswith("$"):
         raise Refused(409, f"queue {name!r} belongs to the node")
     core.resume.release(queue)
-    if queue.shared.takers or queue.shared.shown or core.producers_of(queue) or core.readers_of(queue):
+    if queue.shared.takers or queue.shared.shown or core.links.producers_of(queue) or core.links.readers_of(queue):
         raise Refused(409, f"queue {name!r} has links")
     if queue.named:
         raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
@@ -273,7 +273,7 @@ def queue_skip(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Answer
         return Answer(200, "OK", {"lost": lost}, stored=True)
     later = Later()
     done = Answer(200, "OK", {"lost": lost})
-    core.turn.decided.append(lambda stored: later.answer(done if stored else NOT_SKIPPED))
+    core.turns.gathered.decided.append(lambda stored: later.answer(done if stored else NOT_SKIPPED))
     return later
 
 

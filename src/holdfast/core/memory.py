@@ -27,8 +27,8 @@ from holdfast.units import MIB
 
 if TYPE_CHECKING:
     from holdfast.broker.work import Work
-    from holdfast.core.ingress import ProducerLink
     from holdfast.core.node import NodeCore
+    from holdfast.core.producer import ProducerLink
 
 CONNECTION_BYTES: Final = 8 * 1024
 """An open connection's own objects, here and in the driver."""
@@ -81,7 +81,7 @@ class Memory:
         self.unstored = Account("unstored", limits.unstored_bytes_max, total)
         """What was read and no commit has stored yet (pressure.py)."""
         self.parked = Account("parked", limits.parked_bytes_max, total)
-        """Deliveries that wait for room in their queue (ingress.py)."""
+        """Deliveries that wait for room in their queue (incoming.py)."""
         self.requests = Account("requests", most, total)
         """Requests to `$management` until they are answered, and the answers until they are sent (requests.py)."""
         self.queues = Account("queues", limits.memory_queue_bytes_max, total)
@@ -259,7 +259,7 @@ class Memory:
         for peer in list(islice(self.stalled, None if self.total.fits(REPLY_BYTES) else STALLED_A_TURN)):
             del self.stalled[peer]
             if self._has_room(core, peer, REPLY_BYTES):
-                core.requests.update(peer.stalled)
+                core.links.requests.update(peer.stalled)
                 peer.stalled.clear()
             else:
                 self.stalled[peer] = None
@@ -269,7 +269,7 @@ class Memory:
         del self._room_before[account]
         for link in [link for link in self.waiting if link.queue.memory is account]:
             del self.waiting[link]
-            core.refills[link] = None
+            core.links.refills[link] = None
             link.queue.touch()
 
     def make_room(self, core: "NodeCore") -> None:

@@ -5,7 +5,6 @@ socket, no randomness of its own. One turn of the loop is one batch: gather, com
 set where the order could show.
 """
 
-import sys
 from collections.abc import Callable, Sized
 from random import Random
 from typing import Any, Final
@@ -14,8 +13,7 @@ from uuid import UUID
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.effort import OUTCOME, OUTCOME_ALIKE
 from holdfast.amqp.events import DeliveryBegun
-from holdfast.amqp.performatives import Accepted, Error, Released
-from holdfast.amqp.types import Symbol
+from holdfast.amqp.performatives import Accepted, Released
 from holdfast.broker import deletion, entry
 from holdfast.broker.queue import Queue
 from holdfast.broker.work import Clock, Work
@@ -34,30 +32,33 @@ from holdfast.core.descriptors import Descriptors
 from holdfast.core.destination import Destination
 from holdfast.core.disk import Disk
 from holdfast.core.doors import open_door, welcome
-from holdfast.core.egress import ConsumerLink, Egress, Offered, ReaderLink
 from holdfast.core.expiry import Expiry
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
 from holdfast.core.hop_receiver import CustodyReceiver
 from holdfast.core.hops import CustodySender
-from holdfast.core.ingress import Ingress, Intake, ProducerLink
-from holdfast.core.lines import Lines
+from holdfast.core.incoming import Ingress
+from holdfast.core.link_tables import LinkTables
+from holdfast.core.log import Log
 from holdfast.core.logins import Logins
 from holdfast.core.losses import Losses
 from holdfast.core.memory import Memory
 from holdfast.core.offering import offer
+from holdfast.core.outbox import Outbox
+from holdfast.core.outgoing import Egress
 from holdfast.core.peer import Peer
 from holdfast.core.pressure import Pressure
 from holdfast.core.refusals import Refusals
-from holdfast.core.report import Meter, message_fields
-from holdfast.core.requests import ReplyLink, RequestLink, serve
+from holdfast.core.report import Meter
+from holdfast.core.requests import serve
 from holdfast.core.resume import Resumption
+from holdfast.core.room import Room
 from holdfast.core.routes import Routes
 from holdfast.core.session_times import SessionTimes, Timed
 from holdfast.core.streams import Stream
 from holdfast.core.temporaries import Temporaries
-from holdfast.core.turn import Extent, Turn
 from holdfast.core.turn_times import TurnTimes
+from holdfast.core.turns import Extent, Turns
 from holdfast.core.undo import refuse
 from holdfast.core.users import Users
 from holdfast.core.warnings import Warnings
@@ -65,9 +66,6 @@ from holdfast.errors import BrokenInvariant
 
 COMMITS_FAILED_MAX: Final = 3
 """So often in a row may a turn's end fail on nobody's behalf; then the node ends, for it stores nothing any more."""
-
-FORWARDING_BYTES: Final = 1024 * 1024
-"""What of the store's reserve forwarding may use, so that two full neighbours do not wait for each other for ever."""
 
 
 class NodeCore:
@@ -83,50 +81,35 @@ class NodeCore:
         self.renewed = False
         """Whether this life found its store rolled back, and gave it a new UUID."""
         self.rng = rng
-        self.now = now
         self.started_at = now
         self.started_wall_ms = wall_ms = calendar_ms(wall_ms)
+        self.clock = Clock(wall_ms, wall_ms, now)
         self.work = Work()
-        self.turn = Turn(self.work.batch)
-        self.in_flight: Turn | None = None
-        self.commit_number = 0
-        self.clock = Clock(wall_ms, wall_ms)
+        self.turns = Turns(self.work.batch)
+        self.outbox = Outbox()
+        self.log = Log(self.clock, self.outbox, config.limits.log_lines_per_minute)
+        self.links = LinkTables()
         self.memory = memory = Memory(config.limits)
         self.catalog = Catalog(config, store, clock=self.clock, work=self.work, memory=memory, new_uuid=self.new_uuid)
         self.steady_at_start_ms = self.clock.steady_ms
         self.steady_stored_ms = 0
         self.identities_at_start = dict(self.catalog.identities)
         self.sequences_at_start = {name: queue.next_sequence for name, queue in self.catalog.transit.items()}
-        self.room_bytes = store.room_bytes()
+        self.room = Room(store, self.turns, self.work)
         self.blobs = Blobs(self)
         self.streams: dict[Stream, None] = {}
         """Large messages that are on their way in."""
         self.sending: dict[Peer, None] = {}
         """Connections with large messages on their way out."""
         self.pressure = Pressure(self)
-        self.commands: list[events.Command] = []
         self.connections: dict[int, Peer] = {}
         self.deadlines = Deadlines(self.connections)
         self.guard, self.refusals = Guard(self), Refusals(self)
         self.users = Users(self)
         self.logins = Logins(self)
-        self.lines, self.warnings = Lines(self), Warnings(self)
+        self.warnings = Warnings(self)
         self.touched: dict[Peer, None] = {}
-        self.refills: dict[Intake, None] = {}
         self.retire_at: float | None = None
-        self.starved: dict[Intake, None] = {}
-        self.presettled: dict[ConsumerLink, None] = {}
-        self.drains: dict[Offered, None] = {}
-        self.producers: dict[Queue, dict[ProducerLink, None]] = {}
-        self.relays: dict[Intake, None] = {}
-        """Clients' links without an address."""
-        self.readers: dict[Queue, dict[ReaderLink, None]] = {}
-        self.requests: dict[RequestLink, None] = {}
-        """Links of `$management` with requests that wait, in the order in which they are served."""
-        self.reply_links: dict[tuple[Peer, str], ReplyLink] = {}
-        self.custody_receivers: dict[bytes, CustodyReceiver] = {}
-        self.parked_receivers: dict[CustodyReceiver, None] = {}
-        """Those that parked something; who has nothing parked any more drops out when it is looked at (offering.py)."""
         self.hop_stored: dict[bytes, tuple[bytes, int]] = dict(self.catalog.hops)
         self.hops_in_flight: dict[bytes, tuple[bytes, int]] = {}
         self.marks_in_flight: dict[UUID, int] = {}
@@ -170,13 +153,13 @@ class NodeCore:
             self.forwarding.steer(destination)
         self.departures.look()
         identity.tell_former(self)
-        self.record("node", {"event": "started", "store": str(self.store_uuid), "resident_bytes": None})
+        self.outbox.record("node", {"event": "started", "store": str(self.store_uuid), "resident_bytes": None})
 
     # ------------------------------------------------------------------------------------------------ surface
 
     def handle(self, event: events.Event, now: float) -> list[events.Command]:
         """What the event makes of the node; the commands are to be carried out in order."""
-        if now != self.now:
+        if now != self.clock.now:
             self._tell_time(now)
         if self.failure is not None:
             (error, self.failure), (part, self.asked) = (self.failure, None), (self.asked, None)
@@ -184,12 +167,12 @@ class NodeCore:
         if isinstance(event, events.BytesReceived):
             peer = self.connections.get(event.connection)
             if peer is not None:
-                before = self.turn.extent()
+                before = self.turns.gathered.extent()
                 try:
                     self._received(peer, event, now)
                 except Exception as error:
                     # What a neighbour brings may change a row that the turn has already: that shows in no size.
-                    changed = peer.neighbour is not None or self.turn.extent() != before
+                    changed = peer.neighbour is not None or self.turns.gathered.extent() != before
                     self.containment.failed(error, peer, changed=changed)
         elif isinstance(event, events.TurnEnded):
             self._end_turn(event)
@@ -200,8 +183,7 @@ class NodeCore:
         if self.containment.unchecked:
             self.containment.unchecked = False
             self.validate(entries_max=ENTRIES_MAX)
-        commands, self.commands = self.commands, []
-        return commands
+        return self.outbox.take()
 
     def _received(self, peer: Peer, event: events.BytesReceived, now: float) -> None:
         if peer.neighbour is not None:
@@ -230,7 +212,7 @@ class NodeCore:
             return wanted(self)
         except Exception as error:  # contained with the event that this brings about
             self.failure = error
-            return self.now
+            return self.clock.now
 
     def _handle_rare(self, event: events.Event) -> None:
         """Whatever is neither bytes nor the end of a turn or a commit."""
@@ -285,7 +267,7 @@ class NodeCore:
         """Ends a connection at once; what was under way on it is lost, and goes again."""
         if self.connections.pop(peer.number, None) is not None:
             self.guard.log(peer, "INFO", f"connection ended: {reason}")
-            self.commands.append(events.CloseConnection(connection=peer.number, abort=True))
+            self.outbox.put(events.CloseConnection(connection=peer.number, abort=True))
             self.told(peer, peer.amqp.transport_lost())
             self.peer_gone(peer, reason)
             self.touched.pop(peer, None)
@@ -362,35 +344,10 @@ class NodeCore:
             link.gone()
         else:
             link.gone(event.unsettled)
-            self.drains.pop(link, None)
+            self.links.drains.pop(link, None)
         peer.touch()
 
-    def forget_link(self, link: amqp.Link) -> None:
-        """We detached it ourselves: nothing more is wanted of it."""
-        gone, link.context = link.context, None
-        if gone is not None:
-            gone.peer.egress.pop(gone, None)
-            gone.gone([])
-
-    def end_link(self, link: ProducerLink | ConsumerLink | ReaderLink, reason: str, condition: str) -> None:
-        """Detaches it with the error: a newer link took its place, say (CUSTODY, "Producers"), or its queue is gone."""
-        handle = link.link
-        handle.detach(closed=True, error=Error(Symbol(condition), reason))
-        link.peer.touch()
-        if isinstance(link, ProducerLink):
-            handle.context = None
-            link.gone()
-            return
-        self.forget_link(handle)
-        self.drains.pop(link, None)
-
     # ------------------------------------------------------------------------------------------------ who is where
-
-    def producers_of(self, queue: Queue) -> dict[ProducerLink, None]:
-        return self.producers.setdefault(queue, {})
-
-    def readers_of(self, queue: Queue) -> dict[ReaderLink, None]:
-        return self.readers.setdefault(queue, {})
 
     def delete_queue(self, queue: Queue) -> None:
         """Deletes a queue that no link holds, with what is kept of it; who waits for the end of a purge is answered."""
@@ -401,15 +358,10 @@ class NodeCore:
 
     def forget_queue(self, queue: Queue) -> None:
         """Nothing is kept of a queue that was deleted."""
-        self.producers.pop(queue, None)
-        self.readers.pop(queue, None)
+        self.links.forget_queue(queue)
         self.meter.totals.pop(queue.name, None)
         self.resume.going_on.pop(queue, None)
         self.expiry.forget(queue)
-
-    def draining(self, link: Offered) -> None:
-        if link.link.drain:
-            self.drains[link] = None
 
     # ------------------------------------------------------------------------------------------------ custody
 
@@ -424,29 +376,6 @@ class NodeCore:
 
     # ------------------------------------------------------------------------------------------------ entries
 
-    def has_room(self, size: int, *, forwarding: bool = False, reserve: int = 0) -> bool:
-        """Whether the store surely takes one more entry of that size; forwarding may use a part of the reserve.
-
-        `reserve`: bytes of it beyond that part, for what must get through when even that is used up.
-        """
-        room = self.room_bytes - self.appended_bytes
-        return room + min(self.store.shared_bytes, (FORWARDING_BYTES if forwarding else 0) + reserve) >= size
-
-    @property
-    def appended_bytes(self) -> int:
-        """What the commit under way and the turn that is gathered add to the store."""
-        under_way = 0 if self.in_flight is None else self.in_flight.batch.bytes_appended
-        return under_way + self.work.batch.bytes_appended
-
-    @property
-    def room_is_known(self) -> bool:
-        """Whether the store's word on its room is fresh: nothing was taken since that is not on disk yet."""
-        return self.in_flight is None and not self.work.batch.bytes_appended
-
-    def wait_for_room(self, link: Intake) -> None:
-        """The link holds back what it has until the next commit says how much room there is."""
-        self.starved[link] = None
-
     def move_out(self, queue: Queue, sequence: int, value: bytes) -> None:
         """The entry leaves with this batch, in which its copy elsewhere is."""
         size = entry.size_of(value)
@@ -455,7 +384,7 @@ class NodeCore:
         queue.uncache(sequence)
         queue.messages -= 1  # from here on nothing is called that could fail
         queue.bytes_held -= size
-        self.turn.moves.append((queue, sequence, value))
+        self.turns.gathered.moves.append((queue, sequence, value))
         self.work.moved.append((queue.queue_id, sequence))
 
     # ------------------------------------------------------------------------------------------------ turn
@@ -466,12 +395,12 @@ class NodeCore:
         self.work.turns += 1
         self.work.offered_bytes = self.work.offered_count = 0
         for _ in range(ATTEMPTS_MAX):
-            turn, before = self.turn, self.turn.extent()
+            turn, before = self.turns.gathered, self.turns.gathered.extent()
             try:
                 self._work(before)
                 break
             except Exception as error:  # the turn goes on without whoever failed
-                changed = self.turn is not turn or turn.extent() != before
+                changed = self.turns.gathered is not turn or turn.extent() != before
                 if not self.containment.failed(error, changed=changed):
                     self.commits_failed += 1
                     if self.commits_failed >= COMMITS_FAILED_MAX:
@@ -483,7 +412,7 @@ class NodeCore:
 
     def _work(self, extent: Extent) -> None:
         """What the turn has to do, and its commit; `extent`: of what was gathered before."""
-        if self.requests:
+        if self.links.requests:
             serve(self)
             extent = None
         if self.temporaries.due:
@@ -491,7 +420,7 @@ class NodeCore:
             extent = None
         for _ in range(4):  # a turn that needs no disk may make more to offer
             offer(self, extent)
-            if self.in_flight is not None or not self._begin_commit():
+            if self.turns.in_flight is not None or not self._begin_commit():
                 break
             extent = None
 
@@ -500,17 +429,16 @@ class NodeCore:
         return turn_end.begin(self)
 
     def _committed(self, event: events.Committed) -> None:
-        turn = self.in_flight
-        assert turn is not None and event.number == self.commit_number
-        self.in_flight = None
+        turn = self.turns.in_flight
+        assert turn is not None and event.number == self.turns.number
+        self.turns.in_flight = None
         self.work.retires_in_flight = []
-        self.room_bytes = event.room_bytes
+        self.room.bytes = event.room_bytes
         try:
             self.disk.answered()
         except Exception as error:  # the turn is on disk all the same
             self.containment.part_failed(self.disk, error, changed=False)
-        self.refills.update(self.starved)
-        self.starved.clear()
+        self.links.room_may_be_back()
         turn_end.completed(self, turn)
 
     def touch_link(self, link: amqp.Sender) -> None:
@@ -521,13 +449,13 @@ class NodeCore:
 
     def _tell_time(self, now: float) -> None:
         """Before anything is made of an event: what it brings is not as old as the last turn."""
-        self.now = now
+        self.clock.now = now
         steady_ms = self.steady_at_start_ms + int((now - self.started_at) * 1000)
         self.clock.wall_ms += steady_ms - self.clock.steady_ms
         self.clock.steady_ms = steady_ms
 
     def _tick(self) -> None:
-        now = self.now
+        now = self.clock.now
         for peer in self._due(now):
             if peer.number in self.connections:  # what another one's end brought may have ended this one
                 try:
@@ -536,7 +464,7 @@ class NodeCore:
                     self.containment.failed(error, peer)
         parts = iter([*self.session_times.take_due(now), *(part for _, part in self.timed)])
         part: object = self.deadlines
-        before = self.turn.extent()
+        before = self.turns.gathered.extent()
         for _ in range(ATTEMPTS_MAX):
             try:
                 for part in parts:
@@ -544,7 +472,7 @@ class NodeCore:
                         part.tick(now)
                 break
             except Exception as error:
-                self.containment.part_failed(part, error, changed=self.turn.extent() != before)
+                self.containment.part_failed(part, error, changed=self.turns.gathered.extent() != before)
         self.containment.run(self.meter, self._tick_meter)
 
     def _due(self, now: float) -> list[Peer]:
@@ -556,27 +484,14 @@ class NodeCore:
 
     def _tick_one(self, peer: Peer) -> None:
         if peer.pauses:  # what it said meanwhile lies unread
-            peer.amqp.reading_paused(self.now)
-        self.told(peer, peer.amqp.tick(self.now))
+            peer.amqp.reading_paused(self.clock.now)
+        self.told(peer, peer.amqp.tick(self.clock.now))
         peer.touch()
         self.deadlines.watch(peer)
 
     def _tick_meter(self) -> None:
-        if self.meter.tick(self.now) and self.in_flight is None:  # space may be back while nothing was committed
-            self.room_bytes = self.store.room_bytes()
-            self.refills.update(self.starved)
-            self.starved.clear()
-
-    # ------------------------------------------------------------------------------------------------ reports
-
-    def log(self, level: str, text: str, *, about: str = "") -> None:
-        """A line in the log; a bounded number of one cause: the place of the call, and `about`, what is configured."""
-        self.lines.log(sys._getframe(1), level, about, text)
-
-    def record(self, kind: str, fields: dict[str, Any]) -> None:
-        self.commands.append(events.Record(kind=kind, fields=fields))
-
-    def record_message(
-        self, what: str, queue: Queue, sequence: int, value: bytes, *, destination: str | None = None
-    ) -> None:
-        self.record("message", message_fields(what, queue, sequence, value, destination))
+        if (
+            self.meter.tick(self.clock.now) and self.turns.in_flight is None
+        ):  # space may be back while nothing was committed
+            self.room.measure()
+            self.links.room_may_be_back()

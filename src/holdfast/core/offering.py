@@ -10,12 +10,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.cursor import Cursor
+from holdfast.core.link_tables import Reader
 from holdfast.core.sending import pump
-from holdfast.core.turn import Extent
+from holdfast.core.turns import Extent
 
 if TYPE_CHECKING:
     from holdfast.broker.queue import Queue
-    from holdfast.core.egress import ReaderLink
     from holdfast.core.node import NodeCore
 
 PUMP_LIMIT: Final = 256
@@ -44,7 +44,7 @@ def offer(core: "NodeCore", extent: Extent = None) -> None:
     if work.busy:
         core.memory.give_budget(work)
         busy, work.busy = work.busy, {}
-        turn, before = core.turn, core.turn.extent() if extent is None else extent
+        turn, before = core.turns.gathered, core.turns.gathered.extent() if extent is None else extent
         for queue in list(busy):
             if work.is_used_up:
                 break
@@ -54,36 +54,38 @@ def offer(core: "NodeCore", extent: Extent = None) -> None:
             try:
                 _offer_of(core, queue)
             except Exception as error:
-                containment.part_failed(queue, error, changed=core.turn is not turn or turn.extent() != before)
-                turn, before = core.turn, core.turn.extent()
+                containment.part_failed(
+                    queue, error, changed=core.turns.gathered is not turn or turn.extent() != before
+                )
+                turn, before = core.turns.gathered, core.turns.gathered.extent()
         if busy:
             work.busy = busy | work.busy
-        for receiver in list(core.parked_receivers):
+        for receiver in list(core.links.parked_receivers):
             if receiver.parked:
-                core.refills[receiver] = None
+                core.links.refills[receiver] = None
             else:
-                del core.parked_receivers[receiver]
+                del core.links.parked_receivers[receiver]
     if core.sending:
         pump(core)
-    if core.presettled:
-        presettled, core.presettled = core.presettled, {}
+    if core.links.presettled:
+        presettled, core.links.presettled = core.links.presettled, {}
         for link in presettled:
             try:
                 link.finish_presettled()
             except Exception as error:
                 containment.failed(error, link)
-    if core.refills:
-        refills, core.refills = core.refills, {}
+    if core.links.refills:
+        refills, core.links.refills = core.links.refills, {}
         for refill in refills:
             try:
                 refill.refill()
             except Exception as error:
                 containment.failed(error, refill)
-    if core.drains:
-        for drain in list(core.drains):
+    if core.links.drains:
+        for drain in list(core.links.drains):
             try:
                 if drain.drain_if_idle():
-                    core.drains.pop(drain, None)
+                    core.links.drains.pop(drain, None)
             except Exception as error:
                 containment.failed(error, drain)
 
@@ -96,7 +98,7 @@ def _offer_of(core: "NodeCore", queue: "Queue") -> None:
     if queue.stopped:
         return
     shared = queue.shared
-    readers = core.readers.get(queue)
+    readers = core.links.readers.get(queue)
     if queue.named or readers:
         _offer_in_turn(core, queue, readers or ())
     else:
@@ -106,19 +108,19 @@ def _offer_of(core: "NodeCore", queue: "Queue") -> None:
             cursor.exclusions.count_given_back(len(cursor.counts))
     if shared.counts or shared.exclusions.counted_given_back:
         shared.exclusions.count_given_back(len(shared.counts))
-    producers = core.producers.get(queue)
+    producers = core.links.producers.get(queue)
     if producers:
         if queue.bounded:
-            core.refills.update(dict.fromkeys(producers))
+            core.links.refills.update(dict.fromkeys(producers))
         else:
-            core.refills.update(dict.fromkeys([producer for producer in producers if producer.parked]))
+            core.links.refills.update(dict.fromkeys([producer for producer in producers if producer.parked]))
 
 
-def _offer_in_turn(core: "NodeCore", queue: "Queue", readers: Iterable["ReaderLink"]) -> None:
+def _offer_in_turn(core: "NodeCore", queue: "Queue", readers: Iterable[Reader]) -> None:
     """Offers a queue that many read: what consumers share, each subscription's and each reader's, as far as the turn
     goes. Which of the three is first changes with each call; among subscriptions and among readers those are that had
     nothing of a turn for the longest, neither to be handed nor to pass."""
-    parts: list[list[Cursor | ReaderLink]] = [[queue.shared], [*queue.named.values()], [*readers]]
+    parts: list[list[Cursor | Reader]] = [[queue.shared], [*queue.named.values()], [*readers]]
     first = queue.offered_first = (queue.offered_first + 1) % len(parts)
     for part in chain(*parts[first:], *parts[:first]):
         if core.work.is_used_up:

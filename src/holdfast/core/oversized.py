@@ -73,10 +73,10 @@ class Oversized:
         """Whether it is not its time yet; then `due` says when that is asked again."""
         core = sender.core
         if not has_room_to_die(core, len(value)):
-            self.due = core.now + AGAIN_S
+            self.due = core.clock.now + AGAIN_S
             return True
         if has_moved_its_share(core):
-            self.due = core.now + NEXT_S
+            self.due = core.clock.now + NEXT_S
             return True
         return False
 

@@ -4,8 +4,9 @@ Rules of this file: a peer is a client until a session adopts it as a neighbour;
 believed from neighbours alone (ARCHITECTURE, "Hostile until checked").
 """
 
+from collections.abc import Sized
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Connection, Link
@@ -13,9 +14,6 @@ from holdfast.amqp.performatives import Error
 from holdfast.core.aliases import Count
 
 if TYPE_CHECKING:
-    from holdfast.core.egress import Offered
-    from holdfast.core.ingress import Intake
-    from holdfast.core.requests import RequestLink
     from holdfast.core.sending import LargeSend
     from holdfast.core.sessions import Neighbour
     from holdfast.core.users import Use
@@ -30,10 +28,41 @@ UNSTORED: Final = "unstored"
 (pressure.py)."""
 
 
+class Refilled(Protocol):
+    """A link that takes more when there is room again."""
+
+    def refill(self) -> None: ...
+
+
 class Writer(Protocol):
     """A link that sends when it may."""
 
     def credited(self) -> None: ...
+
+
+class Deferred(Writer, Protocol):
+    """A link that gets no more in this turn; `last_budget`: the last budget of its connection that it had any of."""
+
+    last_budget: int
+
+    def offer_again(self) -> None: ...
+
+
+class PeerLink:
+    """A link of a peer's, as the node serves it: the engine's link has it as its `context`."""
+
+    peer: "Peer"
+    link: Any
+
+
+class Requesting(PeerLink):
+    """A link of `$management`; `waiting`: requests that are not served yet, the oldest first."""
+
+    waiting: Sized
+
+    def serve_one(self) -> int:
+        """Carries out the oldest request; what it cost."""
+        raise AssertionError("requests.py serves")
 
 
 class Peer:
@@ -67,22 +96,22 @@ class Peer:
         self.unsent_bytes = 0
         """Bytes that the driver holds for its socket, as it said last."""
         self.handed_bytes = 0
-        """Of messages that it was handed in this turn (egress.py)."""
+        """Of messages that it was handed in this turn (outgoing.py)."""
         self.budget_number = 1
         """Of its budget of this turn: counts those of which its links were handed anything."""
-        self.deferred: dict[Offered, None] = {}
+        self.deferred: dict[Deferred, None] = {}
         """Links that get no more in this turn, because the connection was handed as much as it may be."""
         self.held_bytes = 0
         """What the connection holds, as it was last measured (memory.py)."""
         self.parked_bytes = 0
         """Deliveries from it that wait for room in their queue."""
-        self.late: dict[Intake, None] = {}
+        self.late: dict[Refilled, None] = {}
         """Links with the rest of a run for which the connection's share of the turn did not suffice."""
         self.request_bytes = 0
         """Requests from it that are not answered yet."""
         self.reply_bytes = 0
         """Answers to requests that wait for credit."""
-        self.stalled: dict[RequestLink, None] = {}
+        self.stalled: dict[Requesting, None] = {}
         """Links whose requests wait until such answers have gone."""
         self.pauses: set[str] = set()
         self.ahead_bytes = 0

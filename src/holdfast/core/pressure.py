@@ -2,7 +2,7 @@
 
 Rules of this file: bytes are counted as they are read, a connection's by turn, until the turn's commit is done: only
 what a commit resolves stops the reading, which therefore always goes on. What waits for something else (room in a
-queue) is bounded where it waits (ingress.py). Neighbours have a reserve of their own, so that clients' uploads leave
+queue) is bounded where it waits (incoming.py). Neighbours have a reserve of their own, so that clients' uploads leave
 their control traffic read; one that is paused for what it brought itself is told that this node lives (sessions.py).
 """
 
@@ -50,7 +50,7 @@ class Pressure:
         self._count(peer, size)
 
     def _count(self, peer: Peer, size: int) -> None:
-        core, turn = self.core, self.core.turn
+        core, turn = self.core, self.core.turns.gathered
         turn.heard_bytes += size
         turn.heard[peer] = turn.heard.get(peer, 0) + size
         core.memory.unstored.add(size)
@@ -72,7 +72,7 @@ class Pressure:
         if event.unsent:
             core.memory.unsent(core, event.unsent)
         if event.cpu_s is not None:
-            core.turn_times.note(event.cpu_s, event.kinds, core.now)
+            core.turn_times.note(event.cpu_s, event.kinds, core.clock.now)
 
     def _bound(self, peer: Peer) -> None:
         core = self.core
@@ -90,20 +90,20 @@ class Pressure:
 
     def _total(self) -> int:
         core = self.core
-        in_flight = core.in_flight
-        heard_bytes = core.turn.heard_bytes + (in_flight.heard_bytes if in_flight is not None else 0)
+        in_flight = core.turns.in_flight
+        heard_bytes = core.turns.gathered.heard_bytes + (in_flight.heard_bytes if in_flight is not None else 0)
         return heard_bytes + self.ahead_bytes + self.put_off_bytes
 
     def _of(self, peer: Peer) -> int:
         core = self.core
-        in_flight = core.in_flight
+        in_flight = core.turns.in_flight
         before = in_flight.heard.get(peer, 0) if in_flight is not None else 0
-        return core.turn.heard.get(peer, 0) + before + peer.ahead_bytes
+        return core.turns.gathered.heard.get(peer, 0) + before + peer.ahead_bytes
 
     def _pause(self, peer: Peer) -> None:
         self.paused[peer] = None
         if peer.pause(UNSTORED):
-            self.core.commands.append(events.PauseReading(connection=peer.number))
+            self.core.outbox.put(events.PauseReading(connection=peer.number))
 
     def relieve(self) -> None:
         """Once a turn: reads on where what waits is down to half of both bounds."""
@@ -121,4 +121,4 @@ class Pressure:
             elif self._of(peer) <= limits.connection_unstored_bytes_max // 2:
                 del self.paused[peer]
                 if peer.unpause(UNSTORED):
-                    self.core.commands.append(events.ResumeReading(connection=peer.number))
+                    self.core.outbox.put(events.ResumeReading(connection=peer.number))

@@ -53,7 +53,7 @@ class Refusals:
         if len(self.due) >= REFUSALS_MAX:
             self.core.drop(next(iter(self.due)), f"{REFUSALS_MAX} refused connections have not closed, the most kept")
         self.core.guard.uncount(peer)
-        self.due[peer] = self.core.now + REFUSAL_S
+        self.due[peer] = self.core.clock.now + REFUSAL_S
 
     def left(self, peer: Peer) -> None:
         """The connection is gone."""

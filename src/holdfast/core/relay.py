@@ -13,10 +13,11 @@ from holdfast.amqp.connection import Delivery, Receiver
 from holdfast.amqp.effort import ADDRESSED, LOOKED_UP, MADE, REFUSED
 from holdfast.amqp.message import to_of
 from holdfast.amqp.types import Symbol
-from holdfast.core.ingress import NODE_MESSAGE_BYTES_MAX, Intake, ProducerLink, rejection
+from holdfast.core.incoming import NODE_MESSAGE_BYTES_MAX, Intake, rejection
 from holdfast.core.management import MANAGEMENT
 from holdfast.core.peer import Peer
 from holdfast.core.places import QUEUE_EFFORT, Place, Refusal, place, plain_address, target_of
+from holdfast.core.producer import ProducerLink
 from holdfast.core.requests import RequestLink
 from holdfast.core.streams import Stream
 from holdfast.errors import RemoteProtocolError
@@ -41,7 +42,7 @@ class Route(ProducerLink):
             destination=found.destination, to=found.to, unknown=found.unknown,
         )  # fmt: skip
         self.relay = relay
-        self.core.producers_of(self.queue).pop(self)
+        self.core.links.producers_of(self.queue).pop(self)
 
     @property
     def is_valid(self) -> bool:
@@ -66,7 +67,7 @@ class RelayLink(Intake):
         super().__init__(core, peer, link)
         self.routes: dict[str, Route] = {}
         self.requests = RequestLink(core, peer, link, grants=False)
-        core.relays[self] = None
+        core.links.relays[self] = None
 
     def refill(self) -> None:
         """Called once a turn while messages come, and when the store says how much room there is."""
@@ -80,7 +81,7 @@ class RelayLink(Intake):
     def gone(self) -> None:
         super().gone()
         self.requests.gone()
-        self.core.relays.pop(self, None)
+        self.core.links.relays.pop(self, None)
         self.routes.clear()
 
     def begins(self, stream: Stream, head: bytes) -> None:
@@ -141,7 +142,7 @@ class RelayLink(Intake):
         route = Route(self, place(self.core, target_of(self.core, address)))
         if self.core.catalog.next_queue_id != queues:
             amqp.took(MADE)
-            amqp.burden(QUEUE_EFFORT, self.core.now)
+            amqp.burden(QUEUE_EFFORT, self.core.clock.now)
         routes.pop(address, None)
         if route.unknown is not None:  # looked up anew each time: it may be known by then
             return route

@@ -9,7 +9,6 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.types import Ulong
-from holdfast.broker import entry
 from holdfast.broker.queue import Queue
 from holdfast.core import route_status
 from holdfast.routing.topology import MICRO
@@ -83,8 +82,8 @@ class Meter:
         """By queue, as last told: in, out, messages, and when."""
         self.pending: list[Queue] = []
         """Still to be looked at in this interval, the next one last."""
-        self.due_at = core.now
-        self._begin_at = core.now
+        self.due_at = core.clock.now
+        self._begin_at = core.clock.now
         self._left = 0
         self._next = 0
 
@@ -109,7 +108,7 @@ class Meter:
         _measure_senders(self.core)
         self.core.turn_times.tell(self.core)
         if self.core.routing is not None:
-            self.core.record("paths", self.core.destination.paths.status())
+            self.core.outbox.record("paths", self.core.destination.paths.status())
 
     def _some(self) -> None:
         told = 0
@@ -129,13 +128,13 @@ class Meter:
         interval_s = core.config.telemetry_interval_s
         if core.catalog.queues.get(queue.name) is not queue:  # deleted since the interval began
             return False
-        before_in, before_out, messages, at = self.totals.get(queue.name, (0, 0, 0, core.now - interval_s))
-        self.totals[queue.name] = (queue.in_total, queue.out_total, queue.messages, core.now)
+        before_in, before_out, messages, at = self.totals.get(queue.name, (0, 0, 0, core.clock.now - interval_s))
+        self.totals[queue.name] = (queue.in_total, queue.out_total, queue.messages, core.clock.now)
         if (queue.in_total, queue.out_total, queue.messages) == (before_in, before_out, messages) and not messages:
             return False
-        passed_s = max(interval_s, core.now - at)
+        passed_s = max(interval_s, core.clock.now - at)
         oldest = queue.oldest_wall_ms()
-        core.record(
+        core.outbox.record(
             "queue",
             {
                 "name": queue.name,
@@ -152,27 +151,12 @@ class Meter:
         return True
 
 
-def message_fields(what: str, queue: Queue, sequence: int, value: bytes, destination: str | None) -> dict[str, Any]:
-    """The record of what happened to one message."""
-    item = entry.unpack(value)
-    return {
-        "event": what,
-        "queue": queue.name,
-        "sequence": sequence,
-        "origin": str(item.identity.origin) if item.identity is not None else None,
-        "destination": destination,
-        "identity": item.identity.number if item.identity is not None else None,
-        "bytes": item.size,
-        "enqueued_ms": item.enqueued_ms,
-    }
-
-
 def _measure_senders(core: "NodeCore") -> None:
     origins = core.catalog.origins.values()
     late, gaps = sum(origin.late for origin in origins), sum(len(origin.finished) for origin in origins)
     for neighbour in core.neighbours.values():
         for destination, sender in neighbour.senders.items():
-            core.record(
+            core.outbox.record(
                 "custody",
                 {
                     "destination": destination,
@@ -189,11 +173,13 @@ def _measure_senders(core: "NodeCore") -> None:
 def session_map(core: "NodeCore", neighbour: "Neighbour") -> dict[str, Any]:
     """One session as `status` tells it; counts since the node's start."""
     liveness, peer = neighbour.liveness, neighbour.peer
-    links = [link for link in core.custody_receivers.values() if link.neighbour == neighbour.name and not link.fenced]
+    links = [
+        link for link in core.links.custody_receivers.values() if link.neighbour == neighbour.name and not link.fenced
+    ]
     return {
         "neighbour": neighbour.name,
         "state": neighbour.state.value,
-        "since_s": round(core.now - neighbour.since, 3),
+        "since_s": round(core.clock.now - neighbour.since, 3),
         "reason": neighbour.reason,
         "round_trip_s": liveness.smoothed_s,
         "hold_time_s": liveness.hold_time_s,
@@ -225,13 +211,13 @@ def status(core: "NodeCore") -> dict[str, Any]:
         "node": core.config.name,
         "store": str(core.store_uuid),
         "former_store": None if core.former is None else str(core.former.uuid),
-        "uptime_s": round(core.now - core.started_at, 3),
+        "uptime_s": round(core.clock.now - core.started_at, 3),
         "resident_bytes": Ulong(core.resident_bytes),
-        "room_bytes": core.room_bytes,
+        "room_bytes": core.room.bytes,
         "memory": core.memory.status(),
         "users": core.users.status(),
         "logins": core.logins.status(),
-        "turns": core.turn_times.status(core.now),
+        "turns": core.turn_times.status(core.clock.now),
         "connections": len(core.connections),
         "queues": queues,
         "queues_more": more,
@@ -260,7 +246,7 @@ def status(core: "NodeCore") -> dict[str, Any]:
         "losses": core.losses.status(LOSSES_LISTED),
         "losses_total": core.losses.totals_status(),
         "warnings": [text for _, text in core.warnings.all()],
-        "log_lines_left_out": Ulong(core.lines.left_out_total),
+        "log_lines_left_out": Ulong(core.log.left_out_total),
     }
 
 

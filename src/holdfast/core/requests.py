@@ -18,11 +18,11 @@ from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Error, Properties
 from holdfast.amqp.types import Int, Symbol
 from holdfast.core.changes import told_of
-from holdfast.core.egress import Egress, too_large
-from holdfast.core.ingress import ACCEPTED, NODE_MESSAGE_BYTES_MAX, Ingress, rejection
+from holdfast.core.incoming import ACCEPTED, NODE_MESSAGE_BYTES_MAX, Ingress, rejection
 from holdfast.core.management import CREATES, OPERATIONS, Answer, Later, Refused, cost_of
 from holdfast.core.memory import REPLY_BYTES, REQUEST_BYTES
-from holdfast.core.peer import Peer
+from holdfast.core.outgoing import Egress, too_large
+from holdfast.core.peer import Peer, Requesting
 from holdfast.errors import RemoteProtocolError
 from holdfast.names import NAME_BYTES_MAX
 
@@ -43,7 +43,7 @@ class ReplyLink(Egress):
         super().__init__(core, peer, link)
         self.reply_to = reply_to
         self.waiting: deque[bytes] = deque()
-        core.reply_links[peer, reply_to] = self
+        core.links.reply_links[peer, reply_to] = self
 
     def reply(self, payload: bytes) -> None:
         if self.link.detached:
@@ -76,18 +76,18 @@ class ReplyLink(Egress):
 
     def _go_on(self) -> None:
         if self.peer.reply_bytes < self.core.config.limits.output_bytes_max:
-            self.core.requests.update(self.peer.stalled)
+            self.core.links.requests.update(self.peer.stalled)
             self.peer.stalled.clear()
 
     def gone(self, unsettled: list[Any]) -> None:
         self._count_off(sum(len(payload) for payload in self.waiting))
         self.waiting.clear()
-        if self.core.reply_links.get((self.peer, self.reply_to)) is self:
-            del self.core.reply_links[self.peer, self.reply_to]
+        if self.core.links.reply_links.get((self.peer, self.reply_to)) is self:
+            del self.core.links.reply_links[self.peer, self.reply_to]
         self._go_on()
 
 
-class RequestLink(Ingress):
+class RequestLink(Ingress, Requesting):
     """A client's sender to `$management`."""
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Receiver, *, grants: bool = True) -> None:
@@ -121,7 +121,7 @@ class RequestLink(Ingress):
         self.count(size)
         self.waiting.append(delivery)
         if self not in self.core.users.waiting and self not in self.peer.stalled:
-            self.core.requests[self] = None
+            self.core.links.requests[self] = None
 
     def part(self, part: DeliveryPart) -> None:
         super().part(part)
@@ -141,7 +141,7 @@ class RequestLink(Ingress):
         self.waiting.clear()
         if self.serving is not None:
             self.serving.counts(0)
-        self.core.requests.pop(self, None)
+        self.core.links.requests.pop(self, None)
         self.core.users.forget(self)
         self.peer.stalled.pop(self, None)
 
@@ -223,10 +223,10 @@ class Asked:
                 value=answer.body,
             ).encode()
         )
-        link = None if self.reply_to is None else core.reply_links.get((peer, self.reply_to))
+        link = None if self.reply_to is None else core.links.reply_links.get((peer, self.reply_to))
         changed = self.told(answer)
         if changed is not None and answer.stored:
-            core.turn.then.append(partial(_log, core, peer, changed))
+            core.turns.gathered.then.append(partial(_log, core, peer, changed))
         elif changed is not None:
             _log(core, peer, changed)
         if link is None or not answer.stored:
@@ -240,7 +240,7 @@ class Asked:
             link.reply(reply)
 
         self.counts(len(reply))
-        core.turn.then.append(stored)
+        core.turns.gathered.then.append(stored)
 
     def counts(self, size: int) -> None:
         self.link.count(size - self.size)
@@ -272,9 +272,9 @@ def serve(core: "NodeCore") -> None:
     memory = core.memory  # before any request, which may ask for it: what fails here is not the one's who asks
     core.containment.run(memory, memory.measure_changed, core, gathers=False)
     left = COST_MAX
-    while core.requests and left > 0:
-        link = next(iter(core.requests))
-        del core.requests[link]
+    while core.links.requests and left > 0:
+        link = next(iter(core.links.requests))
+        del core.links.requests[link]
         peer = link.peer
         if peer.reply_bytes >= core.config.limits.output_bytes_max:
             peer.stalled[link] = None
@@ -284,6 +284,6 @@ def serve(core: "NodeCore") -> None:
         elif core.users.admit_request(link):
             left -= link.serve_one()
             if link.waiting:
-                core.requests[link] = None
+                core.links.requests[link] = None
             continue
         left -= 1  # it waits elsewhere; to look at it costs something too

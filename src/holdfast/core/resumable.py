@@ -19,10 +19,12 @@ from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.broker.tags import TAG_BYTES, TagRing
 from holdfast.core import annotate
-from holdfast.core.egress import ConsumerLink, too_large
-from holdfast.core.ingress import ACCEPTED, ProducerLink
+from holdfast.core.consumer import ConsumerLink
+from holdfast.core.incoming import ACCEPTED
+from holdfast.core.outgoing import too_large
 from holdfast.core.peer import Peer
-from holdfast.core.turn import runs
+from holdfast.core.producer import ProducerLink
+from holdfast.core.turns import runs
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -145,7 +147,7 @@ class ResumableProducer(ProducerLink):
 
     def _resumed(self, delivery: Delivery) -> None:
         """The peer goes on with a delivery of an earlier session, or tells its last word on it."""
-        self.core.refills[self] = None  # it used credit
+        self.core.links.refills[self] = None  # it used credit
         state = (self.told or {}).get(delivery.tag)
         if state is not None:
             super()._answer(delivery, state)
@@ -297,7 +299,7 @@ class ResumableConsumer(ConsumerLink):
         if self.outcomes_due:
             self._offer_later()
         elif self.answer_attach is not None and not self.settling:
-            self.core.turn.then.append(self.answer_now)
+            self.core.turns.gathered.then.append(self.answer_now)
 
     def answer_now(self) -> None:
         """Answers the attach if that was not done: with the commit, or at once where the link is over."""

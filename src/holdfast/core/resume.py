@@ -32,7 +32,7 @@ from holdfast.core.resumable import (
     ResumableProducer,
     Suspendable,
 )
-from holdfast.core.turn import Arrivals
+from holdfast.core.turns import Arrivals
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -75,7 +75,7 @@ class Resumption:
         if outgoing is not None and outgoing.taker is not None and outgoing.until is None:
             outgoing.taker.fenced = True
             text = f"link {link.name!r} is attached on a newer connection"
-            self.core.end_link(outgoing.taker, text, conditions.STOLEN)
+            outgoing.taker.detach_with(text, conditions.STOLEN)
         if attach is None or attach.unsettled is not None:
             return
         if incoming is not None and incoming.holder is None:
@@ -96,7 +96,7 @@ class Resumption:
         asked = attach.unsettled
         if record is not None and record.holder is not None:
             older, record.holder = record.holder, None
-            self.core.end_link(older, f"link {link.name!r} is resumed on a newer one", conditions.STOLEN)
+            older.detach_with(f"link {link.name!r} is resumed on a newer one", conditions.STOLEN)
         if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= UINT_MAX or not hold_s:
             if record is not None:
                 self._forget(record)
@@ -129,7 +129,7 @@ class Resumption:
             producer.refill()
             peer.touch()
 
-        self.core.turn.then.append(answer)
+        self.core.turns.gathered.then.append(answer)
         return True
 
     def consumer(self, peer: Peer, link: Sender, cursor: Cursor, asked: Source, echoed: Source) -> bool:
@@ -230,7 +230,7 @@ class Resumption:
             self._forget(record)
             return
         self.count(record)
-        record.until = self.core.now + record.hold_s
+        record.until = self.core.clock.now + record.hold_s
         self._given += 1
         heappush(self.due, (record.until, self._given, record))
         if len(self.due) > 64 + 2 * (len(self.incoming) + len(self.outgoing)):  # those that came back in time

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def status(routes: "Routes") -> dict[str, Any]:
     """The part `routing` of the node's status (docs/management.md)."""
     states = routes.states
-    now = routes.core.now
+    now = routes.core.clock.now
     told = {
         "acting_super": routes.acting,
         "version": Ulong(routes.version),

@@ -36,7 +36,7 @@ class Upkeep:
         self.core = routes.core
         self.states = routes.states
         config = routes.config
-        self.refresh_at = self.core.now + config.refresh_s * self.core.rng.uniform(*DELAY)
+        self.refresh_at = self.core.clock.now + config.refresh_s * self.core.rng.uniform(*DELAY)
         self.gone_since: dict[str, float] = {}
         """Nodes that the topology file does not name and that cannot be reached, and since when."""
         self._dropped_at: dict[str, float] = {}
@@ -156,7 +156,7 @@ class Upkeep:
             oldest = next(iter(moments))
             del moments[oldest]
             names.pop(oldest, None)
-        moments[name] = self.core.now
+        moments[name] = self.core.clock.now
 
     # ------------------------------------------------------------------------------------------------ forgetting
 
@@ -176,7 +176,7 @@ class Upkeep:
         self._remember(self._dropped_at, self.states.dropped, name)
         self.gone_since.pop(name, None)
         self._pass_on({"kind": "forget", "node": name, "version": Ulong(mark.version)}, but)
-        self.core.log("INFO", f"routing: node {name} is forgotten: {reason}")
+        self.core.log.write("INFO", f"routing: node {name} is forgotten: {reason}")
         self.core.departures.look_soon()
         self.routes.wake()
 

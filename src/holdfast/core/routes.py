@@ -85,16 +85,16 @@ class Routes:
         self.unsure = dict.fromkeys(self.costs)
         """Neighbours of whose link nothing is known yet in this life."""
         self.registered = False
-        self.register_at = core.now + config.registration_s
+        self.register_at = core.clock.now + config.registration_s
         self.leaving = False
         self.acting: str | None = None
         """The acting super node as our table has it."""
         self.stamps = 0
-        self.heartbeat_at = core.now
+        self.heartbeat_at = core.clock.now
         self.table: dict[str, str] = {}
         self.version = 0
         """Counts the computations of the table."""
-        self.changed_at = core.now
+        self.changed_at = core.clock.now
         """When a next hop last became another one."""
         self.paths: dict[str, Path] = {}
         self.graph = Graph({})
@@ -103,8 +103,8 @@ class Routes:
         self._stores_of = -1
         """Of how many words of records `_stores` was made."""
         self._static = dict(core.config.forwarding)
-        self._wake_at: float | None = core.now
-        self._due_at: float | None = core.now
+        self._wake_at: float | None = core.clock.now
+        self._due_at: float | None = core.clock.now
         """Asked for every turn, so it is worked out when something changes. A heartbeat that came moves it away: to be
         early once is all that costs."""
         self._untold: dict[str, bool] = {}
@@ -172,7 +172,7 @@ class Routes:
         self._due_at = self._next()
 
     def wake(self) -> None:
-        self._wake_at = self._due_at = self.core.now
+        self._wake_at = self._due_at = self.core.clock.now
 
     # ------------------------------------------------------------------------------------------------ sessions
 
@@ -216,7 +216,7 @@ class Routes:
             link = self.topology.link_between(self.name, name)
             bandwidth_bps = 0 if link is None else link.bandwidth_bps or BANDWIDTH_BPS_DEFAULT[link.kind]
             self.measured[name] = MeasuredCost(self.costs[name], bandwidth_bps=bandwidth_bps)
-        cost = self.measured[name].measured(self.core.now, round_trip_s, loss_share, backlog_bytes)
+        cost = self.measured[name].measured(self.core.clock.now, round_trip_s, loss_share, backlog_bytes)
         if cost is not None:
             self.set_cost(name, cost)
 
@@ -271,11 +271,13 @@ class Routes:
         before = self.acting
         self.acting = supers.acting(numbers, lambda name: not known[name].gone and self.reaches(name))
         if before != self.acting and self.version > 1:
-            self.core.log("INFO", f"routing: the acting super node is {self.acting or 'out of reach'}, was {before}")
+            self.core.log.write(
+                "INFO", f"routing: the acting super node is {self.acting or 'out of reach'}, was {before}"
+            )
         table = {name: path.next_hop for name, path in self.paths.items()} | self._static
         if table != self.table:
             self.table = table
-            self.changed_at = self.core.now
+            self.changed_at = self.core.clock.now
             self.core.forwarding.change(table)
 
     def reaches(self, name: str) -> bool:
@@ -318,7 +320,7 @@ class Routes:
             if states.lose(name, self.name):
                 seconds = self.supers.called_lost(name)
                 text = f"routing: node {name} is lost: no heartbeat for {seconds:g} s, so no route leads over it"
-                self.core.log("WARNING", f"{text}; look whether it runs, and at its links")
+                self.core.log.write("WARNING", f"{text}; look whether it runs, and at its links")
         if states.changed:
             self._compute()
             self._expect(now)
@@ -370,7 +372,7 @@ class Routes:
             return
         shortest = self.shortest_from(trace[0]) == (*trace, self.name)
         same = digest == self.states.digest
-        stays = self.supers.heard(trace[0], trace, shortest=shortest, same=same, now=self.core.now)
+        stays = self.supers.heard(trace[0], trace, shortest=shortest, same=same, now=self.core.clock.now)
         if stays or (fields.get("sync") is True and not same and self.may_answer("sync", trace[0])):
             self._resync(trace[0], [])
 
@@ -379,11 +381,11 @@ class Routes:
     def ask_sync(self, reason: str) -> None:
         """Something shows that tables differ: the super node is asked for its own, or else the neighbours for theirs.
         At most once in ASK_S."""
-        now = self.core.now
+        now = self.core.clock.now
         if self.leaving or (self._asked_at is not None and now < self._asked_at + ASK_S):
             return
         self._asked_at = now
-        self.core.log("DEBUG", f"routing: synchronisation asked for: {reason}")
+        self.core.log.write("DEBUG", f"routing: synchronisation asked for: {reason}")
         if self.acting is not None and self.acting != self.name:
             self._send_heartbeat(sync=True)
         else:
@@ -402,7 +404,7 @@ class Routes:
 
     def may_answer(self, what: str, name: str) -> bool:
         """At most once in ASK_S for each thing and node, and for so many as all nodes there may be can ask."""
-        now = self.core.now
+        now = self.core.clock.now
         answered = self._answered
         while answered and answered[next(iter(answered))] <= now - ASK_S:
             del answered[next(iter(answered))]
@@ -483,7 +485,7 @@ class Routes:
         for name in list(self.states.told):
             to_super = name == toward
             if not self._tell(self.core.neighbours[name], may):
-                self._wake_at = self.core.now + RETRY_S
+                self._wake_at = self.core.clock.now + RETRY_S
 
     def _tell(self, neighbour: "Neighbour", may: Callable[[Known], bool]) -> bool:
         name = neighbour.name
@@ -524,11 +526,11 @@ class Routes:
             return []
 
     def malformed(self, neighbour: str, text: str) -> None:
-        now = self.core.now
+        now = self.core.clock.now
         if now >= self._logged_at.get(neighbour, -LOG_S) + LOG_S:
             self._logged_at[neighbour] = now
             told = f"neighbour {neighbour}: what it says of routes is not understood and dropped: {text}"
-            self.core.log("WARNING", f"{told}; look at its version", about=neighbour)
+            self.core.log.write("WARNING", f"{told}; look at its version", about=neighbour)
 
     @property
     def synchronised(self) -> bool:

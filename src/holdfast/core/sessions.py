@@ -51,7 +51,7 @@ def driver_told(core: "NodeCore", event: events.Event) -> None:
         for neighbour in core.neighbours.values():
             neighbour.network_changed()
     elif isinstance(event, events.DriverWarned):
-        core.log("WARNING", event.text, about=event.about)
+        core.log.write("WARNING", event.text, about=event.about)
     elif isinstance(event, events.DriverFailed):
         core.containment.count(event.connection)
     elif isinstance(event, (events.OutputMeasured, events.ReadPutOff)):
@@ -60,7 +60,7 @@ def driver_told(core: "NodeCore", event: events.Event) -> None:
             core.pressure.put_off(peer, event.size)
         if peer is not None and peer.neighbour is not None:
             if isinstance(event, events.ReadPutOff):
-                peer.neighbour.heard_at = core.now
+                peer.neighbour.heard_at = core.clock.now
                 peer.neighbour.stir()
             else:
                 peer.neighbour.measured(peer, event)
@@ -73,7 +73,7 @@ class Neighbour:
         self.core = core
         self.config = config
         self.state = State.IDLE
-        self.since = core.now
+        self.since = core.clock.now
         self.reason = self.ended = ""
         """Why the last session ended, or the last dial failed; and the former alone."""
         self.peer: Peer | None = None
@@ -83,8 +83,8 @@ class Neighbour:
         self.heard_hello = False
         self.attempts = 0
         self.dialling = False
-        self.dial_at: float | None = core.now if config.remote is not None else None
-        self.dialled_at = core.now
+        self.dial_at: float | None = core.clock.now if config.remote is not None else None
+        self.dialled_at = core.clock.now
         self.redial_s = REDIAL_S[0]
         self.dials = max(0, core.started_wall_ms)
         """Our dials' numbers: they grow over restarts too."""
@@ -92,7 +92,7 @@ class Neighbour:
         """The number of the neighbour's dial that brought the connection which we hold."""
         self.hello_dial: int | None = None
         """Its last dial when it took that connection, as its hello said: a later one tells that it has lost it."""
-        self.heard_at = self.away_since = core.now
+        self.heard_at = self.away_since = core.clock.now
         self.say_at = 0.0
         self.sign_at = 0.0
         """When it is next told that we live, while nothing is read of it."""
@@ -138,7 +138,7 @@ class Neighbour:
     def damped(self) -> bool:
         """Whether its flapping keeps it from routing."""
         at = self.damping.reuse_at()
-        return at is not None and self.core.now < at
+        return at is not None and self.core.clock.now < at
 
     def stir(self) -> None:
         """Its next moment may be nearer than it last told."""
@@ -151,16 +151,18 @@ class Neighbour:
         if before is after:
             return
         core = self.core
-        self.since = core.now
+        self.since = core.clock.now
         if happened is Happened.LOST:
             self.reason = reason
             self.ended = reason if before is State.ESTABLISHED else self.ended
         fields = {"neighbour": self.name, "state": after.value, "previous": before.value, "reason": reason}
-        core.record("session", fields | {"round_trip_s": self.liveness.smoothed_s, "damped": self.damped})
+        core.outbox.record("session", fields | {"round_trip_s": self.liveness.smoothed_s, "damped": self.damped})
         level = "INFO" if State.ESTABLISHED in (before, after) else "DEBUG"
-        core.log(level, f"neighbour {self.name}: {before.value} -> {after.value} {reason}".rstrip(), about=self.name)
+        core.log.write(
+            level, f"neighbour {self.name}: {before.value} -> {after.value} {reason}".rstrip(), about=self.name
+        )
         if before is State.ESTABLISHED:
-            self.away_since = core.now
+            self.away_since = core.clock.now
             self._fell()
         elif after is State.ESTABLISHED:
             self.established_count += 1
@@ -171,13 +173,14 @@ class Neighbour:
 
     def _offer(self) -> None:
         """The session is Established: routing may use it, unless it flaps."""
-        self.damping.release(self.core.now)
+        self.damping.release(self.core.clock.now)
         at = self.damping.reuse_at()
         if at is not None:
-            text = (
-                f"neighbour {self.name}: its session broke too often: no route uses it for {at - self.core.now:.1f} s"
+            damped_s = at - self.core.clock.now
+            text = f"neighbour {self.name}: its session broke too often: no route uses it for {damped_s:.1f} s"
+            self.core.log.write(
+                "WARNING", f"{text}; look at the line between the two nodes, and at its log", about=self.name
             )
-            self.core.log("WARNING", f"{text}; look at the line between the two nodes, and at its log", about=self.name)
             return
         self.offered = True
         if self.core.routing is not None:
@@ -185,7 +188,7 @@ class Neighbour:
 
     def _fell(self) -> None:
         if not self.core.stopping:
-            self.damping.fell(self.core.now)
+            self.damping.fell(self.core.clock.now)
         if self.offered:
             self.offered = False
             if self.core.routing is not None:
@@ -255,13 +258,13 @@ class Neighbour:
         if peer is None or act is Act.NOTHING:
             return
         if act is Act.DOWN:
-            self.declared_at = self.core.now
+            self.declared_at = self.core.clock.now
             self.core.drop(peer, f"{MISSES_MAX} probes without an answer")
             return
         if act is Act.PROBE and self.control is not None:
             # the version again: what told of a change may have been dropped
             self.control.send(control.probe(self.liveness.number, self.core.forwarding.version))
-        self.core.commands.append(events.MeasureOutput(connection=peer.number))
+        self.core.outbox.put(events.MeasureOutput(connection=peer.number))
 
     def measured(self, peer: Peer, event: events.OutputMeasured) -> None:
         """The driver's answer to MeasureOutput."""
@@ -284,7 +287,7 @@ class Neighbour:
         self.dials += 1
         if not fresh:
             self._move(Happened.DIALLED)
-        self.core.commands.append(events.Connect(neighbour=self.name))
+        self.core.outbox.put(events.Connect(neighbour=self.name))
 
     def connect_failed(self, reason: str) -> None:
         self._dial_ended()
@@ -306,7 +309,7 @@ class Neighbour:
         first, longest = RETRY_S
         delay = min(longest, first * 2.0 ** min(self.attempts, 10))
         self.attempts += 1
-        self.dial_at = self.core.now + delay * self.core.rng.uniform(0.5, 1.0)
+        self.dial_at = self.core.clock.now + delay * self.core.rng.uniform(0.5, 1.0)
 
     def network_changed(self) -> None:
         """A carrier, an address or a route came or went: what was tried is tried anew, what stands is probed at once.
@@ -316,9 +319,9 @@ class Neighbour:
         self.stir()
         self.attempts = 0
         if self.peer is not None:
-            self._act(self.liveness.network_changed(self.core.now, self.heard_at))
+            self._act(self.liveness.network_changed(self.core.clock.now, self.heard_at))
         elif self.config.remote is not None and not self.core.stopping:
-            self.dial_at = max(self.core.now, self.dialled_at + self.redial_s)
+            self.dial_at = max(self.core.clock.now, self.dialled_at + self.redial_s)
 
     # ------------------------------------------------------------------------------------------------ opening
 
@@ -367,9 +370,9 @@ class Neighbour:
             core.drop(peer, "a session with this neighbour is up")
             return
         if self.rival_at is None:
-            self.rival_at = core.now
+            self.rival_at = core.clock.now
         elif self.heard_at > self.rival_at + self.config.keepalive_s:
-            core.warnings.contested[self.name] = core.now
+            core.warnings.contested[self.name] = core.clock.now
         text = f"another node is there under the name {self.name!r}, with a store of its own; a name is for one node"
         core.guard.log(peer, "INFO", text)
         peer.amqp.close(Error(Symbol(conditions.NOT_ALLOWED), text))
@@ -383,7 +386,7 @@ class Neighbour:
         counts: then it has lost that one, which we may not know yet.
         """
         assert self.peer is not None
-        if self.core.now - self.heard_at > self.config.keepalive_s:
+        if self.core.clock.now - self.heard_at > self.config.keepalive_s:
             return True
         if dial is not None and self.hello_dial is not None:
             return dial > self.hello_dial
@@ -395,7 +398,7 @@ class Neighbour:
         self.peer = peer
         peer.neighbour = self
         self.their_dial, self.hello_dial = dial, None
-        self.heard_at = self.core.now
+        self.heard_at = self.core.clock.now
         self.rival_at = None
         self.heard_hello = False
         self.written_bytes = 0
@@ -447,8 +450,8 @@ class Neighbour:
                 "declared": self.declared_at is not None,
             }
         )
-        self.say_at = core.now + self.config.keepalive_s
-        self.liveness.begin(core.now)
+        self.say_at = core.clock.now + self.config.keepalive_s
+        self.liveness.begin(core.clock.now)
         self._maybe_established()
 
     def _maybe_established(self) -> None:
@@ -556,7 +559,7 @@ class Neighbour:
                 if kind == "probe":
                     self.hear_probe(number, fields.get("version", 0))
                 else:
-                    self.liveness.echo(number, self.core.now)
+                    self.liveness.echo(number, self.core.clock.now)
         elif kind in ("hello", "marks"):
             self._hear_marks(fields.get("marks"))
             if kind == "hello":
@@ -574,7 +577,7 @@ class Neighbour:
             self.hello_dial = int(dial)
         if not self.heard_hello:
             declared, self.declared_at = self.declared_at, None
-            soon = declared is not None and self.core.now - declared <= FALSE_ALARM_S
+            soon = declared is not None and self.core.clock.now - declared <= FALSE_ALARM_S
             if soon and process is not None and process == self.process and fields.get("declared") is False:
                 self.liveness.back()
         self.process = int(process) if is_whole(process) else None

@@ -23,7 +23,7 @@ from holdfast.core.endings import REASON_CHARACTERS_MAX, Ended, annotate_entry, 
 from holdfast.units import KIB, MIB
 
 if TYPE_CHECKING:
-    from holdfast.core.egress import ConsumerLink
+    from holdfast.core.consumer import ConsumerLink
     from holdfast.core.node import NodeCore
     from holdfast.core.peer import Peer
     from holdfast.core.users import Use
@@ -244,7 +244,7 @@ class Settlements:
 
     def _batch_has_room(self) -> bool:
         most = min(SETTLED_BYTES_MAX, self.core.config.limits.unstored_bytes_max // 4)
-        return self.core.turn.settled_bytes < most
+        return self.core.turns.gathered.settled_bytes < most
 
     def _settle_one(self, settlement: Settlement) -> int:
         """Ends the next that it has, if any is left; what that counts."""
@@ -280,7 +280,7 @@ class Settlements:
         effort = MESSAGE_EFFORT + ended.read_bytes // EFFORT_BYTES + ended.note_bytes // EFFORT_NOTE_BYTES
         self._effort_left -= effort
         if ended.in_batch:
-            core.turn.settled_bytes += size
+            core.turns.gathered.settled_bytes += size
         return size
 
     def _over(self, settlement: Settlement) -> None:
@@ -300,7 +300,7 @@ class Settlements:
             del self.counts[cursor, link.use]
         del self.waiting[settlement]
         if settlement.answer is not None:
-            self.core.turn.answers.append(settlement.answer)
+            self.core.turns.gathered.answers.append(settlement.answer)
         if not link.settling:
             link.all_settled()
 

@@ -38,4 +38,6 @@ def _leave(core: "NodeCore") -> None:
             queue.shared.release(taker)
         queue.shared.give_back(list(queue.shared.shown), failed=True)
     core.catalog.before_stop()
-    core.record("node", {"event": "stopped", "store": str(core.store_uuid), "resident_bytes": core.resident_bytes})
+    core.outbox.record(
+        "node", {"event": "stopped", "store": str(core.store_uuid), "resident_bytes": core.resident_bytes}
+    )

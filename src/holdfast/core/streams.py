@@ -167,12 +167,12 @@ class Stream:
             if batch.bytes_appended >= COMMIT_BYTES:
                 break
             added = size + PIECE_OVERHEAD
-            if not core.has_room(added) or spare < added:
-                if core.room_is_known:
+            if not core.room.has(added) or spare < added:
+                if core.room.is_known:
                     text = "the node's disk has no room for the message"
                     self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
                 break
-            core.turn.streams[self] = None
+            core.turns.gathered.streams[self] = None
             batch.pieces.append((blob.number, blob.end, bytes(memoryview(ahead)[at : at + size])))
             batch.bytes_appended += added
             spare -= added
@@ -226,7 +226,7 @@ def has_room(core: "NodeCore", size: int) -> bool:
 
 def _spare_bytes(core: "NodeCore") -> int:
     """What of the room is for large messages still to come."""
-    return core.store.room_bytes_possible() - _left_bytes(core) - core.appended_bytes
+    return core.store.room_bytes_possible() - _left_bytes(core) - core.room.appended_bytes
 
 
 def _left_bytes(core: "NodeCore") -> int:

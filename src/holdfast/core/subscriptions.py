@@ -11,8 +11,8 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.performatives import Source
 from holdfast.amqp.types import Symbol
 from holdfast.broker.cursor import Cursor
-from holdfast.core.egress import Egress
 from holdfast.core.endings import end_subscription
+from holdfast.core.outgoing import Egress
 from holdfast.core.peer import Peer
 from holdfast.core.places import Refusal
 from holdfast.names import check_name

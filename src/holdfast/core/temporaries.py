@@ -16,10 +16,11 @@ from holdfast.broker.queue import Queue
 from holdfast.core.config import QueueConfig
 
 if TYPE_CHECKING:
-    from holdfast.core.egress import ConsumerLink, ReaderLink
-    from holdfast.core.ingress import ProducerLink
+    from holdfast.core.browser import ReaderLink
+    from holdfast.core.consumer import ConsumerLink
     from holdfast.core.node import NodeCore
     from holdfast.core.peer import Peer
+    from holdfast.core.producer import ProducerLink
 
 PREFIX: Final = "$temporary/"
 NAME_BITS: Final = 128
@@ -59,7 +60,7 @@ class TemporaryQueue(Queue):
     def links(self, core: "NodeCore") -> "list[ConsumerLink | ReaderLink | ProducerLink]":
         """All that have it as their source or target."""
         takers: list[Any] = [taker for cursor in self.cursors for taker in cursor.takers]
-        return [*takers, *core.readers_of(self), *core.producers_of(self)]
+        return [*takers, *core.links.readers_of(self), *core.links.producers_of(self)]
 
     def properties(self) -> dict[Any, Any]:
         """dynamic-node-properties, as the answer to the attach tells them: what is in force."""
@@ -154,7 +155,7 @@ class Temporaries:
     def _end(self, queue: TemporaryQueue, reason: str) -> None:
         core = self.core
         for link in queue.links(core):
-            core.end_link(link, f"dynamic node {queue.name!r} was deleted: {reason}", conditions.RESOURCE_DELETED)
+            link.detach_with(f"dynamic node {queue.name!r} was deleted: {reason}", conditions.RESOURCE_DELETED)
         if queue.peer is not None:
             self._uncount(queue)
         core.chores.forget(queue)

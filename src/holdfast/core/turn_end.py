@@ -13,7 +13,7 @@ from holdfast.core import events, excluders
 from holdfast.core.catalog import STEADY_KEY
 from holdfast.core.hop_receiver import CustodyReceiver
 from holdfast.core.peer import Peer
-from holdfast.core.turn import Turn
+from holdfast.core.turns import Turn
 from holdfast.errors import BrokenInvariant
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _may_wait(core: "NodeCore") -> bool:
 
     What it costs is a redelivery, marked as one, if the node dies within RETIRE_WAIT_S.
     """
-    turn = core.turn
+    turn = core.turns.gathered
     batch = turn.batch
     retires_only = 0 < len(batch.retires) < RETIRE_COUNT and not (
         batch.appends or batch.puts or batch.deletes or batch.pieces
@@ -42,8 +42,8 @@ def _may_wait(core: "NodeCore") -> bool:
         core.retire_at = None
         return False
     if core.retire_at is None:
-        core.retire_at = core.now + RETIRE_WAIT_S
-    if core.now < core.retire_at:
+        core.retire_at = core.clock.now + RETIRE_WAIT_S
+    if core.clock.now < core.retire_at:
         return True
     core.retire_at = None
     return False
@@ -51,7 +51,7 @@ def _may_wait(core: "NodeCore") -> bool:
 
 def begin(core: "NodeCore") -> bool:
     """Hands the gathered turn over; True where it needed no disk and is done already."""
-    turn, work = core.turn, core.work
+    turn, work = core.turns.gathered, core.work
     core.destination.before_commit()
     if not (turn or work.counted or turn.moves or work.left or work.referred or core.blobs.by_number):
         core.retire_at = None
@@ -84,7 +84,7 @@ def begin(core: "NodeCore") -> bool:
         core.steady_stored_ms = core.clock.steady_ms  # it never goes back, over crashes too
         turn.batch.puts["node", STEADY_KEY] = core.clock.steady_ms.to_bytes(8, "big")
     fresh = Turn(Batch())
-    command = events.Commit(number=core.commit_number + 1, batch=turn.batch)
+    command = events.Commit(number=core.turns.number + 1, batch=turn.batch)
     marked = core.destination.snapshot_marks()
     left = [(queue.queue_id, sequence) for queue, sequence, _ in turn.moves]
     needs_no_disk = not (turn.batch or left)
@@ -95,15 +95,15 @@ def begin(core: "NodeCore") -> bool:
     turn.referred, work.referred = work.referred, []
     turn.left, work.left = work.left, []
     core.hops_in_flight, core.marks_in_flight = hops, marked
-    core.turn, work.batch, work.moved, work.urgent = fresh, fresh.batch, [], False
+    core.turns.gathered, work.batch, work.moved, work.urgent = fresh, fresh.batch, [], False
     core.commits_failed = 0
     if needs_no_disk:
         completed(core, turn)
         return True
-    core.commit_number += 1
-    core.in_flight = turn
+    core.turns.number += 1
+    core.turns.in_flight = turn
     work.retires_in_flight = turn.batch.retires
-    core.commands.append(command)
+    core.outbox.commands.append(command)
     core.disk.began()
     return False
 
@@ -136,13 +136,13 @@ def _complete(core: "NodeCore", turn: Turn) -> None:
     core.destination.stored_marks.update(core.marks_in_flight)
     core.marks_in_flight = {}
     failed = core.containment.failed
-    gathered, before = core.turn, core.turn.extent()
+    gathered, before = core.turns.gathered, core.turns.gathered.extent()
     for link, deliveries in turn.arrivals.items():
         try:
             link.stored(deliveries)
         except Exception as error:
-            failed(error, link, changed=core.turn is not gathered or core.turn.extent() != before)
-            gathered, before = core.turn, core.turn.extent()
+            failed(error, link, changed=core.turns.gathered is not gathered or core.turns.gathered.extent() != before)
+            gathered, before = core.turns.gathered, core.turns.gathered.extent()
     for sender, first, last, state in turn.answers:
         try:
             if not sender.detached:
@@ -165,24 +165,30 @@ def flush(core: "NodeCore") -> None:
             _flush_one(core, peer)
         except Exception as error:
             core.containment.failed(error, peer)
-    if core.stopping and not core.stopped and not core.connections and core.in_flight is None and not core.turn:
+    if (
+        core.stopping
+        and not core.stopped
+        and not core.connections
+        and core.turns.in_flight is None
+        and not core.turns.gathered
+    ):
         core.stopped = True
-        core.commands.append(events.Stopped())
+        core.outbox.put(events.Stopped())
 
 
 def _flush_one(core: "NodeCore", peer: Peer) -> None:
     if peer.neighbour is not None:
         peer.neighbour.stir()
-    chunks = peer.amqp.take_output(core.now)
+    chunks = peer.amqp.take_output(core.clock.now)
     if chunks and (peer.writable or not core.guard.unread(peer, chunks)):
-        core.commands.append(events.SendBytes(connection=peer.number, chunks=chunks))
+        core.outbox.put(events.SendBytes(connection=peer.number, chunks=chunks))
     if peer.handed_bytes:
         peer.written()
     if peer.amqp.deadline_sooner:
         core.deadlines.watch(peer)
     if peer.amqp.closed and peer.number in core.connections:
         del core.connections[peer.number]
-        core.commands.append(events.CloseConnection(connection=peer.number))
+        core.outbox.put(events.CloseConnection(connection=peer.number))
         core.peer_gone(peer, peer.why_closed)
 
 

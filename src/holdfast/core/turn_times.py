@@ -55,7 +55,7 @@ class TurnTimes:
         counts = [count - told for count, told in zip(self.counts, self._told, strict=True)]
         if not any(counts):
             return
-        core.record(
+        core.outbox.record(
             "turns",
             {
                 "turns": sum(counts),

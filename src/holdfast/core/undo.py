@@ -16,8 +16,8 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.records import origin_key, pack_origin, split_cursor_key
 from holdfast.core import identity, streams
 from holdfast.core.catalog import WAITING
-from holdfast.core.ingress import ProducerLink
-from holdfast.core.turn import Turn
+from holdfast.core.producer import ProducerLink
+from holdfast.core.turns import Turn
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -28,17 +28,16 @@ RELEASED: Final = Released()
 
 def refuse(core: "NodeCore", room_bytes: int) -> None:
     """No space: the turn in flight and the one gathered after it are refused; what leaves, leaves alone."""
-    failed = core.in_flight
+    failed = core.turns.in_flight
     assert failed is not None
-    core.in_flight = None
+    core.turns.in_flight = None
     core.work.retires_in_flight = []
     core.hops_in_flight, core.marks_in_flight = {}, {}
     core.disk.look()
-    core.room_bytes = min(room_bytes, 0)
+    core.room.bytes = min(room_bytes, 0)
     core.disk.refused(failed.batch)
-    core.refills.update(core.starved)
-    core.starved.clear()
-    _take_back(core, (failed, core.turn), core.disk.refusal, ())
+    core.links.room_may_be_back()
+    _take_back(core, (failed, core.turns.gathered), core.disk.refusal, ())
 
 
 def take_back_gathered(core: "NodeCore", ended: "Collection[Peer]") -> None:
@@ -46,7 +45,7 @@ def take_back_gathered(core: "NodeCore", ended: "Collection[Peer]") -> None:
 
     Deliveries of the peers that are about to end get no answer. All others are released, so that they come again.
     """
-    _take_back(core, (core.turn,), RELEASED, ended)
+    _take_back(core, (core.turns.gathered,), RELEASED, ended)
 
 
 def _take_back(core: "NodeCore", turns: tuple[Turn, ...], outcome: object, ended: "Collection[Peer]") -> None:
@@ -58,7 +57,7 @@ def _take_back(core: "NodeCore", turns: tuple[Turn, ...], outcome: object, ended
     retry = Batch()
     work.batch = retry
     work.moved = []
-    core.turn = Turn(retry)
+    core.turns.gathered = Turn(retry)
     for turn in reversed(turns):  # the older snapshot is put back last
         _undo(core, turn, retry)
         _undo_streams(core, turn, outcome, ended)
@@ -77,8 +76,8 @@ def _take_back(core: "NodeCore", turns: tuple[Turn, ...], outcome: object, ended
                     link.refused(deliveries, outcome)
             except Exception as error:
                 core.containment.failed(error, link, changed=False)
-        core.turn.answers += turn.answers
-        core.turn.then += turn.then
+        core.turns.gathered.answers += turn.answers
+        core.turns.gathered.then += turn.then
 
 
 def _undo_unstored(core: "NodeCore", referred: list[tuple[Queue, int, int]]) -> dict[Queue, None]:
@@ -106,7 +105,7 @@ def _undo_streams(core: "NodeCore", turn: Turn, outcome: object, ended: "Collect
         if piece[0] in kept:
             batch.pieces.append(piece)
             batch.bytes_appended += len(piece[2]) + streams.PIECE_OVERHEAD
-    core.turn.streams = {stream: None for stream in turn.streams if stream.blob.number in kept}
+    core.turns.gathered.streams = {stream: None for stream in turn.streams if stream.blob.number in kept}
 
 
 def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
@@ -196,7 +195,7 @@ def _undo_rewritten(core: "NodeCore", turns: tuple[Turn, ...], retry: Batch) -> 
     What leaves all the same has left with the size that it had.
     """
     last = {place: value for turn in turns for place, value in turn.rewritten.items()}
-    kept = {} if core.in_flight is None else core.in_flight.rewritten
+    kept = {} if core.turns.in_flight is None else core.turns.in_flight.rewritten
     core.work.rewritten = {(queue.queue_id, sequence): value for (queue, sequence), value in kept.items()}
     gone = set(retry.retires) if last else set()
     for (queue, sequence), value in last.items():

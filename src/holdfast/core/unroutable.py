@@ -7,8 +7,8 @@ is asked anew with each message: as soon as the node is known, all goes its way.
 from typing import TYPE_CHECKING
 
 from holdfast.amqp.connection import Delivery, Receiver
-from holdfast.core.ingress import ProducerLink
 from holdfast.core.places import Place, transmission
+from holdfast.core.producer import ProducerLink
 
 if TYPE_CHECKING:
     from holdfast.broker.producers import Producer
@@ -28,8 +28,8 @@ class UnroutableLink(ProducerLink):
     def take(self, delivery: Delivery, *, large: bool) -> bool:
         node = self.unknown
         if node is not None and self.core.forwarding.knows(node):
-            self.core.producers_of(self.queue).pop(self, None)
+            self.core.links.producers_of(self.queue).pop(self, None)
             self.unknown, self.destination = None, node
             self.queue = transmission(self.core, node)
-            self.core.producers_of(self.queue)[self] = None
+            self.core.links.producers_of(self.queue)[self] = None
         return super().take(delivery, large=large)

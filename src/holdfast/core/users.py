@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.amqp.types import Ulong
 from holdfast.core.config import Limits, UserConfig
 from holdfast.core.guard import host_of
-from holdfast.core.peer import Peer
+from holdfast.core.peer import Peer, Requesting
 
 if TYPE_CHECKING:
-    from holdfast.core.egress import ConsumerLink
+    from holdfast.core.consumer import ConsumerLink
     from holdfast.core.node import NodeCore
-    from holdfast.core.requests import RequestLink
 
 ANONYMOUS: Final = "anonymous"
 """How those without a name are called in status."""
@@ -67,7 +66,7 @@ class Use:
         self.logins_failed = 0
         self.blocked_consumers: dict[ConsumerLink, None] = {}
         """Consumers that get nothing until some of the user's messages are settled."""
-        self.waiting: dict[RequestLink, None] = {}
+        self.waiting: dict[Requesting, None] = {}
         """Links with requests whose time has not come, the next one first."""
         self._waking = waking
         self._tokens = float(self.requests_per_s)
@@ -149,7 +148,7 @@ class Users:
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core
-        config, now = core.config, core.now
+        config, now = core.config, core.clock.now
         self.waking: dict[Use, None] = {}
         """Those with room again, and blocked consumers."""
         limits, waking = config.limits, self.waking
@@ -159,12 +158,19 @@ class Users:
             neighbour.name: Use("neighbour", neighbour.name, limits, None, now, waking)
             for neighbour in config.neighbours
         }
-        self.waiting: dict[RequestLink, Use] = {}
+        self.waiting: dict[Requesting, Use] = {}
         """Links with requests whose user's time has not come."""
-        self.granted: dict[RequestLink, None] = {}
+        self.granted: dict[Requesting, None] = {}
         """Links that have waited, and of which one request is carried out next."""
         self.uses: dict[Use, None] = {}
         """Those that links wait for."""
+        core.links.wait_in("requests of users", lambda: self.waiting)
+        core.links.wait_in("requests granted", lambda: self.granted)
+        core.links.serve_in("blocked consumers", lambda: [link for use in self.all() for link in use.blocked_consumers])
+
+    def all(self) -> list[Use]:
+        """What each user and each neighbour has."""
+        return [self.anonymous, *self.by_name.values(), *self.neighbours.values()]
 
     # ------------------------------------------------------------------------------------------------ connections
 
@@ -233,13 +239,13 @@ class Users:
 
     # ------------------------------------------------------------------------------------------------ requests
 
-    def admit_request(self, link: "RequestLink") -> bool:
+    def admit_request(self, link: Requesting) -> bool:
         """Counts a request of that link, or has it wait for its user's time. Whether it is carried out now."""
         use = link.peer.use
         if link in self.granted:
             del self.granted[link]
             return True
-        if use is None or (not use.waiting and use.count_request(self.core.now)):
+        if use is None or (not use.waiting and use.count_request(self.core.clock.now)):
             return True
         use.requests_delayed += 1
         self.waiting[link] = use
@@ -257,11 +263,11 @@ class Users:
                 link = next(iter(use.waiting))
                 self.forget(link)
                 self.granted[link] = None
-                self.core.requests[link] = None
+                self.core.links.requests[link] = None
             if not use.waiting:
                 self.uses.pop(use, None)
 
-    def forget(self, link: "RequestLink") -> None:
+    def forget(self, link: Requesting) -> None:
         """It waits no more."""
         self.granted.pop(link, None)
         use = self.waiting.pop(link, None)

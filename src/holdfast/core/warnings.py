@@ -67,7 +67,7 @@ class Warnings:
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core
-        self._look_at = core.now + LOOK_S
+        self._look_at = core.clock.now + LOOK_S
         self._since: dict[str, float] = {}
         self._logged_at: dict[str, float] = {}
         self.contested: dict[str, float] = {}
@@ -90,16 +90,16 @@ class Warnings:
         self.strangers.pop(name, None)
         if len(self.strangers) >= STRANGERS_MAX:
             del self.strangers[next(iter(self.strangers))]
-        self.strangers[name] = text, self.core.now
+        self.strangers[name] = text, self.core.clock.now
 
     def found_no_room(self, neighbour: str, destination: str, size: int) -> None:
         """A large message of that neighbour's was not taken for want of room."""
-        self._no_room[neighbour, destination] = size, self.core.now
+        self._no_room[neighbour, destination] = size, self.core.clock.now
 
     def large_refused(self) -> None:
         """A large message was refused because as many as may be are under way."""
         self.large_refused_total += 1
-        self._large_refused_at = self.core.now
+        self._large_refused_at = self.core.clock.now
 
     def next_deadline(self) -> float | None:
         return self._look_at
@@ -116,7 +116,7 @@ class Warnings:
             del self._logged_at[key]
             kind, _, name = key.partition(" ")
             if kind == SESSION and name in self.core.neighbours and self.core.neighbours[name].established:
-                self.core.log("INFO", f"neighbour {name}: its session is up again", about=name)
+                self.core.log.write("INFO", f"neighbour {name}: its session is up again", about=name)
         for key, text in found.items():
             if key.startswith((TURNS, DESCRIPTORS, LEFT)):
                 continue  # hop_links.py, descriptors.py and departed.py say it at once
@@ -124,7 +124,7 @@ class Warnings:
             due = self._since[key] < now if logged_at is None else now >= logged_at + AGAIN_S
             if due:
                 self._logged_at[key] = now
-                self.core.log("WARNING", text, about=" ".join(key.split(" ")[:2]))
+                self.core.log.write("WARNING", text, about=" ".join(key.split(" ")[:2]))
 
     def all(self) -> list[Condition]:
         """All there are, up to CONDITIONS_MAX."""
@@ -141,12 +141,12 @@ class Warnings:
             yield DESCRIPTORS, short
         yield from self._neighbours()
         for name, (text, at) in self.strangers.items():
-            if core.now < at + CONTESTED_S:
+            if core.clock.now < at + CONTESTED_S:
                 yield f"stranger - {name}", text
         for neighbour in core.neighbours.values():
             yield from islice(self._blocked(neighbour), BLOCKED_MAX)
         for (name, destination), (size, at) in list(self._no_room.items()):
-            if core.now < at + NO_ROOM_S:
+            if core.clock.now < at + NO_ROOM_S:
                 text = (
                     f"a message of {size} bytes or more for {destination!r} waits there, with all behind it, for room"
                 )
@@ -154,7 +154,7 @@ class Warnings:
                 yield f"room {name} {destination}", f"neighbour {name}: {text}: {advice}"
             else:
                 del self._no_room[name, destination]
-        if self._large_refused_at is not None and core.now < self._large_refused_at + LARGE_S:
+        if self._large_refused_at is not None and core.clock.now < self._large_refused_at + LARGE_S:
             text = f"large messages are refused: {len(core.streams)} are on their way in or wait for room"
             yield "large", f"{text}: consume what waits at full queues, or raise streams_max"
         yield from self._full()
@@ -171,16 +171,16 @@ class Warnings:
             if not neighbour.established and neighbour.config.remote is not None:
                 reason = neighbour.reason or "it has not answered yet"
                 yield f"{SESSION} {name}", f"neighbour {name} ({neighbour.config.remote}): no session: {reason}"
-            elif not neighbour.established and core.now >= neighbour.away_since + AWAY_S:
+            elif not neighbour.established and core.clock.now >= neighbour.away_since + AWAY_S:
                 away += 1
                 if away <= AWAY_MAX:
                     yield f"{SESSION} {name}", self._away(neighbour)
             at = self.contested.get(name)
-            if at is not None and core.now < at + CONTESTED_S:
+            if at is not None and core.clock.now < at + CONTESTED_S:
                 text = "two nodes with different stores use this name: stop one, or give it a name of its own"
                 yield f"name {name}", f"neighbour {name}: {text}"
             text, at = self.shared.get(name, ("", 0.0))
-            if text and core.now < at + CONTESTED_S:
+            if text and core.clock.now < at + CONTESTED_S:
                 advice = "stop the copy, or give it a store of its own (`holdfast store restore`)"
                 yield f"store {name}", f"neighbour {name}: {text}; {advice}"
             if neighbour.links.ready:
@@ -202,7 +202,7 @@ class Warnings:
         """Of one that dials this node: only what dials it, or the way from there, can be mended."""
         core = self.core
         if neighbour.established_count:
-            since_ms = core.clock.wall_ms - int((core.now - neighbour.away_since) * 1000)
+            since_ms = core.clock.wall_ms - int((core.clock.now - neighbour.away_since) * 1000)
             what = f"away since {iso8601(since_ms)} ({neighbour.ended})"
         else:
             what = "it has not connected since this node started"
@@ -214,7 +214,7 @@ class Warnings:
         """What a neighbour has had no place for for a while."""
         for destination, sender in neighbour.senders.items():
             for origin, blocked in sender.blocked.items():
-                if self.core.now < blocked.since + BLOCKED_S:
+                if self.core.clock.now < blocked.since + BLOCKED_S:
                     continue
                 who = name_of(self.core, origin)
                 what = f"it has no place for number {blocked.lowest} of {who} for {destination!r}"
@@ -226,7 +226,7 @@ class Warnings:
         core = self.core
         destination = core.destination
         for name, full in destination.full.items():
-            if core.now < full.since + FULL_S or not destination.is_full(name):
+            if core.clock.now < full.since + FULL_S or not destination.is_full(name):
                 continue
             neighbours, messages, origins = destination.waiting_for_room(name)
             queue = core.catalog.queues[name]

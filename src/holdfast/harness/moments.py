@@ -39,15 +39,15 @@ def _comes_up(core: NodeCore) -> bool:
 
 
 MOMENTS: Final[dict[str, Moment]] = {
-    "a commit is under way": lambda core: core.in_flight is not None,
-    "a commit waits behind another": lambda core: core.in_flight is not None and _gathers(core),
+    "a commit is under way": lambda core: core.turns.in_flight is not None,
+    "a commit waits behind another": lambda core: core.turns.in_flight is not None and _gathers(core),
     "a large message comes": lambda core: bool(core.streams),
     "a large message goes": lambda core: bool(core.sending),
     "consumers hold messages": _holds,
     "a neighbour has not answered": _in_doubt,
     "a session comes up": _comes_up,
-    "producers wait for room": lambda core: bool(core.starved),
-    "messages are parked": lambda core: bool(core.parked_receivers),
+    "producers wait for room": lambda core: bool(core.links.starved),
+    "messages are parked": lambda core: bool(core.links.parked_receivers),
     "messages wait for an earlier one": lambda core: bool(core.destination.waiters),
     "messages that waited find their queue full": lambda core: bool(core.destination.blocked),
     "messages that waited are moved": lambda core: bool(core.destination.releasing),
@@ -56,7 +56,7 @@ MOMENTS: Final[dict[str, Moment]] = {
     "what links held goes back": lambda core: bool(core.chores.returns.waiting),
     "outcomes are carried out": lambda core: bool(core.chores.settlements.waiting),
     "a link may be resumed": lambda core: any(record.until is not None for record in core.resume.outgoing.values()),
-    "a consumer drains": lambda core: bool(core.drains),
+    "a consumer drains": lambda core: bool(core.links.drains),
     "reading is paused": lambda core: bool(core.pressure.paused),
     "a deleted queue leaves": lambda core: bool(core.catalog.leaving),
     "messages get new numbers": lambda core: bool(core.catalog.renewals),

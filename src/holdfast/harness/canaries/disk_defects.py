@@ -28,7 +28,7 @@ def _purged_without_its_end(original: Function) -> Function:
     """Of what a purge takes while a commit is under way, the last leaves without the word that nobody is to wait."""
 
     def end_in_transit(core: Any, gone: list[Any]) -> None:
-        under_way = core.in_flight is not None and len(gone) > 2
+        under_way = core.turns.in_flight is not None and len(gone) > 2
         original(core, gone[:-1] if under_way else gone)
 
     return end_in_transit

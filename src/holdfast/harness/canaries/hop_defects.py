@@ -69,7 +69,7 @@ def _starved_link_asleep(original: Function) -> Function:
 
     def refill(self: Any) -> None:
         small = self.core.config.limits.credit <= TIGHT_CREDIT and self.taken > MANY
-        if small and not self.parked and not self.link.credit and self.core.in_flight is not None:
+        if small and not self.parked and not self.link.credit and self.core.turns.in_flight is not None:
             return
         original(self)
 

@@ -127,7 +127,7 @@ UNDO_CANARIES = (
         name="moved-bytes-lost",
         sentence="A refused turn that had moved several entries counts the bytes of the first alone again.",
         target="core.undo:_undo_moves",
-        signature="(core: 'NodeCore', turn: holdfast.core.turn.Turn, retry: holdfast.broker.port.Batch) -> None",
+        signature="(core: 'NodeCore', turn: holdfast.core.turns.Turn, retry: holdfast.broker.port.Batch) -> None",
         broken=_moved_bytes_lost,
         expected="BrokenInvariant",
     ),

@@ -21,7 +21,7 @@ def in_doubt(stage: Stage, node: str, neighbour: str, destination: str) -> int:
 
 def receiver(stage: Stage, node: str) -> CustodyReceiver | None:
     """The custody link that the node receives on; None where nobody asked yet."""
-    return next(iter(stage.core(node).custody_receivers.values()), None)
+    return next(iter(stage.core(node).links.custody_receivers.values()), None)
 
 
 async def begin(stage: Stage) -> list[bytes]:
@@ -177,7 +177,7 @@ async def late_old_connection(stage: Stage) -> None:
         old.let_go(hub_end)
     await stage.until("7 is at the hub, by the other way or late", lambda: seven[0] in stage.keys("hub", "work"))
     await stage.together(("jfk", "hub"))
-    link = stage.core("hub").custody_receivers.get(b"jfk\0hub")
+    link = stage.core("hub").links.custody_receivers.get(b"jfk\0hub")
     stage.reroute("jfk")
     if release_at == "as the new link asks":
         await stage.arises("a newer link asks", lambda: _asked(stage, link))
@@ -195,7 +195,7 @@ async def late_old_connection(stage: Stage) -> None:
 
 
 def _asked(stage: Stage, older: CustodyReceiver | None) -> bool:
-    return stage.core("hub").custody_receivers.get(b"jfk\0hub") not in (None, older)
+    return stage.core("hub").links.custody_receivers.get(b"jfk\0hub") not in (None, older)
 
 
 HISTORIES = (

@@ -230,7 +230,7 @@ async def full_neighbours(stage: Stage) -> None:
     await asyncio.sleep(stage.random.uniform(20.0, 40.0))
     for name in ("b", "c"):
         stage.happened(
-            stage.core(name).room_bytes < 2 * size, f"{name} has no room: {stage.core(name).room_bytes} bytes"
+            stage.core(name).room.bytes < 2 * size, f"{name} has no room: {stage.core(name).room.bytes} bytes"
         )
     stage.start("a", "d")
     takers = [stage.consumer("d", "work"), stage.consumer("a", "work")]

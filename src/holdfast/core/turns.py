@@ -1,4 +1,4 @@
-"""A turn of the loop: what it takes, what waits for its commit, and how it is undone if the disk is full.
+"""Turns of the loop: what the gathered one has, what waits for its commit, and which one is on its way to the disk.
 
 Rules of this file: data only. Order of a turn: gather, commit, then settle (CUSTODY: no accepted answer before a
 stored copy). A refused turn never was: numbers it took are given back, copies it moved stay where they were.
@@ -144,3 +144,15 @@ def runs(numbers: list[int]) -> list[tuple[int, int]]:
         first = last = number
     found.append((first, last))
     return found
+
+
+class Turns:
+    """`gathered`: the turn that events add to. `in_flight`: the one handed over whose commit is not answered yet.
+    `number`: of the last commit that was handed over."""
+
+    __slots__ = ("gathered", "in_flight", "number")
+
+    def __init__(self, batch: Batch) -> None:
+        self.gathered = Turn(batch)
+        self.in_flight: Turn | None = None
+        self.number = 0

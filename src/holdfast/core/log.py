@@ -5,13 +5,13 @@ or what the line is about: a configured neighbour or user, the place of a failur
 which there are at most STRANGERS_MAX. So causes are bounded, whatever peers say. A line is cut at LINE_CHARACTERS_MAX.
 """
 
+import sys
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from holdfast.broker.work import Clock
 from holdfast.core import events
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
+from holdfast.core.outbox import Outbox
 
 LINE_CHARACTERS_MAX: Final = 1_000
 """Of one line: words of peers may be in it."""
@@ -39,11 +39,13 @@ class Cause:
         self.left_out = 0
 
 
-class Lines:
+class Log:
     """Limits the rate of log lines, cause by cause, and counts those left out."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(self, clock: Clock, outbox: Outbox, lines_per_minute: float) -> None:
+        self._clock = clock
+        self._outbox = outbox
+        self._most = float(lines_per_minute)
         self.causes: dict[tuple[str, int, str, str], Cause] = {}
         self.left_out_total = 0
         self.strangers: dict[str, float] = {}
@@ -51,7 +53,7 @@ class Lines:
 
     def of_stranger(self, address: str) -> str:
         """Whom a line is about: the address, or OTHERS where there are too many."""
-        now, strangers = self.core.now, self.strangers
+        now, strangers = self._clock.now, self.strangers
         if strangers.pop(address, None) is None and len(strangers) >= STRANGERS_MAX:
             quiet = next(iter(strangers))
             if now - strangers[quiet] < QUIET_S:
@@ -60,16 +62,20 @@ class Lines:
         strangers[address] = now
         return f"address {address}"
 
-    def log(self, caller: FrameType, level: str, about: str, text: str) -> None:
-        """Logs `text` unless lines of its cause are over the rate; `caller` is the frame that logged it."""
+    def write(self, level: str, text: str, *, about: str = "") -> None:
+        """Logs `text` unless lines of its cause are over the rate. A cause is the place of the call, and `about`: what
+        is configured."""
+        self.write_for(sys._getframe(1), level, about, text)
+
+    def write_for(self, caller: FrameType, level: str, about: str, text: str) -> None:
+        """As `write`; `caller` is the frame that logged it."""
         line = self._bounded((caller.f_code.co_filename, caller.f_lineno), level, about, text)
         if line is not None:
-            self.core.commands.append(events.Log(level=level, text=line))
+            self._outbox.put(events.Log(level=level, text=line))
 
     def _bounded(self, place: tuple[str, int], level: str, about: str, text: str) -> str | None:
         """The line to write, with the number of lines left out before it; None where it is left out itself."""
-        now = self.core.now
-        most = float(self.core.config.limits.log_lines_per_minute)
+        now, most = self._clock.now, self._most
         if len(self.causes) > CAUSES_MAX:
             del self.causes[next(iter(self.causes))]
         cause = self.causes.setdefault((*place, level, about), Cause(most, now))

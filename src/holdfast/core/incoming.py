@@ -1,9 +1,8 @@
-"""Links that bring messages from clients: into a queue here, or into the transmission queue for another node.
+"""Links that bring messages: what all of them share (answers, credit), and those that bring messages for the disk.
 
-Rules of this file: a delivery is answered once it is on disk (`stored`) or cannot be (`refused`); at a full queue
-`block` parks what was already under way and gives no credit, `refuse` rejects. What is parked is bounded in bytes: a
-large message lies on disk meanwhile, one more of the others is released, or rejected where the disk is full. CUSTODY,
-"Producers".
+Rules of this file: a delivery is answered once it is on disk (`stored`) or cannot be (`refused`). What waits for room
+is bounded in bytes: a large message lies on disk meanwhile, one more of the others is released, or rejected where the
+disk is full.
 """
 
 from collections import deque
@@ -13,38 +12,27 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.amqp import conditions
 from holdfast.amqp.bounds import ALONE_BYTES, EVENTS_MAX
 from holdfast.amqp.connection import Deliveries, Delivery, DeliveryPart, Receiver
-from holdfast.amqp.effort import HEAD_BYTES_FREE, MESSAGE, REFUSED
-from holdfast.amqp.extensions import NUMBER, TRY_LATER
-from holdfast.amqp.framing import check, data_starts, fault
-from holdfast.amqp.message import BARE_STARTS, split
+from holdfast.amqp.effort import MESSAGE, REFUSED
+from holdfast.amqp.extensions import TRY_LATER
+from holdfast.amqp.framing import check
 from holdfast.amqp.performatives import Accepted, Error, Rejected, Released, TransactionalState
 from holdfast.amqp.types import Symbol
-from holdfast.broker import entry
-from holdfast.broker.producers import Producer
-from holdfast.broker.queue import Queue
-from holdfast.core import annotate, streams
-from holdfast.core.annotate import VIEWED_BYTES
-from holdfast.core.endings import dead_letter_unroutable
-from holdfast.core.identity import next_identity
+from holdfast.core import streams
 from holdfast.core.memory import PARKED_BYTES
-from holdfast.core.peer import Peer
+from holdfast.core.peer import Peer, PeerLink
 from holdfast.core.streams import Stream
-from holdfast.core.turn import runs
+from holdfast.core.turns import runs
 from holdfast.errors import RemoteProtocolError
-from holdfast.schema import is_whole_within
 from holdfast.units import MIB
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
 
+
 ACCEPTED: Final = Accepted()
 
 NODE_MESSAGE_BYTES_MAX: Final = MIB
 """The largest message for the node itself: a request, or a neighbour's word."""
-
-ENTRY_OVERHEAD: Final = 512
-"""Bytes that an entry may have beyond its payload: its fixed part, identity, address."""
-
 
 DESCRIPTION_CHARACTERS_MAX: Final = 500
 """Of a rejection: words of the peer may be in it, and it may be remembered (resumable.py)."""
@@ -56,14 +44,14 @@ def rejection(condition: str, description: str, *, later: bool = False) -> Rejec
     return Rejected(Error(Symbol(condition), description[:DESCRIPTION_CHARACTERS_MAX], info))
 
 
-class Ingress:
+class Ingress(PeerLink):
     """What all links that bring messages share: answers in ranges, credit topped up at half. What comes is held whole,
     unless the kind of link sets its `stream_bytes`."""
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Receiver) -> None:
         self.core = core
         self.peer = peer
-        self.link = link
+        self.link: Receiver = link
 
     def settle(self, deliveries: list[int], outcome: object) -> None:
         """One disposition for each run of delivery ids; nothing where the link is gone."""
@@ -198,7 +186,7 @@ class Intake(Ingress):
         if not self.peer.amqp.is_spent or self.peer.neighbour is not None:
             return False
         self.peer.late[self] = None
-        self.peer.amqp.wait(self.core.now)
+        self.peer.amqp.wait(self.core.clock.now)
         self.core.guard.waits(self.peer)
         return True
 
@@ -222,7 +210,7 @@ class Intake(Ingress):
         self.peer.amqp.took(MESSAGE)
         if not self._refuse(delivery) and (self.parked or not self.take(delivery, large=False)):
             self.park(delivery)
-        self.core.refills[self] = None
+        self.core.links.refills[self] = None
 
     def _refuse(self, delivery: Delivery) -> bool:
         """Answers a delivery that cannot be taken whatever room there is; False for any other."""
@@ -316,7 +304,7 @@ class Intake(Ingress):
             self.growing = None
             if stream not in self.parked:  # it was cleared away meanwhile
                 self.settle_one(part.delivery_id, part.settled, stream.outcome)
-        self.core.refills[self] = None
+        self.core.links.refills[self] = None
 
     def aborted(self) -> None:
         """Its sender gave it up."""
@@ -326,7 +314,7 @@ class Intake(Ingress):
             if stream in self.parked:
                 self.parked.remove(stream)
                 self.unchecked = min(self.unchecked, len(self.parked))
-        self.core.refills[self] = None  # its credit is free, and what was parked behind it may go on
+        self.core.links.refills[self] = None  # its credit is free, and what was parked behind it may go on
 
     def too_many_streams(self) -> None:
         """As many large messages as there may be are under way: the one that begins is refused."""
@@ -336,7 +324,7 @@ class Intake(Ingress):
 
     def wait_for_room(self) -> None:
         """Holds back what it has until the next commit says how much room there is."""
-        self.core.wait_for_room(self)
+        self.core.links.wait_for_room(self)
 
     def begins(self, stream: Stream, head: bytes) -> None:
         """A large message begins with these bytes, its header and annotations among them. RemoteProtocolError where
@@ -367,233 +355,10 @@ class Intake(Ingress):
 
     def gone(self) -> None:
         """What was parked comes again by another link, or not."""
-        self.core.refills.pop(self, None)
-        self.core.starved.pop(self, None)
+        self.core.links.refills.pop(self, None)
+        self.core.links.starved.pop(self, None)
         self.peer.late.pop(self, None)
         self.clear_parked()
         if self.growing is not None:
             self.growing.close()
             self.growing = None
-
-
-class ProducerLink(Intake):
-    """From a client into `queue`; `destination` names the other node where `queue` is its transmission queue.
-
-    `unknown` names the other node where nothing is known of it and `queue` is the dead letters.
-    """
-
-    may_wait = True
-    """Whether a message waits at a full queue that blocks; a link to many queues rejects it (relay.py)."""
-
-    def __init__(
-        self,
-        core: "NodeCore",
-        peer: Peer,
-        link: Receiver,
-        queue: Queue,
-        *,
-        destination: str | None = None,
-        to: str = "",
-        unknown: str | None = None,
-        producer: Producer | None = None,
-    ) -> None:
-        super().__init__(core, peer, link)
-        self.queue = queue
-        self.destination = destination
-        self.to = to
-        self.unknown = unknown
-        self.producer = producer
-        self._plain_starts: tuple[bytes, ...] = ()
-        """How a payload begins that has the header of the last plain one, and then its bare message."""
-        self._plain_header = b""
-        self._header_durable = False
-        core.producers_of(queue)[self] = None
-
-    # ------------------------------------------------------------------------------------------------ credit
-
-    def refill(self) -> None:
-        self.take_parked()
-        if not self.parked:
-            limit = self.core.config.limits.credit
-            if not self._has_disk():
-                self.stop()
-                return
-            room = self.queue.room(limit) if self.queue.config.when_full == "block" else limit
-            if not room and self.queue.memory is not None:
-                self.core.memory.wait(self)
-            self.top_up(room)
-            return
-        if self.core.disk.takes_nothing:
-            self.stop()
-        if self.queue.memory is not None:
-            self.core.memory.wait(self)
-
-    @property
-    def _waits_for_disk(self) -> bool:
-        """Whether a full disk is to this link as a full queue that blocks (docs/adr/0026)."""
-        return self.may_wait and self.queue.config.when_full == "block"
-
-    def _has_disk(self) -> bool:
-        """Whether credit may be given as far as the disk goes; asked again with the next word of it."""
-        disk = self.core.disk
-        if disk.gives_credit(self.queue) or not (disk.takes_nothing or self._waits_for_disk):
-            return True
-        self.wait_for_room()
-        return False
-
-    def overflow(self, delivery: Delivery) -> None:
-        """Of a full disk a client hears `rejected`: some take `released` for success (docs/adr/0026)."""
-        if delivery.settled or not self.queue.config.durable or self._fits_disk(delivery.payload):
-            super().overflow(delivery)
-        else:
-            self._answer(delivery, self.core.disk.refusal)
-
-    def _fits_disk(self, payload: bytes | memoryview) -> bool:
-        return self.core.has_room(len(payload) + ENTRY_OVERHEAD)
-
-    def gone(self) -> None:
-        super().gone()
-        self.core.producers_of(self.queue).pop(self, None)
-        self.core.memory.waiting.pop(self, None)
-        if self.producer is not None and self.producer.holder is self:
-            self.producer.holder = None
-        self.core.temporaries.left(self, self.queue)
-
-    # ------------------------------------------------------------------------------------------------ messages
-
-    def delivered_all(self, run: Deliveries) -> None:
-        """The hot path: what of a run differs in its bare messages alone is taken at once, where it all fits."""
-        core, queue = self.core, self.queue
-        payloads = run.payloads
-        taken = 0
-        if not (self.parked or self.producer or self.destination or self.unknown or core.config.telemetry_messages):
-            if not payloads[0].startswith(self._plain_starts):
-                self._learn(payloads[0])
-            at, starts = len(self._plain_header), self._plain_starts
-            head = entry.plain_head(self._header_durable, core.clock.wall_ms, run.message_format)
-            values = []
-            length, whole = -1, starts
-            for payload in payloads:
-                if len(payload) != length:
-                    length = len(payload)
-                    whole = data_starts(self._plain_header, length) if starts else ()
-                if not payload.startswith(whole) and (not payload.startswith(starts) or fault(payload, at)):
-                    break
-                # A slice of a large one would be one more copy of it.
-                values.append(head + payload[at:] if len(payload) < VIEWED_BYTES else head + memoryview(payload)[at:])
-            stored_bytes = sum([len(value) for value in values])
-            size = stored_bytes - len(values) * entry.FIXED_BYTES
-            if (
-                values
-                and queue.fits_all(len(values), size)
-                and core.has_room(stored_bytes + len(values) * ENTRY_OVERHEAD)
-            ):
-                queue.append_all(values, size)
-                taken = len(values)
-                if not run.settled:
-                    core.turn.arrived_all(self, run.first_id, taken)
-                core.refills[self] = None
-        if taken < len(payloads):
-            super().delivered_all(run._replace(first_id=run.first_id + taken, payloads=payloads[taken:]))
-
-    def _learn(self, payload: bytes) -> None:
-        """Remembers the header before a bare message, if it has nothing that an entry would keep."""
-        self._plain_starts = ()
-        try:
-            sections = split(payload, self.core.config.limits.annotation_bytes_max)
-        except RemoteProtocolError:
-            return
-        header = sections.header
-        if sections.annotations[1] or sections.delivery_annotations is not None:
-            return
-        if header is not None and (header.ttl is not None or header.priority != entry.PRIORITY_DEFAULT):
-            return
-        self._plain_header = payload[: sections.bare]
-        self._header_durable = header is not None and header.durable
-        self._plain_starts = tuple([payload[: sections.bare] + code for code in BARE_STARTS])
-
-    def take(self, delivery: Delivery, *, large: bool) -> bool:
-        core = self.core
-        payload = delivery.payload
-        try:
-            told_max = core.config.limits.annotation_bytes_max
-            sections = split(payload, told_max)
-            notes = annotate.strip(payload, sections, told_max) if sections.annotations[1] else annotate.NO_ANNOTATIONS
-            if sections.delivery_annotations is not None and notes.number is None:
-                number: Any = sections.delivery_annotations.get(NUMBER)
-            else:
-                number = notes.number
-        except RemoteProtocolError as error:
-            return self._answer(delivery, rejection(error.condition, error.description))
-        if sections.bare > HEAD_BYTES_FREE:
-            self.peer.amqp.took(sections.bare)
-        producer = self.producer
-        if producer is not None:
-            if not is_whole_within(number, 1, 2**63):
-                text = f"{NUMBER}: found {number!r}, accepted from a named producer is 1 to 2^63 - 1"
-                return self._answer(delivery, rejection(conditions.INVALID_FIELD, text))
-            if number in producer.stored:
-                if not delivery.settled:
-                    core.turn.arrived(self, delivery.delivery_id)
-                core.duplicates_suppressed += 1
-                return True
-        size = len(payload) - sections.bare + len(notes.items)
-        if large:
-            size += entry.blob_of(payload).length - entry.REFERENCE_BYTES
-        queue = self.queue
-        if not queue.fits(size):
-            if queue.config.when_full == "block" and self.may_wait:
-                return False
-            text = f"queue {queue.name!r} is full: {queue.messages} messages, {queue.bytes_held} bytes"
-            return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True))
-        if queue.config.durable and not self._fits_disk(payload):
-            if self._waits_for_disk or not core.room_is_known:
-                self.wait_for_room()
-                return False
-            return self._answer(delivery, self.core.disk.refusal)
-        ranges_max = core.config.limits.ranges_max if core.memory.ranges.room else 1
-        if producer is not None and not producer.admits(number, ranges_max):
-            text = f"producer {producer.name!r}: more than {ranges_max} gaps in its numbers"
-            return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
-        header = sections.header
-        bare = memoryview(payload)[sections.bare :]
-        clock = core.clock
-        if (
-            self.destination is None
-            and not notes.item_count
-            and not large
-            and (header is None or (header.ttl is None and header.priority == 4))
-        ):
-            value = entry.pack_plain(
-                header is not None and header.durable, clock.wall_ms, delivery.message_format or 0, bare
-            )
-        else:
-            identity = None if self.destination is None else next_identity(core, self.destination)
-            flags = entry.DURABLE if header is not None and header.durable else 0
-            value = entry.pack(
-                flags=flags | entry.BLOB if large else flags,
-                enqueued_ms=clock.wall_ms,
-                bare=bare,
-                priority=header.priority if header is not None else entry.PRIORITY_DEFAULT,
-                expires_ms=clock.steady_ms + header.ttl if header is not None and header.ttl is not None else 0,
-                message_format=delivery.message_format or 0,
-                annotation_count=notes.item_count,
-                annotations=notes.items,
-                identity=identity,
-                to=self.to,
-            )
-        sequence = self.keep(value, size)
-        if producer is not None:
-            core.turn.keep_producer(producer)
-            producer.stored.add(number)
-        if not delivery.settled:
-            core.turn.arrived(self, delivery.delivery_id)
-        if core.config.telemetry_messages:
-            core.record_message("stored", queue, sequence, value)
-        return True
-
-    def keep(self, value: bytes, size: int) -> int:
-        """Takes the entry into the turn; its sequence."""
-        if self.unknown is not None:
-            return dead_letter_unroutable(self.core, value, self.to, self.unknown)
-        return self.queue.append(value, size)

@@ -1,132 +1,36 @@
-"""Links that carry messages to clients: consumers that share a cursor, durable subscriptions, and readers by
-sequence that move nothing (amqp-illustrations, "Consumption from Message Queues"; CUSTODY, "Readers").
+"""Clients' consumers: links that share a cursor, and durable subscriptions (amqp-illustrations, "Consumption from
+Message Queues").
 
-Rules of this file: sends only what is on disk; an outcome's effect is answered once it is on disk; what a lost link
-held goes back to its old place.
+Rules of this file: an outcome's effect is answered once it is on disk; what a lost link held goes back to its old
+place.
 """
 
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED, UNKNOWN_TRANSACTION
+from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.performatives import Accepted, Modified, Received, Rejected, Released, TransactionalState
 from holdfast.broker import entry
-from holdfast.broker.cursor import PUMP_BYTES, READ_BYTES, READ_COUNT, Cursor
-from holdfast.broker.queue import Queue
+from holdfast.broker.cursor import Cursor
 from holdfast.broker.taker import UNLIMITED
 from holdfast.core import annotate
-from holdfast.core.carried import passed_by
 from holdfast.core.drains import has_something, offers, only_excluded
 from holdfast.core.endings import end_too_large
+from holdfast.core.outgoing import Offered, refuse_transaction, size_of
 from holdfast.core.peer import Peer
-from holdfast.core.sending import LargeSend, bare_length
-from holdfast.core.store_names import names_of
+from holdfast.core.sending import LargeSend
 from holdfast.units import MIB
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
 
+
 RUN_BYTES_MAX: Final = 2 * MIB
 """The longest entry of a run: any that is held whole, which `stream_bytes` bounds, unless that was set higher."""
 
-BROWSE_LIMIT: Final = 256
-"""Entries that a reader by sequence is given when it is offered its queue; as many that have expired it passes."""
-
 WAIT_TURNS: Final = 32
 """Turns in a row without a message that a drain waits while another consumer is handed what is next."""
-
-
-def size_of(parts: tuple[Any, ...], value: bytes = b"\0\0") -> int:
-    """Bytes of the delivery that tells of an entry."""
-    return bare_length(value, parts) if value[1] & entry.BLOB else sum([len(part) for part in parts])
-
-
-def too_large(link: Sender, parts: tuple[Any, ...], value: bytes = b"\0\0") -> bool:
-    """Whether the peer said that it takes no delivery of that size (§2.7.3); `value`: the entry that it tells of."""
-    limit = link.message_bytes_max
-    return limit is not None and size_of(parts, value) > limit
-
-
-def refuse_transaction(link: "ConsumerLink | ReaderLink", state: TransactionalState) -> None:
-    """A disposition is of a transaction that nobody declared: its link ends, and what it holds goes back."""
-    text = f"txn-id {state.txn_id.hex()}: transactions are not offered here"
-    link.core.end_link(link, text, UNKNOWN_TRANSACTION)
-
-
-class Egress:
-    """What all links that carry messages away share."""
-
-    def __init__(self, core: "NodeCore", peer: Peer, link: Sender) -> None:
-        self.core = core
-        self.peer = peer
-        self.link = link
-        peer.egress[self] = None
-
-    def credited(self) -> None:
-        """The peer moved its credit, or the session's window opened."""
-
-    def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
-        """The peer's word on deliveries of ours; `contexts` as they were sent."""
-
-    def gone(self, unsettled: list[Any]) -> None:
-        """The link was detached, by either side, or its connection is lost."""
-
-
-class Offered(Egress):
-    """A link that is handed the messages of a queue, as far as its connection's budget of the turn goes."""
-
-    def __init__(self, core: "NodeCore", peer: Peer, link: Sender, queue: Queue) -> None:
-        super().__init__(core, peer, link)
-        self.queue = queue
-        self.last_budget = 0
-        """The last of its connection's budgets of which it was handed something (Peer.budget_number)."""
-
-    @property
-    def room_bytes(self) -> int:
-        """Of messages that its connection may be handed in this turn."""
-        return max(1, min(READ_BYTES, self.core.memory.handed_max - self.peer.handed_bytes))
-
-    @property
-    def may_write(self) -> bool:
-        """`has_budget`, and the link has credit and room in the session's window for a message."""
-        return self.link.sendable and self.has_budget
-
-    @property
-    def has_budget(self) -> bool:
-        """Whether its connection takes messages now, and was handed less than it may be in a turn."""
-        return self.peer.writable and not self._is_used_up
-
-    @property
-    def _is_used_up(self) -> bool:
-        return self.peer.handed_bytes >= self.core.memory.handed_max
-
-    def defer(self) -> None:
-        """It would send now: where its connection's budget of the turn is used up, its queue is offered in the next."""
-        if self.peer.writable and self._is_used_up:
-            self.peer.deferred[self] = None
-
-    def handed(self, size: int) -> None:
-        """Messages of so many bytes are on their way to the connection."""
-        peer = self.peer
-        peer.handed_bytes += size
-        self.last_budget = peer.budget_number
-        peer.touch()
-
-    def credited(self) -> None:
-        self.queue.touch()
-        self.core.draining(self)
-
-    def drain_if_idle(self) -> bool:
-        """Answers a drain where there is nothing to send now; True when the drain is over (CLIENTS 23, 24)."""
-        raise AssertionError("such a link is a consumer or a reader")
-
-    def offer_again(self) -> None:
-        """It was deferred in this turn: its queue is offered in the next one, behind those that are told so before."""
-        self.queue.work.busy.pop(self.queue, None)
-        self.queue.touch()
 
 
 class ConsumerLink(Offered):
@@ -224,10 +128,10 @@ class ConsumerLink(Offered):
             self.held += 1
         elif self.large is None:
             self.batch.append(sequence)
-            core.presettled[self] = None
+            core.links.presettled[self] = None
         self.handed(len(value))
         if core.config.telemetry_messages:
-            core.record_message("sent", self.cursor.queue, sequence, value)
+            core.outbox.record_message("sent", self.cursor.queue, sequence, value)
 
     def take_all(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
         link, core = self.link, self.core
@@ -238,7 +142,7 @@ class ConsumerLink(Offered):
         if self.presettled:
             if taken:
                 self.batch += sequences[:taken]
-                core.presettled[self] = None
+                core.links.presettled[self] = None
         else:
             self.held += taken
         self.handed(sum(map(len, values[:taken])))
@@ -258,7 +162,7 @@ class ConsumerLink(Offered):
         if alone:
             cursor.links_ended[sequence] = ended + 1
         text = f"sequence {sequence} has {size} bytes, this link takes {self.link.message_bytes_max}"
-        core.end_link(self, text, MESSAGE_SIZE_EXCEEDED)
+        self.detach_with(text, MESSAGE_SIZE_EXCEEDED)
 
     def end_large(self) -> None:
         """The link is gone: nothing more of a large message is sent on it."""
@@ -270,7 +174,7 @@ class ConsumerLink(Offered):
         large, self.large = self.large, None
         if large is not None and self.presettled:
             self.batch.append(large.context)
-            self.core.presettled[self] = None
+            self.core.links.presettled[self] = None
         self.cursor.queue.touch()
 
     def finish_presettled(self) -> None:
@@ -335,7 +239,7 @@ class ConsumerLink(Offered):
             self._settled(cursor.finished_bytes)
             cursor.queue.touch()
             if not settled:
-                self.core.turn.answers.append((self.link, first, last, state))
+                self.core.turns.gathered.answers.append((self.link, first, last, state))
             return
         self._settled(self._size_of(contexts))
         answer = None if settled else (self.link, first, last, state)
@@ -354,7 +258,7 @@ class ConsumerLink(Offered):
             cursor.give_back(contexts, failed=False)
         cursor.queue.touch()
         if answer is not None and not isinstance(state, Rejected):
-            self.core.turn.answers.append(answer)
+            self.core.turns.gathered.answers.append(answer)
         self.check_excluded()
 
     def all_settled(self) -> None:
@@ -366,7 +270,7 @@ class ConsumerLink(Offered):
         most = self.core.config.limits.excluded_max
         if len(self.excluded) > most and self.cursor.exclusions.count(self) > most:
             text = f"accepted are {most} messages of the queue that are undeliverable on one link"
-            self.core.end_link(self, text, RESOURCE_LIMIT_EXCEEDED)
+            self.detach_with(text, RESOURCE_LIMIT_EXCEEDED)
 
     def gone(self, unsettled: list[Any]) -> None:
         held = self.held
@@ -401,177 +305,3 @@ class ConsumerLink(Offered):
         self._settled(self.held_bytes)
         if self.use is not None:
             self.use.blocked_consumers.pop(self, None)
-
-
-@dataclass(slots=True)
-class Looked:
-    """What a reader came by when it was offered its queue. `size`: bytes of what it was sent and what it passed."""
-
-    sent: int = 0
-    passed: int = 0
-    """Entries that had expired."""
-    size: int = 0
-    waits: bool = False
-    """It ended for want of credit, or because the connection takes no more."""
-
-    @property
-    def is_all(self) -> bool:
-        """Whether that is as much as may be at once: what lies behind is offered again."""
-        return self.sent >= BROWSE_LIMIT or self.passed >= BROWSE_LIMIT or self.size >= PUMP_BYTES
-
-
-class ReaderLink(Offered):
-    """Reads `[start, end)` of a queue by sequence and moves nothing; without an end it goes on with what arrives."""
-
-    def __init__(
-        self,
-        core: "NodeCore",
-        peer: Peer,
-        link: Sender,
-        queue: Queue,
-        *,
-        start: int | None,
-        end: int | None,
-        settled: bool,
-        tells_path: bool,
-    ) -> None:
-        super().__init__(core, peer, link, queue)
-        self.browsing = start is None
-        """By sequence the same range is the same messages, again and again; who browses sees none that has expired."""
-        self.position = start or 0
-        self.end = end
-        self.presettled = settled
-        self.tells_path = tells_path
-        self.following = -1
-        """The entry at the position or next behind it, as it was when it was looked for and could not be sent."""
-        self.large: LargeSend | None = None
-        core.readers_of(queue)[self] = None
-
-    def drain_if_idle(self) -> bool:
-        """As ConsumerLink's, of what no pump answers: credit that is used up, and a queue that offers nothing."""
-        link = self.link
-        if link.detached or not link.drain:
-            return True
-        if self.large is not None or (link.credit and offers(self.core, self.queue)):
-            return False
-        link.drained()
-        self.peer.touch()
-        return True
-
-    @property
-    def has_more(self) -> bool:
-        """Whether something lies ahead of it, and its connection takes it."""
-        return self.position < self.queue.visible and self.large is None and self.may_write
-
-    def pump(self) -> None:
-        """Sends what credit and the connection allow; ends the link at the end of its range."""
-        link = self.link
-        if self.large is not None:
-            return
-        limit = BROWSE_LIMIT
-        if not self.presettled:
-            limit = min(limit, self.core.config.limits.unsettled_max - len(link.unsettled))
-        looked = self._send_some(limit)
-        if looked.sent or looked.passed:
-            self._count(looked)
-        if link.detached or self.large is not None:
-            return
-        if self._over(look=not looked.is_all and self not in self.peer.deferred):
-            link.detach(closed=True)
-            self.peer.touch()
-            self.core.forget_link(link)
-        elif looked.is_all:
-            self.queue.touch()
-        elif link.drain and not looked.waits:  # there is nothing, or what is not settled is all that it may hold
-            link.drained()
-            self.peer.touch()
-
-    def _send_some(self, limit: int) -> Looked:
-        """Sends up to `limit` entries, and passes those that have expired if it browses."""
-        link, end = self.link, self.end
-        ahead: deque[tuple[int, bytes]] = deque()
-        looked = Looked()
-        while looked.sent < limit and not looked.is_all and not link.detached:
-            if end is not None and self.position >= end:
-                break
-            if not self.may_write:
-                if link.sendable:
-                    self.defer()
-                looked.waits = True
-                break
-            if not ahead:  # no more than may be sent, or as many again as were passed: what is not is read again
-                count = min(link.credit, link.session.window_out, limit - looked.sent)
-                count = min(READ_COUNT, max(count, looked.passed))
-                ahead.extend(self.queue.read(self.position, count_max=count, bytes_max=self.room_bytes))
-            if end is not None and (ahead[0][0] if ahead else self.queue.visible) >= end:
-                self.position = end
-                break
-            if not ahead:
-                break
-            sequence, value = ahead.popleft()
-            self.position = sequence + 1
-            if self.browsing and self.queue.expired(value):
-                looked.passed += 1
-                looked.size += len(value)
-                continue
-            path = self._path(value) if self.tells_path and value[1] & entry.CUSTODY else b""
-            parts = annotate.for_consumer(value, sequence, None, self.core.clock.steady_ms, path)
-            if too_large(link, parts, value):
-                self.core.end_link(self, f"sequence {sequence} is larger than this link takes", MESSAGE_SIZE_EXCEEDED)
-                break
-            message_format = int.from_bytes(value[20:24], "big")
-            if value[1] & entry.BLOB:
-                self.large = LargeSend(
-                    self.core, self.peer, link, value, parts,
-                    context=sequence, settled=self.presettled, message_format=message_format, ended=self._large_ended,
-                )  # fmt: skip
-                break  # what was read refers to blobs that may be gone when this one has been sent
-            link.send(parts, context=sequence, settled=self.presettled, message_format=message_format)
-            self.handed(len(value))
-            looked.sent += 1
-            looked.size += len(value)
-        return looked
-
-    def _count(self, looked: Looked) -> None:
-        """Counts it for the turn: the queue's other readers are offered it before this one is again."""
-        self.core.work.offered_bytes += looked.size
-        self.core.work.offered_count += looked.sent + looked.passed
-        readers = self.core.readers_of(self.queue)
-        if len(readers) > 1 and self in readers:
-            del readers[self]
-            readers[self] = None
-
-    def _path(self, value: bytes) -> bytes:
-        """The nodes that a message passed, this one the last, to be told."""
-        return annotate.path_items((*names_of(self.core, passed_by(value)), self.core.config.name))
-
-    def _over(self, *, look: bool) -> bool:
-        """Whether the whole range was sent: all below the end is visible and was looked at. `look`: in the store, too,
-        once for each position, since nothing of what is read there may be sent."""
-        if self.end is None or self.position >= self.end:
-            return self.end is not None
-        if self.queue.visible < self.end or self.following >= self.position or not look:
-            return False
-        found = self.queue.read(self.position, count_max=1, bytes_max=1)
-        self.following = found[0][0] if found else self.end
-        return self.following >= self.end
-
-    def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
-        if isinstance(state, TransactionalState):
-            refuse_transaction(self, state)
-            return
-        self.queue.touch()
-        if not settled:
-            self.link.settle(first, last, state if state is not None else Accepted())
-            self.peer.touch()
-
-    def _large_ended(self) -> None:
-        self.large = None
-        self.queue.touch()
-
-    def gone(self, unsettled: list[Any]) -> None:
-        if self.large is not None:
-            self.large.close()
-            self.large = None
-        self.core.readers_of(self.queue).pop(self, None)
-        self.core.temporaries.left(self, self.queue)

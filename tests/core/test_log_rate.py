@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core import events, lines
+from holdfast.core import events, log
 from support.limits import world
 from support.raw import Raw
 from support.rig import Node, Rig
@@ -57,14 +57,14 @@ def test_an_orderly_stop_of_a_neighbour_is_no_warning() -> None:
 def test_addresses_with_lines_of_their_own_are_bounded() -> None:
     """Past the bound all others are one cause, until one address had no line for a minute."""
     rig, node = world(log_lines_per_minute=1)
-    for number in range(lines.STRANGERS_MAX + 20):
+    for number in range(log.STRANGERS_MAX + 20):
         Raw(rig, node, address=f"10.0.1.{number}").say(b"GET / HTTP/1.1\r\n")
-        assert len(about_headers(node)) == min(number + 1, lines.STRANGERS_MAX + 1)
-    rig.run(lines.QUIET_S)
+        assert len(about_headers(node)) == min(number + 1, log.STRANGERS_MAX + 1)
+    rig.run(log.QUIET_S)
     for _ in range(2):
         Raw(rig, node, address="10.0.2.1").say(b"GET / HTTP/1.1\r\n")
-    assert len(about_headers(node)) == lines.STRANGERS_MAX + 2
-    assert node.core is not None and len(node.core.lines.strangers) == lines.STRANGERS_MAX
+    assert len(about_headers(node)) == log.STRANGERS_MAX + 2
+    assert node.core is not None and len(node.core.log.strangers) == log.STRANGERS_MAX
 
 
 def test_what_the_driver_says_again_and_again_is_bounded_too() -> None:
@@ -87,7 +87,7 @@ def test_log_lines_per_minute() -> None:
     core = node.core
 
     def say(about: str = "") -> None:
-        core.log("WARNING", "x" * 5_000, about=about)
+        core.log.write("WARNING", "x" * 5_000, about=about)
 
     def written() -> list[str]:
         node.handle(events.TimerFired())
@@ -106,7 +106,7 @@ def test_log_lines_per_minute() -> None:
     say()
     (next_one,) = written()
     assert next_one.endswith("(4 lines like this one were left out before it)")
-    assert core.lines.left_out_total == 4 and len(core.lines.causes) < 10
+    assert core.log.left_out_total == 4 and len(core.log.causes) < 10
 
 
 def test_a_neighbour_that_only_talks_nonsense_makes_few_lines() -> None:
@@ -119,7 +119,7 @@ def test_a_neighbour_that_only_talks_nonsense_makes_few_lines() -> None:
             control.send(b"\x00\x53\x99nonsense")
             jfk.due = True
         rig.settle()
-    assert len(hub.logs) < 100 and hub.core.lines.left_out_total > 1_500
+    assert len(hub.logs) < 100 and hub.core.log.left_out_total > 1_500
 
 
 def test_lines_come_at_their_rate_and_each_left_out_is_told_once() -> None:
@@ -127,7 +127,7 @@ def test_lines_come_at_their_rate_and_each_left_out_is_told_once() -> None:
     assert node.core is not None
     node.logs = []
     for _ in range(60):
-        node.core.log("WARNING", "again")
+        node.core.log.write("WARNING", "again")
         node.handle(events.TimerFired())
         rig.run(1)
     lines = [line for line in node.logs if line.startswith("again")]

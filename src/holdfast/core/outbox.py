@@ -1,0 +1,45 @@
+"""What the node asks of its driver: commands and records, in the order in which they were decided."""
+
+from typing import Any
+
+from holdfast.broker import entry
+from holdfast.broker.queue import Queue
+from holdfast.core import events
+
+
+class Outbox:
+    """Commands of the event that is handled; `NodeCore.handle` returns them."""
+
+    __slots__ = ("commands",)
+
+    def __init__(self) -> None:
+        self.commands: list[events.Command] = []
+
+    def put(self, command: events.Command) -> None:
+        self.commands.append(command)
+
+    def record(self, kind: str, fields: dict[str, Any]) -> None:
+        """A telemetry record (docs/telemetry.md)."""
+        self.commands.append(events.Record(kind=kind, fields=fields))
+
+    def record_message(
+        self, what: str, queue: Queue, sequence: int, value: bytes, *, destination: str | None = None
+    ) -> None:
+        """The record of what happened to one message."""
+        item = entry.unpack(value)
+        fields = {
+            "event": what,
+            "queue": queue.name,
+            "sequence": sequence,
+            "origin": str(item.identity.origin) if item.identity is not None else None,
+            "destination": destination,
+            "identity": item.identity.number if item.identity is not None else None,
+            "bytes": item.size,
+            "enqueued_ms": item.enqueued_ms,
+        }
+        self.record("message", fields)
+
+    def take(self) -> list[events.Command]:
+        """All commands, in order; the outbox is empty after it."""
+        commands, self.commands = self.commands, []
+        return commands
