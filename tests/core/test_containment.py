@@ -17,6 +17,7 @@ from holdfast.broker.exclusions import Exclusions
 from holdfast.core import endings, events, producer
 from holdfast.core.consumer import ConsumerLink
 from holdfast.core.producer import ProducerLink
+from holdfast.core.room import Room
 from holdfast.errors import BrokenInvariant, StorageError
 from support import failing
 from support.limits import world
@@ -327,7 +328,7 @@ def test_a_broken_invariant_ends_the_node_before_the_next_commit(rig: Rig, node:
 @pytest.mark.parametrize("error", [StorageError("the disk is gone"), BrokenInvariant("two of one")])
 def test_what_the_store_says_is_never_one_peers_own(rig: Rig, node: Node, error: Exception) -> None:
     with pytest.raises(type(error), match=str(error)):
-        fail_with(rig, node, "has_room", error)
+        fail_with(rig, node, Room, "has", error)
 
 
 @pytest.mark.parametrize("step", ["_take_stock", "_wake_all", "_end"])
@@ -400,22 +401,19 @@ def test_an_assertion_about_what_is_shared_ends_the_node(rig: Rig, node: Node) -
 
 def test_an_assertion_about_one_peer_ends_that_peer(rig: Rig, node: Node) -> None:
     """As deep in the protocol as it may be: it says what holds of that peer's link."""
-    fail_with(rig, node, None, AssertionError("of a link"))
+    fail_with(rig, node, producer.ProducerLink, "take", AssertionError("of a link"))
     rig.client(node).sender("work")
     rig.settle()
     assert core_of(node).containment.peers_ended == 1
 
 
-def fail_with(rig: Rig, node: Node, function: str | None, error: Exception) -> Client:
+def fail_with(rig: Rig, node: Node, owner: type, function: str, error: Exception) -> Client:
     client = rig.client(node)
     link = client.sender("work")
     rig.settle()
     client.send(link, "a")
     with pytest.MonkeyPatch.context() as patch:
-        if function is None:
-            patch.setattr(producer.ProducerLink, "take", raising(error))
-        else:
-            patch.setattr(core_of(node), function, raising(error))
+        patch.setattr(owner, function, raising(error))
         rig.settle()
     return client
 
