@@ -123,7 +123,7 @@ def test_who_is_waited_for_may_end(end: str, monkeypatch: pytest.MonkeyPatch) ->
 
     def dropped(peer: Peer) -> None:
         if peer.deferred:
-            core.drop(peer, "no room for what it was handed")
+            core.connections.drop(peer, "no room for what it was handed")
         written(peer)
 
     if end == "dropped at the turn's end":

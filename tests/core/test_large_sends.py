@@ -146,7 +146,7 @@ def test_a_consumer_that_settles_a_large_one_before_its_end_is_sent_the_next_beh
     go_on(rig, client)
     assert client.accept() == [body(LARGE, name) for name in "bc"]  # the credit of what it released is used up
     rig.run(1)
-    assert node.bodies("work") == [body(LARGE, "d")] and not node.core.sending
+    assert node.bodies("work") == [body(LARGE, "d")] and not node.core.connections.sending
     assert all(not blob.pins for blob in node.core.blobs.by_number.values())
 
 
@@ -192,9 +192,9 @@ def test_who_takes_nothing_now_keeps_nobody_else_from_large_messages(rig: Rig) -
     first.receiver("work", credit=1, source={"distribution_mode": Symbol("copy")})
     rig.settle()
     assert node.core is not None
-    (peer,) = node.core.sending
+    (peer,) = node.core.connections.sending
     node.handle(events.WritingPaused(connection=peer.number))
-    assert not peer.writable and peer in node.core.sending
+    assert not peer.writable and peer in node.core.connections.sending
     second = rig.client(node)
     second.receiver("work", credit=1, source={"distribution_mode": Symbol("copy")})
     rig.run(2)

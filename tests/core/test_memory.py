@@ -14,6 +14,8 @@ from holdfast.broker.halting import FINISHED_MIN
 from holdfast.broker.queue import ENTRY_BYTES
 from holdfast.core import events
 from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.connections import Connections
+from holdfast.core.link_tables import LinkTables
 from holdfast.core.memory import (
     CONNECTION_BYTES,
     LINK_BYTES,
@@ -25,6 +27,8 @@ from holdfast.core.memory import (
     Memory,
 )
 from holdfast.core.node import NodeCore
+from holdfast.core.outbox import Outbox
+from holdfast.core.relief import Relief
 from holdfast.units import KIB, MIB
 from support.memory import check_accounts
 from support.raw import opened, receives, sends, transfer
@@ -345,12 +349,12 @@ def test_requests_that_wait_for_memory_go_on_when_there_is_room_or_their_share(r
     peer = next(iter(core.connections.values()))
     used = core.memory.total.room - 10_000
     core.memory.parked.add(used)
-    peer.parked_bytes += core.memory.share(core)
+    peer.parked_bytes += core.memory.share()
     link.send(request({}), context=None, settled=True)
     rig.settle()
     assert not client.deliveries and core.memory.stalled
     if by_share:
-        peer.parked_bytes -= core.memory.share(core)
+        peer.parked_bytes -= core.memory.share()
     else:
         core.memory.parked.refund(used // 5)
     rig.run(2)
@@ -503,8 +507,8 @@ def test_short_of_memory_a_connection_may_have_its_share_and_no_byte_more(rig: R
     peer = next(iter(core.connections.values()))
     hog(rig, node, "10.0.0.1", 700_000)
     core.memory.total.held_max = core.memory.total.held
-    left = core.memory.share(core) - core.memory.weight(peer)
-    assert left > 0 and core.memory.admits(core, peer, left + more) == (not more)
+    left = core.memory.share() - core.memory.weight(peer)
+    assert left > 0 and core.memory.admits(peer, left + more) == (not more)
 
 
 def held_by(peer: Any) -> int:
@@ -568,13 +572,13 @@ class Waits(SimpleNamespace):
 
 
 def test_who_waits_longest_for_memory_of_queues_is_told_although_others_began_when_less_was_held() -> None:
-    memory = Memory(Limits(memory_queue_bytes_max=1_000))
+    connections = Connections(Outbox(), lambda peer, told: None)
+    memory = Memory(Limits(memory_queue_bytes_max=1_000), connections)
     first, second = (Waits(queue=SimpleNamespace(touch=lambda: None, memory=memory.queues)) for _ in range(2))
-    told: dict[Any, None] = {}
-    node: Any = SimpleNamespace(refills=told, requests={}, connections={})
+    links = LinkTables()
     for held, link in ((1_000, first), (700, second)):
         memory.queues.hold(held)
         memory.wait(link)  # type: ignore[arg-type]
     memory.queues.hold(800)
-    memory.give(node)
-    assert len(told) == 2 and not memory.waiting
+    Relief(memory, connections, links, SimpleNamespace(), str).give()  # type: ignore[arg-type]
+    assert len(links.refills) == 2 and not memory.waiting

@@ -514,7 +514,7 @@ def test_a_consumer_lost_in_the_middle_of_a_large_message_may_come_back() -> Non
         assert rig.step()
     rig_client.close_transport()
     rig.settle()
-    assert node.core is not None and not node.core.sending
+    assert node.core is not None and not node.core.connections.sending
     back = rig.client(node)
     back.receiver("work", name="c", source={"timeout": HOLD_S}, unsettled={})
     rig.settle()

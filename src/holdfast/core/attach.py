@@ -122,7 +122,7 @@ def _check_room(core: "NodeCore", peer: Peer, link: Receiver | Sender) -> None:
     if peer.neighbour is not None and isinstance(target, Target) and target.address == CONTROL_ADDRESS:
         return
     text = core.users.too_many_links(peer)
-    if text is None and not core.memory.admits(core, peer, LINK_BYTES):
+    if text is None and not core.memory.admits(peer, LINK_BYTES):
         text = "the node's memory is used up; try again later"
     if text is not None:
         raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)

@@ -287,6 +287,11 @@ class Catalog:
         return self._create(config)
 
     @property
+    def takers(self) -> Iterator[object]:
+        """Who takes entries, of every cursor of every queue."""
+        return (taker for queue in self.queues.values() for cursor in queue.cursors for taker in cursor.takers)
+
+    @property
     def queues_counted(self) -> int:
         """Queues that count towards `queues_max`."""
         return len(self.queues) - sum(name in self.queues for name in OWN_QUEUES)

@@ -187,7 +187,7 @@ class Containment:
         core.log.write(
             "ERROR", f"{peer.name}: {_told(error)} at {place}; the connection is ended; {DEFECT}", about=place
         )
-        if core.connections.get(peer.number) is not peer:  # it was just ending
+        if not core.connections.holds(peer):  # it was just ending
             self._forget(peer, links)
             return
         del core.connections[peer.number]
@@ -219,8 +219,8 @@ class Containment:
             _surely(partial(core.links.forget, link))
         for send in list(peer.sends):
             _surely(send.close)
-        core.sending.pop(peer, None)
-        core.touched.pop(peer, None)
+        core.connections.sending.pop(peer, None)
+        core.connections.touched.pop(peer, None)
         core.pressure.paused.pop(peer, None)
         core.turns.gathered.heard_bytes -= core.turns.gathered.heard.pop(peer, 0)
         for part in (core.guard, core.refusals, core.memory, core.users):
@@ -285,7 +285,7 @@ class Containment:
             peer.touch()
             core.deadlines.watch(peer)
             if peer.sends:
-                core.sending[peer] = None
+                core.connections.sending[peer] = None
             for link in links_of(peer):
                 if isinstance(link, Intake):
                     core.links.refills[link] = None

@@ -113,7 +113,7 @@ class ControlSender(Egress):
             limit = self.link.message_bytes_max
             if limit is not None and limit < NODE_MESSAGE_BYTES_MAX:
                 text = f"its control link takes {limit} bytes, accepted is {NODE_MESSAGE_BYTES_MAX} or more"
-                self.core.drop(self.peer, text)
+                self.core.connections.drop(self.peer, text)
                 return
             if self.link.sendable:
                 self.greeted = True
@@ -126,7 +126,7 @@ class ControlSender(Egress):
         if self.neighbour.control is self:
             error = self.link.error
             reason = "" if error is None else f": {error.condition}: {error.description}"
-            self.core.drop(self.peer, f"the control link was detached{reason}")
+            self.core.connections.drop(self.peer, f"the control link was detached{reason}")
 
 
 class ControlReceiver(Ingress):

@@ -119,7 +119,7 @@ def _needs_no_disk(core: "NodeCore", queue: "Queue") -> bool:
 def wanted(core: "NodeCore") -> float:
     """When the node has something to do, at the latest: what `NodeCore.next_deadline` says, each turn."""
     now = core.clock.now
-    if core.links.requests or (core.sending and due(core)):
+    if core.links.requests or (core.connections.sending and due(core)):
         return now
     resting = core.containment.resting
     first = core.meter.due_at if core.meter not in resting else inf

@@ -17,10 +17,9 @@ from holdfast.amqp.sasl import LoginWaits
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.core import events, sessions
 from holdfast.core.containers import answer_open
-from holdfast.core.guard import host_of
 from holdfast.core.logins import Login
 from holdfast.core.memory import CONNECTION_BYTES
-from holdfast.core.peer import Peer
+from holdfast.core.peer import Peer, host_of
 from holdfast.core.relay import ANONYMOUS_RELAY
 from holdfast.names import NAME_BYTES_MAX
 
@@ -94,7 +93,8 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
         address=event.peer,
         loopback=event.loopback,
         dialled=event.neighbour is not None,
-        touched=core.touched,
+        touched=core.connections.touched,
+        log=core.peer_log.write,
     )
     engine.tell = partial(core.told, peer)
     core.connections[event.connection] = peer
@@ -106,7 +106,7 @@ def open_door(core: "NodeCore", event: events.ConnectionOpened) -> None:
     if not peer.dialled:
         core.guard.came(peer)
     if core.stopping:
-        core.drop(peer, "the node is stopping")
+        core.connections.drop(peer, "the node is stopping")
 
 
 def _answer_open(core: "NodeCore", number: int, theirs: Open, ours: Open) -> Error | None:
@@ -146,7 +146,7 @@ def _authenticator(core: "NodeCore", event: events.ConnectionOpened) -> Callable
 def welcome(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:
     """The peer said who it is: a neighbour whose session begins, or else a client."""
     _meet(core, peer, event)
-    if core.connections.get(peer.number) is peer and peer.amqp.usable:
+    if core.connections.holds(peer) and peer.amqp.usable:
         core.users.enter(peer)
 
 
@@ -164,9 +164,9 @@ def _meet(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:
         assert neighbour is not None
         if name != neighbour.name:
             text = f"found node {name!r} at its remote, not {neighbour.name!r}: correct name or remote of [[neighbour]]"
-            core.drop(peer, text)
+            core.connections.drop(peer, text)
         elif sessions.CAPABILITY not in offered:
-            core.drop(peer, "what answers at its remote is no Holdfast node: it does not offer custody")
+            core.connections.drop(peer, "what answers at its remote is no Holdfast node: it does not offer custody")
         else:
             neighbour.opened(peer, properties)
     elif _speaks_as(core, peer, event.open) is not None:

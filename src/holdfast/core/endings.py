@@ -126,7 +126,7 @@ def annotate_entry(
     the entry stays as it was; then the second says why."""
     durable = queue.config.durable
     bytes_max = core.config.limits.annotation_bytes_max
-    if not core.memory.admits(core, peer, bytes_max):
+    if not core.memory.admits(peer, bytes_max):
         return Ended(0, 0, False), "memory is short"
     value = queue.value(sequence)
     if value is None:

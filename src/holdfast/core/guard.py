@@ -5,20 +5,17 @@ Rules of this file: counts, and names whom to drop; `NodeCore` drops. A peer tha
 adopted as a neighbour, is nobody's stranger: it is not dropped in favour of another, and what is said of it is logged.
 """
 
-import sys
 from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp.effort import TAKEN
 from holdfast.core import events
-from holdfast.core.peer import EFFORT, Peer
+from holdfast.core.peer import EFFORT, Peer, host_of
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
 
 EFFORT_A_TURN: Final = 10_000
 """What those that wait for their share of work (amqp/effort.py) have of a turn together; the last may go beyond."""
-LOG_CHARACTERS_MAX: Final = 500
-"""Of one line about a peer, whose words may be in it."""
 
 
 class Guard:
@@ -55,14 +52,16 @@ class Guard:
         if len(self.half_open) >= limits.handshakes_max:
             oldest = next(iter(self.half_open))
             count = len(self.half_open)
-            self.core.drop(oldest, f"{count} connections have not opened, the most there may be (handshakes_max)")
+            self.core.connections.drop(
+                oldest, f"{count} connections have not opened, the most there may be (handshakes_max)"
+            )
         self.half_open[peer] = None
 
     def _reserve(self, peer: Peer, reason: str) -> None:
         """It may yet turn out to be a neighbour's; of those that wait to say so the oldest makes room."""
         while len(self.reserved) >= self.core.config.limits.reserved_connections_max:
             oldest = next(iter(self.reserved))
-            self.core.drop(oldest, self.reserved.pop(oldest))
+            self.core.connections.drop(oldest, self.reserved.pop(oldest))
         self.reserved[peer] = reason
 
     def _clients(self) -> int:
@@ -129,7 +128,7 @@ class Guard:
             else:
                 core.told(peer, peer.amqp.resume(now))
                 left -= peer.amqp.effort_used
-            if core.connections.get(peer.number) is not peer:
+            if not core.connections.holds(peer):
                 continue
             peer.touch()
             if peer.amqp.resumes_at is None:
@@ -158,26 +157,7 @@ class Guard:
         limit = self.core.config.limits.output_bytes_max
         if peer.unread_bytes <= limit:
             return False
-        self.core.drop(peer, f"it does not read: more than {limit} bytes of answers wait (output_bytes_max)")
+        self.core.connections.drop(
+            peer, f"it does not read: more than {limit} bytes of answers wait (output_bytes_max)"
+        )
         return True
-
-    # ------------------------------------------------------------------------------------------------ what is logged
-
-    def log(self, peer: Peer, level: str, text: str) -> None:
-        """A line about a peer; whoever it is about, it leaves the others theirs."""
-        text = f"{peer.name}: {text}"[:LOG_CHARACTERS_MAX]
-        log, caller = self.core.log, sys._getframe(1)
-        user = peer.amqp.authenticated_user
-        if peer.neighbour is not None:
-            log.write_for(caller, level, peer.neighbour.name, text)
-        elif peer.dialled:
-            log.write_for(caller, level, "", text)
-        elif user is not None and user in self.core.users.by_name:
-            log.write_for(caller, level, f"user {user}", text)
-        else:
-            log.write_for(caller, level, log.of_stranger(host_of(peer.address)), text)
-
-
-def host_of(address: str) -> str:
-    """HOST of HOST:PORT."""
-    return address.rpartition(":")[0]

@@ -154,7 +154,7 @@ class CustodySender(TakesTurns):
         limit = link.message_bytes_max
         if limit is not None and limit <= BESIDE_BYTES:  # not even a tombstone would surely pass
             text = f"its custody link takes {limit} bytes, accepted is more than {BESIDE_BYTES}"
-            self.core.drop(self.peer, text)
+            self.core.connections.drop(self.peer, text)
             return
         answer = link.remote_attach
         properties = (answer.properties or {}) if answer is not None else {}

@@ -116,7 +116,7 @@ def refuse_shared_store(core: "NodeCore", neighbour: str, peer: "Peer", store: o
         ):
             text = f"the store {store} belongs to node {other.name!r} too, whose session is up; a store is for one node"
             core.warnings.shared[neighbour] = text, core.clock.now
-            core.guard.log(peer, "INFO", text)
+            peer.log("INFO", text)
             peer.amqp.close(Error(Symbol(conditions.NOT_ALLOWED), text))
             peer.touch()
             return True

@@ -235,7 +235,7 @@ class Intake(Ingress):
         """There is no place for it to wait."""
         if delivery.settled:
             text = "a settled message is lost: its queue is full, and parked_bytes_max is used up by others that wait"
-            self.core.guard.log(self.peer, "WARNING", f"link {self.link.name}: {text}; its sender should not settle it")
+            self.peer.log("WARNING", f"link {self.link.name}: {text}; its sender should not settle it")
         self.settle_one(delivery.delivery_id, delivery.settled, Released())
 
     def take_parked(self) -> None:

@@ -206,7 +206,7 @@ def _cursor(facts: Facts, cursor: Cursor) -> None:
 
 
 def _alive(core: "NodeCore", peer: Peer, whose: str) -> None:
-    _must(core.connections.get(peer.number) is peer, f"{whose} connection is gone", peer.number)
+    _must(core.connections.holds(peer), f"{whose} connection is gone", peer.number)
 
 
 def links(facts: Facts) -> None:
@@ -215,13 +215,19 @@ def links(facts: Facts) -> None:
     for number, peer in core.connections.items():
         _must(peer.number == number, "a connection stands under another number", number, peer.number)
         for send in peer.sends:
-            _must(send.peer is peer and peer in core.sending, f"connection {number}: a large message nobody sends")
+            _must(
+                send.peer is peer and peer in core.connections.sending,
+                f"connection {number}: a large message nobody sends",
+            )
         for session in peer.amqp.sessions:
             _must(session.connection is peer.amqp, f"connection {number} has another's session")
     sending = [link.large for link in facts.links if isinstance(link, (ConsumerLink, ReaderLink))]
     sending += [sender.large for neighbour in core.neighbours.values() for sender in neighbour.senders.values()]
     sent = {send for send in sending if send is not None}
-    _must(sent == {send for peer in core.sending for send in peer.sends}, "large messages sent, and those of links")
+    _must(
+        sent == {send for peer in core.connections.sending for send in peer.sends},
+        "large messages sent, and those of links",
+    )
     known = {id(link) for link in facts.links}
     for what, standing in core.links.each():
         _alive(core, standing.peer, f"{what}: a link's")

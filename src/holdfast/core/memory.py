@@ -8,10 +8,8 @@ what it sends is always read: its own bounds are small. Source: docs/adr/0030-on
 """
 
 from collections.abc import Iterable
-from heapq import heapify, heappop, heapreplace
 from itertools import islice
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from holdfast.accounts import Account
 from holdfast.amqp.types import Ulong
@@ -19,16 +17,14 @@ from holdfast.broker.cursor import Cursor
 from holdfast.broker.exclusions import Withheld
 from holdfast.broker.port import PIECE_BYTES
 from holdfast.broker.producers import Producer
+from holdfast.broker.queue import Queue
 from holdfast.broker.ranges import RangeSet
 from holdfast.broker.read_ahead import ReadAhead
+from holdfast.broker.work import Work
 from holdfast.core.config import Limits
-from holdfast.core.peer import Peer
+from holdfast.core.connections import Connections
+from holdfast.core.peer import Peer, Refilled
 from holdfast.units import MIB
-
-if TYPE_CHECKING:
-    from holdfast.broker.work import Work
-    from holdfast.core.node import NodeCore
-    from holdfast.core.producer import ProducerLink
 
 CONNECTION_BYTES: Final = 8 * 1024
 """An open connection's own objects, here and in the driver."""
@@ -65,15 +61,20 @@ STALLED_A_TURN: Final = 100
 """Connections whose requests wait for memory that one turn looks at while there is room for nobody else."""
 REFILL_BYTES: Final = MIB
 """Of queues in memory: with less room their producers are not woken, for they would only wait again."""
-FORGOTTEN_A_TURN: Final = 100
-"""Links that wait to be resumed and are forgotten in one turn."""
+
+
+class WaitsForMemory(Refilled, Protocol):
+    """A link to a queue in memory."""
+
+    queue: Queue
 
 
 class Memory:
     """The accounts of what a node holds for its peers. `total` is the bound of all; each other account is for one
     purpose."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, connections: Connections) -> None:
+        self._open = connections
         most = limits.memory_bytes_max
         self.total = total = Account("total", most)
         self.connections = Account("connections", most, total)
@@ -111,9 +112,9 @@ class Memory:
         self.handed_max = min(HANDED_BYTES, max(HANDED_BYTES_MIN, most // 32))
         """Bytes that one connection is handed in one turn."""
         self.offered_count_max = OFFERED_COUNT
-        self.waiting: dict[ProducerLink, None] = {}
+        self.waiting: dict[WaitsForMemory, None] = {}
         """Links to queues in memory that have no credit until there is room."""
-        self._room_before: dict[Account, int] = {}
+        self.room_before: dict[Account, int] = {}
         """By account of queues, the least room that a waiting link found: with more than that it is refilled."""
         self.stalled: dict[Peer, None] = {}
         """Connections whose requests wait until there is room for answers."""
@@ -130,42 +131,42 @@ class Memory:
 
     # ------------------------------------------------------------------------------------------------ asked
 
-    def admits(self, core: "NodeCore", peer: Peer, size: int) -> bool:
+    def admits(self, peer: Peer, size: int) -> bool:
         """Whether what a peer asks for may take `size` bytes. Short of memory, those may that hold less than their
         share: half of the bound, divided by the connections."""
-        if self._has_room(core, peer, size):
+        if self.has_room(peer, size):
             return True
         self.refused += 1
         return False
 
-    def _has_room(self, core: "NodeCore", peer: Peer, size: int) -> bool:
+    def has_room(self, peer: Peer, size: int) -> bool:
         if peer.neighbour is not None or self.total.fits(size):
             return True
-        return self.weight(peer) + size <= self.share(core)
+        return self.weight(peer) + size <= self.share()
 
     @property
     def offered_max(self) -> int:
         """Bytes that all connections together are handed in one turn."""
         return min(OFFERED_BYTES, max(self.handed_max, self.total.room // 2))
 
-    def give_budget(self, work: "Work") -> None:
+    def give_budget(self, work: Work) -> None:
         """Says how much the turn may offer."""
         work.offered_bytes_max, work.offered_count_max = self.offered_max, self.offered_count_max
 
-    def share(self, core: "NodeCore") -> int:
+    def share(self) -> int:
         """What each connection may hold however short memory is."""
-        return self.total.held_max // (2 * max(1, len(core.connections)))
+        return self.total.held_max // (2 * max(1, len(self._open)))
 
     def weight(self, peer: Peer) -> int:
         """What is held for that connection alone."""
         return peer.held_bytes + peer.parked_bytes + peer.request_bytes + peer.reply_bytes + peer.ahead_bytes
 
-    def wait(self, link: "ProducerLink") -> None:
+    def wait(self, link: WaitsForMemory) -> None:
         """Refills the link's credit once there is more room for its queue's memory than now."""
         account = link.queue.memory
         assert account is not None, "the queue is in memory"
         self.waiting[link] = None
-        self._room_before[account] = min(account.room, self._room_before.get(account, account.room))
+        self.room_before[account] = min(account.room, self.room_before.get(account, account.room))
 
     # ------------------------------------------------------------------------------------------------ measured
 
@@ -186,10 +187,10 @@ class Memory:
             peer.use.links += engine.links - peer.counted_links
             peer.counted_links = engine.links
 
-    def unsent(self, core: "NodeCore", told: Iterable[tuple[int, int]]) -> None:
+    def unsent(self, told: Iterable[tuple[int, int]]) -> None:
         """What the driver holds for the sockets of these connections."""
         for number, size in told:
-            peer = core.connections.get(number)
+            peer = self._open.get(number)
             if peer is not None:
                 peer.unsent_bytes = size
                 self.passed_bytes += size
@@ -208,14 +209,15 @@ class Memory:
         self.changed.pop(peer, None)
         self.stalled.pop(peer, None)
 
-    def is_due(self, core: "NodeCore") -> bool:
-        """Once a turn: whether the connections that changed are to be measured now. While less than half of the bound
-        is held, that waits until so much has come and gone that it could matter."""
-        self.passed_bytes += core.work.offered_bytes
+    def is_due(self, offered_bytes: int) -> bool:
+        """Once a turn, in which so many bytes were offered: whether the connections that changed are to be measured
+        now. While less than half of the bound is held, that waits until so much has come and gone that it could
+        matter."""
+        self.passed_bytes += offered_bytes
         total = self.total
-        return self.passed_bytes >= self.unmeasured_max or total.held > total.held_max // 2 or bool(core.sending)
+        return self.passed_bytes >= self.unmeasured_max or total.held > total.held_max // 2 or bool(self._open.sending)
 
-    def measure_changed(self, core: "NodeCore") -> None:
+    def measure_changed(self) -> None:
         """Measures the connections that changed, as many as one turn may."""
         self.passed_bytes = 0
         changed = self.changed
@@ -224,7 +226,7 @@ class Memory:
             if looks <= 0:
                 break
             del changed[peer]
-            if core.connections.get(peer.number) is peer:
+            if self._open.holds(peer):
                 self.measure(peer)
                 looks -= 1 + peer.amqp.session_count
 
@@ -243,68 +245,7 @@ class Memory:
     @property
     def is_waited_for(self) -> bool:
         """Whether somebody goes on once there is room."""
-        return bool(self.stalled or self._room_before)
-
-    def give(self, core: "NodeCore") -> None:
-        """Gives what there is to those who wait for it."""
-        if self.stalled:
-            self._wake_stalled(core)
-        for account, before in list(self._room_before.items()):
-            if account.room > max(before, min(account.held_max // 8, REFILL_BYTES)):
-                self._refill(core, account)
-
-    def _wake_stalled(self, core: "NodeCore") -> None:
-        """Requests go on where there is room for answers; else those of connections that hold less than their share,
-        of which a turn looks at some."""
-        for peer in list(islice(self.stalled, None if self.total.fits(REPLY_BYTES) else STALLED_A_TURN)):
-            del self.stalled[peer]
-            if self._has_room(core, peer, REPLY_BYTES):
-                core.links.requests.update(peer.stalled)
-                peer.stalled.clear()
-            else:
-                self.stalled[peer] = None
-
-    def _refill(self, core: "NodeCore", account: Account) -> None:
-        """Links to queues of that account are given credit again, or find how much is missing still."""
-        del self._room_before[account]
-        for link in [link for link in self.waiting if link.queue.memory is account]:
-            del self.waiting[link]
-            core.links.refills[link] = None
-            link.queue.touch()
-
-    def make_room(self, core: "NodeCore") -> None:
-        """What only saves time goes; past the bound links that wait to be resumed, then the heaviest connections."""
-        self.read_ahead.let_all_go()
-        if self.total.held <= self.total.held_max:
-            return
-        for _ in range(FORGOTTEN_A_TURN):
-            if self.total.held <= self.total.held_max or not core.resume.forget_oldest():
-                break
-        self._drop_heaviest(core)
-
-    def _drop_heaviest(self, core: "NodeCore") -> None:
-        """The heaviest connection of whoever holds the most, again and again; those with less than their share stay."""
-        share = self.share(core)
-        held_by = {peer: self.weight(peer) for peer in core.connections.values()}
-        for record in core.resume.incoming.values():
-            if record.holder is not None:
-                held_by[record.holder.peer] = held_by.get(record.holder.peer, 0) + record.counted_bytes
-        of_each: dict[str, list[tuple[int, Peer]]] = {}
-        for peer, held in sorted(held_by.items(), key=itemgetter(1)):
-            if peer.neighbour is None and not peer.dialled and held > share:
-                of_each.setdefault(core.users.who(peer), []).append((held, peer))
-        heaviest = [(-sum(held for held, _ in theirs), who) for who, theirs in of_each.items()]
-        heapify(heaviest)
-        while heaviest and self.total.held > self.total.held_max:
-            together, who = heaviest[0]
-            held, peer = of_each[who].pop()
-            if of_each[who]:
-                heapreplace(heaviest, (together + held, who))
-            else:
-                heappop(heaviest)
-            self.dropped += 1
-            text = f"it holds {held} bytes of the node's memory and {who} {-together}, more than any other"
-            core.drop(peer, f"{text}, and memory is used up (memory_bytes_max)")
+        return bool(self.stalled or self.room_before)
 
     def status(self) -> dict[str, Any]:
         """As `status` tells it."""

@@ -24,6 +24,7 @@ from holdfast.core.catalog import Catalog, Tables
 from holdfast.core.chores import Chores
 from holdfast.core.clocks import Clocks, calendar_ms
 from holdfast.core.config import NodeConfig
+from holdfast.core.connections import Connections
 from holdfast.core.containment import ATTEMPTS_MAX, ENTRIES_MAX, Containment
 from holdfast.core.dead_letters import DeadLetters
 from holdfast.core.deadlines import ALWAYS, Deadlines, wanted
@@ -39,7 +40,7 @@ from holdfast.core.hop_receiver import CustodyReceiver
 from holdfast.core.hops import CustodySender
 from holdfast.core.incoming import Ingress
 from holdfast.core.link_tables import LinkTables
-from holdfast.core.log import Log
+from holdfast.core.log import Log, PeerLog
 from holdfast.core.logins import Logins
 from holdfast.core.losses import Losses
 from holdfast.core.memory import Memory
@@ -49,6 +50,7 @@ from holdfast.core.outgoing import Egress
 from holdfast.core.peer import Peer
 from holdfast.core.pressure import Pressure
 from holdfast.core.refusals import Refusals
+from holdfast.core.relief import Relief
 from holdfast.core.report import Meter
 from holdfast.core.requests import serve
 from holdfast.core.resume import Resumption
@@ -89,7 +91,9 @@ class NodeCore:
         self.outbox = Outbox()
         self.log = Log(self.clock, self.outbox, config.limits.log_lines_per_minute)
         self.links = LinkTables()
-        self.memory = memory = Memory(config.limits)
+        self.connections = Connections(self.outbox, self.told)
+        self.memory = memory = Memory(config.limits, self.connections)
+        self.links.wait_in("memory", lambda: memory.waiting)
         self.catalog = Catalog(config, store, clock=self.clock, work=self.work, memory=memory, new_uuid=self.new_uuid)
         self.steady_at_start_ms = self.clock.steady_ms
         self.steady_stored_ms = 0
@@ -99,16 +103,18 @@ class NodeCore:
         self.blobs = Blobs(self)
         self.streams: dict[Stream, None] = {}
         """Large messages that are on their way in."""
-        self.sending: dict[Peer, None] = {}
-        """Connections with large messages on their way out."""
+        self.links.serve_in("takers", lambda: self.catalog.takers)
+        self.links.serve_in("holders", lambda: [producer.holder for producer in self.catalog.producers.values()])
+        self.links.serve_in("streams", lambda: [stream.bringer for stream in self.streams])
         self.pressure = Pressure(self)
-        self.connections: dict[int, Peer] = {}
         self.deadlines = Deadlines(self.connections)
         self.guard, self.refusals = Guard(self), Refusals(self)
         self.users = Users(self)
+        self.peer_log = PeerLog(self.log, self.users.by_name)
+        for part in (self.guard, self.refusals, memory, self.users):
+            self.connections.each_leaves(part.left)
         self.logins = Logins(self)
         self.warnings = Warnings(self)
-        self.touched: dict[Peer, None] = {}
         self.retire_at: float | None = None
         self.hop_stored: dict[bytes, tuple[bytes, int]] = dict(self.catalog.hops)
         self.hops_in_flight: dict[bytes, tuple[bytes, int]] = {}
@@ -131,6 +137,7 @@ class NodeCore:
         self.temporaries = Temporaries(self)
         self.destination = Destination(self)
         self.resume = Resumption(self)
+        self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
         self.forwarding = Forwarding(self)
         self.routing: Routes | None = None
         self.control_kinds: dict[str, Callable[[sessions.Neighbour, dict[Any, Any]], None]] = {}
@@ -243,11 +250,7 @@ class NodeCore:
         if isinstance(event, events.ConnectionOpened):
             open_door(self, event)
         elif isinstance(event, events.ConnectionLost):
-            peer = self.connections.pop(event.connection, None)
-            if peer is not None:
-                self.told(peer, peer.amqp.transport_lost())
-                self.peer_gone(peer, event.reason)
-                self.touched.pop(peer, None)
+            self.connections.lost(event.connection, event.reason)
         elif isinstance(event, events.ConnectFailed):
             self.neighbours[event.neighbour].connect_failed(event.reason)
         elif isinstance(event, (events.WritingPaused, events.WritingResumed)):
@@ -260,26 +263,6 @@ class NodeCore:
             self.descriptors.measured(event)
         else:
             sessions.driver_told(self, event)
-
-    # ------------------------------------------------------------------------------------------------ connections
-
-    def drop(self, peer: Peer, reason: str) -> None:
-        """Ends a connection at once; what was under way on it is lost, and goes again."""
-        if self.connections.pop(peer.number, None) is not None:
-            self.guard.log(peer, "INFO", f"connection ended: {reason}")
-            self.outbox.put(events.CloseConnection(connection=peer.number, abort=True))
-            self.told(peer, peer.amqp.transport_lost())
-            self.peer_gone(peer, reason)
-            self.touched.pop(peer, None)
-
-    def peer_gone(self, peer: Peer, reason: str) -> None:
-        peer.amqp.tell = None
-        self.guard.left(peer)
-        self.refusals.left(peer)
-        self.memory.left(peer)
-        self.users.left(peer)
-        if peer.neighbour is not None:
-            peer.neighbour.lost(peer, reason)
 
     # ------------------------------------------------------------------------------------------------ the wire
 
@@ -329,13 +312,13 @@ class NodeCore:
                 peer.closed(event.error)
             elif isinstance(event, amqp.ProtocolFailed):
                 text = f"connection closed: {event.error.condition}: {event.error.description}"
-                self.guard.log(peer, "WARNING", text)
+                peer.log("WARNING", text)
 
     def _detached(self, peer: Peer, event: amqp.LinkDetached) -> None:
         link = event.link.context
         if event.error is not None and peer.neighbour is not None and peer.amqp.usable:
             text = f"it ended the link {event.link.name}: {event.error.condition}: {event.error.description}"
-            self.guard.log(peer, "WARNING", text)
+            peer.log("WARNING", text)
         if link is None:
             return
         event.link.context = None

@@ -65,7 +65,7 @@ def offer(core: "NodeCore", extent: Extent = None) -> None:
                 core.links.refills[receiver] = None
             else:
                 del core.links.parked_receivers[receiver]
-    if core.sending:
+    if core.connections.sending:
         pump(core)
     if core.links.presettled:
         presettled, core.links.presettled = core.links.presettled, {}

@@ -4,8 +4,10 @@ Rules of this file: a peer is a client until a session adopts it as a neighbour;
 believed from neighbours alone (ARCHITECTURE, "Hostile until checked").
 """
 
-from collections.abc import Sized
+import sys
+from collections.abc import Callable, Sized
 from math import inf
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.amqp import conditions
@@ -70,7 +72,7 @@ class Peer:
     it is not read from. `ahead_bytes`: of large messages from it, what no batch holds yet."""
 
     __slots__ = (
-        "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "budget_number", "counted_links",
+        "_log", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "budget_number", "counted_links",
         "deferred", "dialled", "egress", "handed_bytes", "has_control", "heard_bytes", "held_bytes", "late",
         "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes", "request_bytes",
         "sends", "stalled", "takes_aliases", "touched", "unread_bytes", "unsent_bytes", "use",
@@ -78,7 +80,15 @@ class Peer:
     )  # fmt: skip
 
     def __init__(
-        self, number: int, amqp: Connection, *, address: str, loopback: bool, dialled: bool, touched: "dict[Peer, None]"
+        self,
+        number: int,
+        amqp: Connection,
+        *,
+        address: str,
+        loopback: bool,
+        dialled: bool,
+        touched: "dict[Peer, None]",
+        log: "Callable[[FrameType, Peer, str, str], None]",
     ) -> None:
         self.number = number
         self.amqp = amqp
@@ -122,6 +132,7 @@ class Peer:
         self.has_control = False
         """Whether it has, or had, a control link to us."""
         self.touched = touched
+        self._log = log
         self.wake_at = NEVER
         """Where it stands among the node's deadlines (deadlines.py)."""
         self.why_closed = "closed"
@@ -168,6 +179,10 @@ class Peer:
             link.refuse(conditions.DETACH_FORCED, "detached before it was attached")
             self.touch()
 
+    def log(self, level: str, text: str) -> None:
+        """A line about it in the node's log; lines of one place in the code about one peer are bounded in rate."""
+        self._log(sys._getframe(1), self, level, text)
+
     def touch(self) -> None:
         """There is something to write before the turn ends."""
         self.touched[self] = None
@@ -176,3 +191,8 @@ class Peer:
     def name(self) -> str:
         remote = self.amqp.remote_open
         return f"{remote.container_id}@{self.address}" if remote is not None else self.address
+
+
+def host_of(address: str) -> str:
+    """HOST of HOST:PORT."""
+    return address.rpartition(":")[0]

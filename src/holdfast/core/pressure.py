@@ -70,7 +70,7 @@ class Pressure:
             core.resident_bytes = event.resident_bytes
         self.put_off_bytes = event.put_off_bytes
         if event.unsent:
-            core.memory.unsent(core, event.unsent)
+            core.memory.unsent(event.unsent)
         if event.cpu_s is not None:
             core.turn_times.note(event.cpu_s, event.kinds, core.clock.now)
 
@@ -85,7 +85,7 @@ class Pressure:
             for other in core.connections.values():
                 if not _is_neighbour(other) or (beyond and self._of(other) > CONTROL_BYTES):
                     self._pause(other)
-        if self._of(peer) > limits.connection_unstored_bytes_max and core.connections.get(peer.number) is peer:
+        if self._of(peer) > limits.connection_unstored_bytes_max and core.connections.holds(peer):
             self._pause(peer)
 
     def _total(self) -> int:
@@ -114,7 +114,7 @@ class Pressure:
         limits = self.core.config.limits
         for peer in list(self.paused):
             reserve = limits.neighbours_unstored_bytes_max if _is_neighbour(peer) else 0
-            if self.core.connections.get(peer.number) is not peer:
+            if not self.core.connections.holds(peer):
                 del self.paused[peer]
             elif total > limits.unstored_bytes_max // 2 + reserve:
                 continue

@@ -45,13 +45,15 @@ class Refusals:
         self.closing(peer)
 
     def _told(self, peer: Peer, reason: str) -> Error:
-        self.core.guard.log(peer, "WARNING", f"refused: {reason}")
+        peer.log("WARNING", f"refused: {reason}")
         return Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), reason)
 
     def closing(self, peer: Peer) -> None:
         """We have closed it."""
         if len(self.due) >= REFUSALS_MAX:
-            self.core.drop(next(iter(self.due)), f"{REFUSALS_MAX} refused connections have not closed, the most kept")
+            self.core.connections.drop(
+                next(iter(self.due)), f"{REFUSALS_MAX} refused connections have not closed, the most kept"
+            )
         self.core.guard.uncount(peer)
         self.due[peer] = self.core.clock.now + REFUSAL_S
 
@@ -67,4 +69,4 @@ class Refusals:
         for peer, at in list(self.due.items()):
             if at > now:
                 break
-            self.core.drop(peer, f"it was refused, and has not closed in {REFUSAL_S:g} s")
+            self.core.connections.drop(peer, f"it was refused, and has not closed in {REFUSAL_S:g} s")

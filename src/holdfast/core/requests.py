@@ -111,7 +111,7 @@ class RequestLink(Ingress, Requesting):
             text = f"accepted are {limits.requests_max} requests of {limits.request_bytes_max} bytes at a time"
         elif self.peer.request_bytes + size > limits.connection_request_bytes_max:
             text = f"accepted are {limits.connection_request_bytes_max} bytes of requests that are not answered"
-        elif not self.core.memory.admits(self.core, self.peer, size):
+        elif not self.core.memory.admits(self.peer, size):
             text = "the node's memory is used up; try again later"
         if text is not None:
             if not delivery.settled:
@@ -264,13 +264,13 @@ def _way_back(properties: Properties) -> tuple[str | None, bytes]:
 def _log(core: "NodeCore", peer: Peer, changed: str) -> None:
     user = peer.amqp.authenticated_user
     by = "without a login" if user is None else f"by user {user!r}"
-    core.guard.log(peer, "INFO", f"{changed} ({by})")
+    peer.log("INFO", f"{changed} ({by})")
 
 
 def serve(core: "NodeCore") -> None:
     """One turn's share of the requests that wait: one of each link in turn, until `COST_MAX` is used up."""
     memory = core.memory  # before any request, which may ask for it: what fails here is not the one's who asks
-    core.containment.run(memory, memory.measure_changed, core, gathers=False)
+    core.containment.run(memory, memory.measure_changed, gathers=False)
     left = COST_MAX
     while core.links.requests and left > 0:
         link = next(iter(core.links.requests))
@@ -278,7 +278,7 @@ def serve(core: "NodeCore") -> None:
         peer = link.peer
         if peer.reply_bytes >= core.config.limits.output_bytes_max:
             peer.stalled[link] = None
-        elif not core.memory.admits(core, peer, REPLY_BYTES):
+        elif not core.memory.admits(peer, REPLY_BYTES):
             peer.stalled[link] = None
             core.memory.stalled[peer] = None
         elif core.users.admit_request(link):

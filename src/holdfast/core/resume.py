@@ -52,6 +52,7 @@ class Resumption:
 
     def __init__(self, core: "NodeCore") -> None:
         self.core = core
+        core.links.serve_in("resumable", lambda: [record.holder for record in self.incoming.values()])
         self.incoming: dict[bytes, Incoming] = {}
         self.outgoing: dict[bytes, Outgoing] = {}
         self.by_cursor: dict[Cursor, dict[Outgoing, None]] = {}

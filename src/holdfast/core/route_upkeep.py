@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.amqp.types import Ulong
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
-from holdfast.routing.linkstate import VERSION_END
+from holdfast.routing.linkstate import VERSION_END, LinkStates
 from holdfast.schema import is_whole_within
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Upkeep:
     def __init__(self, routes: "Routes") -> None:
         self.routes = routes
         self.core = routes.core
-        self.states = routes.states
+        self.states: LinkStates = routes.states
         config = routes.config
         self.refresh_at = self.core.clock.now + config.refresh_s * self.core.rng.uniform(*DELAY)
         self.gone_since: dict[str, float] = {}

@@ -71,7 +71,7 @@ class Routes:
         if "super" in core.config.roles and name not in super_names:
             super_names.append(name)
         self.is_super = name in super_names
-        self.states = LinkStates(
+        self.states: LinkStates = LinkStates(
             name,
             {**edges, name: self.costs},
             supers=super_names,

@@ -69,7 +69,7 @@ class LargeSend:
             message_format=message_format,
         )
         peer.sends[self] = None
-        core.sending[peer] = None
+        core.connections.sending[peer] = None
         peer.touch()
 
     @property
@@ -103,21 +103,21 @@ class LargeSend:
             return
         self.core.blobs.unpin(self.blob)
         if not self.peer.sends:
-            self.core.sending.pop(self.peer, None)
+            self.core.connections.sending.pop(self.peer, None)
 
 
 def pump(core: "NodeCore") -> None:
     """One turn's share: of each connection as far as all of them have some; who had none is first in the next turn."""
     left = min(PUMP_BYTES, core.memory.offered_max)
-    for peer in list(core.sending):
+    for peer in list(core.connections.sending):
         if left <= 0:
             break
         if not peer.writable:
             continue
         left -= _pump_one(peer)
-        if peer in core.sending:
-            del core.sending[peer]
-            core.sending[peer] = None
+        if peer in core.connections.sending:
+            del core.connections.sending[peer]
+            core.connections.sending[peer] = None
 
 
 def _pump_one(peer: Peer) -> int:
@@ -143,4 +143,4 @@ def _pump_one(peer: Peer) -> int:
 
 def due(core: "NodeCore") -> bool:
     """Whether a turn could write more at once."""
-    return any(peer.writable and any(send.may_go_on for send in peer.sends) for peer in core.sending)
+    return any(peer.writable and any(send.may_go_on for send in peer.sends) for peer in core.connections.sending)

@@ -218,7 +218,7 @@ class Neighbour:
                     peer.amqp.output.append(EMPTY_FRAME)
                 peer.touch()
         if now >= self.heard_at + self.liveness.hold_time_s:
-            self.core.drop(peer, f"nothing heard for {self.liveness.hold_time_s:g} s")
+            self.core.connections.drop(peer, f"nothing heard for {self.liveness.hold_time_s:g} s")
             return
         self._act(self.liveness.tick(now, self.heard_at, self._unanswered_at()))
         if self.peer is not peer:
@@ -259,7 +259,7 @@ class Neighbour:
             return
         if act is Act.DOWN:
             self.declared_at = self.core.clock.now
-            self.core.drop(peer, f"{MISSES_MAX} probes without an answer")
+            self.core.connections.drop(peer, f"{MISSES_MAX} probes without an answer")
             return
         if act is Act.PROBE and self.control is not None:
             # the version again: what told of a change may have been dropped
@@ -329,7 +329,7 @@ class Neighbour:
         """Our dial came through; open, begin and the control link go out in one flight."""
         self._dial_ended()
         if self.state is not State.CONNECT:  # they reached us meanwhile
-            self.core.drop(peer, "the neighbour reached us first")
+            self.core.connections.drop(peer, "the neighbour reached us first")
             return
         self.dial_at = None
         self._move(Happened.CONNECTED)
@@ -351,7 +351,7 @@ class Neighbour:
             self._move(Happened.ACCEPTED, "the neighbour came on a new connection" if old is not None else "")
             if old is not None:
                 self._let_go(old)
-                self.core.drop(old, "the neighbour came on a new connection")
+                self.core.connections.drop(old, "the neighbour came on a new connection")
             self._hold(peer, dial)
         theirs = properties.get(HOLD_TIME)
         self.liveness.hold_time_s = self.config.hold_time_s
@@ -367,14 +367,14 @@ class Neighbour:
         core = self.core
         ours = core.catalog.neighbour_stores.get(self.name)
         if not isinstance(store, UUID) or ours is None or store == ours:
-            core.drop(peer, "a session with this neighbour is up")
+            core.connections.drop(peer, "a session with this neighbour is up")
             return
         if self.rival_at is None:
             self.rival_at = core.clock.now
         elif self.heard_at > self.rival_at + self.config.keepalive_s:
             core.warnings.contested[self.name] = core.clock.now
         text = f"another node is there under the name {self.name!r}, with a store of its own; a name is for one node"
-        core.guard.log(peer, "INFO", text)
+        peer.log("INFO", text)
         peer.amqp.close(Error(Symbol(conditions.NOT_ALLOWED), text))
         peer.touch()
 
@@ -416,9 +416,7 @@ class Neighbour:
         if session is None:
             return
         if len(session.links) > session.handle_max_out:
-            self.core.guard.log(
-                peer, "WARNING", f"no session with {self.name!r}: it takes no control link (handle-max)"
-            )
+            peer.log("WARNING", f"no session with {self.name!r}: it takes no control link (handle-max)")
             return
         self.links.begin(peer, session)
         link = session.attach_sender(
@@ -493,7 +491,7 @@ class Neighbour:
             sender.recover()
         peer = self.peer
         if peer is not None:
-            if self.core.connections.get(peer.number) is peer:
+            if self.core.connections.holds(peer):
                 return
             self.peer = None
             self._let_go(peer)

@@ -123,7 +123,7 @@ class Annotation(Settlement):
     def over(self, core: "NodeCore") -> None:
         if self.left_out:
             text = f"its annotations of {self.left_out} messages are left out: {self.why}"
-            core.guard.log(self.link.peer, "WARNING", text)
+            self.link.peer.log("WARNING", text)
 
 
 @dataclass(eq=False, slots=True)

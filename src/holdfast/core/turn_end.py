@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.port import Batch
-from holdfast.core import events, excluders
+from holdfast.core import events
 from holdfast.core.catalog import STEADY_KEY
 from holdfast.core.hop_receiver import CustodyReceiver
 from holdfast.core.peer import Peer
@@ -157,9 +157,9 @@ def _complete(core: "NodeCore", turn: Turn) -> None:
 
 def flush(core: "NodeCore") -> None:
     """Writes what the turn made, connection by connection in the order in which they were touched."""
-    touched = list(core.touched)
-    core.memory.changed.update(core.touched)
-    core.touched.clear()
+    touched = list(core.connections.touched)
+    core.memory.changed.update(core.connections.touched)
+    core.connections.touched.clear()
     for peer in touched:
         try:
             _flush_one(core, peer)
@@ -189,17 +189,17 @@ def _flush_one(core: "NodeCore", peer: Peer) -> None:
     if peer.amqp.closed and peer.number in core.connections:
         del core.connections[peer.number]
         core.outbox.put(events.CloseConnection(connection=peer.number))
-        core.peer_gone(peer, peer.why_closed)
+        core.connections.left(peer, peer.why_closed)
 
 
 def account(core: "NodeCore") -> None:
     """What changed is measured; who holds too much gives some back, and who waits for memory has what there is."""
     containment, memory = core.containment, core.memory
-    if memory.is_due(core):
-        containment.run(memory, memory.measure_changed, core, gathers=False)
+    if memory.is_due(core.work.offered_bytes):
+        containment.run(memory, memory.measure_changed, gathers=False)
     if memory.is_short:
-        containment.run(memory, memory.make_room, core)
+        containment.run(memory, core.relief.make_room)
     if memory.excludes_too_much:
-        containment.run(memory, excluders.end_some, core)
+        containment.run(memory, core.relief.end_excluders)
     if memory.is_waited_for:
-        containment.run(memory, memory.give, core)
+        containment.run(memory, core.relief.give)

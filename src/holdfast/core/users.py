@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.types import Ulong
 from holdfast.core.config import Limits, UserConfig
-from holdfast.core.guard import host_of
-from holdfast.core.peer import Peer, Requesting
+from holdfast.core.peer import Peer, Requesting, host_of
 
 if TYPE_CHECKING:
     from holdfast.core.consumer import ConsumerLink
@@ -226,7 +225,7 @@ class Users:
         use = peer.use
         if use is None or use.links <= use.links_max:
             return None
-        self.core.memory.measure_changed(self.core)  # links of its other connections may have ended since
+        self.core.memory.measure_changed()  # links of its other connections may have ended since
         if use.links <= use.links_max:
             return None
         use.refused += 1

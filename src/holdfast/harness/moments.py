@@ -42,7 +42,7 @@ MOMENTS: Final[dict[str, Moment]] = {
     "a commit is under way": lambda core: core.turns.in_flight is not None,
     "a commit waits behind another": lambda core: core.turns.in_flight is not None and _gathers(core),
     "a large message comes": lambda core: bool(core.streams),
-    "a large message goes": lambda core: bool(core.sending),
+    "a large message goes": lambda core: bool(core.connections.sending),
     "consumers hold messages": _holds,
     "a neighbour has not answered": _in_doubt,
     "a session comes up": _comes_up,

@@ -41,7 +41,7 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "core.destination:RELEASE_COUNT": (1, 5),
     "core.browser:BROWSE_LIMIT": (1, 10),
     "core.browser:READ_COUNT": (1, 7),
-    "core.excluders:ENDED_A_TURN": (1, 2),
+    "core.relief:ENDED_A_TURN": (1, 2),
     "core.expiry:RETIRES_MAX": (5, 50),
     "core.guard:EFFORT_A_TURN": (100, 1_000),
     "core.hops:PUMP_BYTES": (1, 2_000),
