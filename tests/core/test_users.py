@@ -7,7 +7,7 @@ import pytest
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Properties, Released, Source, Target
 from holdfast.core.config import Limits, UserConfig
-from holdfast.core.users import Use
+from holdfast.core.use import Use
 from holdfast.units import KIB
 from support.limits import RESOURCE
 from support.rig import Client, Node, Rig
@@ -292,7 +292,7 @@ def test_a_turn_looks_at_few_of_the_links_whose_requests_wait_for_their_users_ti
     assert len(asked) < 10, "each has its turn before any has its second"
     client.end.wire.cut()
     rig.settle()
-    assert not core.users.waiting and not core.users.granted and not core.users.anonymous.waiting
+    assert not core.users.waiting and not core.users.granted and not core.users.uses
 
 
 def test_a_message_larger_than_a_consumer_takes_does_not_count_for_its_user(rig: Rig) -> None:

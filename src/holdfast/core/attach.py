@@ -188,7 +188,7 @@ def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
 def _of_neighbour(core: "NodeCore", peer: Peer) -> "Neighbour":
     if peer.neighbour is None:
         raise Refusal(conditions.UNAUTHORIZED_ACCESS, why_no_neighbour(core, peer))
-    return peer.neighbour
+    return core.neighbours[peer.neighbour.name]
 
 
 def _custody(core: "NodeCore", peer: Peer, link: Receiver, properties: dict[Any, Any]) -> None:

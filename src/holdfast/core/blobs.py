@@ -6,57 +6,34 @@ it: some pieces a commit, that no commit takes long. Whatever takes an entry awa
 one place where that is seen.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast.broker import entry, records
 from holdfast.broker.records import BlobRecord
+from holdfast.broker.work import Work
+from holdfast.core.blob import Blob, Place
+from holdfast.core.catalog import Catalog, Tables
 from holdfast.core.turns import Turn
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
 
 DROP_PIECES: Final = 128
 """Pieces that one commit takes off the disk: 8 MB, each found on a page of its own."""
 
 TABLE: Final = "blobs"
 
-Place = tuple[int, int]
-"""(queue id, sequence) of an entry."""
-
-
-class Blob:
-    """`length` bytes in the pieces [first, end); those below `first` are gone. `places`: entries that refer to it."""
-
-    __slots__ = ("end", "first", "length", "number", "open", "pins", "places")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.length = 0
-        self.first = 0
-        self.end = 0
-        self.open = True
-        """Somebody still brings it, or has not yet given it an entry."""
-        self.pins = 0
-        """Links that are sending it."""
-        self.places: dict[Place, None] = {}
-
-    @property
-    def needed(self) -> bool:
-        return bool(self.places or self.open or self.pins)
-
 
 class Blobs:
     """All blobs in the store."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(self, catalog: Catalog, store: Tables, work: Work) -> None:
+        self._catalog = catalog
+        self._work = work
         self.by_number: dict[int, Blob] = {}
         self.by_place: dict[Place, Blob] = {}
         self.loose: dict[Blob, None] = {}
         """Those without an entry: still open, sent, or going."""
         self._next = 1
-        ends = {queue.queue_id: queue.next_sequence for queue in core.catalog.queues.values() if queue.config.durable}
-        for key, data in core.store.table(TABLE):
+        ends = {queue.queue_id: queue.next_sequence for queue in catalog.queues.values() if queue.config.durable}
+        for key, data in store.table(TABLE):
             record = records.unpack_blob(data)
             blob = Blob(records.split_blob_key(key))
             blob.open = False
@@ -103,8 +80,8 @@ class Blobs:
         changed: dict[Blob, dict[Place, None]] = {}
         for stream in turn.streams:
             changed[stream.blob] = dict(stream.blob.places)
-        queues = self.core.catalog.queues
-        for queue, sequence, number in self.core.work.referred:
+        queues = self._catalog.queues
+        for queue, sequence, number in self._work.referred:
             if queues.get(queue.name) is queue:  # else deleted in this very turn
                 blob = self.by_number[number]
                 changed.setdefault(blob, dict(blob.places))[queue.queue_id, sequence] = None
@@ -114,11 +91,11 @@ class Blobs:
                 for (queue, sequence), value in turn.rewritten.items()
                 if not value[1] & entry.BLOB
             ]
-            for place in (*batch.retires, *self.core.work.moved, *self.core.work.left, *ended):
+            for place in (*batch.retires, *self._work.moved, *self._work.left, *ended):
                 held = self.by_place.get(place)
                 if held is not None:
                     changed.setdefault(held, dict(held.places)).pop(place, None)
-        by_id = self.core.catalog.by_id
+        by_id = self._catalog.by_id
         for blob, places in changed.items():
             # Of a queue in memory nothing is stored, and its id may be given again after a restart.
             stored = [place for place in places if (named := by_id.get(place[0])) and named.config.durable]

@@ -33,7 +33,7 @@ from holdfast.errors import BrokenInvariant
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
-    from holdfast.core.users import Use
+    from holdfast.core.use import Use
 
 READ_COUNT: Final = 4_096
 READ_BYTES: Final = 16 * 1024 * 1024

@@ -100,7 +100,7 @@ class NodeCore:
         self.identities_at_start = dict(self.catalog.identities)
         self.sequences_at_start = {name: queue.next_sequence for name, queue in self.catalog.transit.items()}
         self.room = Room(store, self.turns, self.work)
-        self.blobs = Blobs(self)
+        self.blobs = Blobs(self.catalog, store, self.work)
         self.streams: dict[Stream, None] = {}
         """Large messages that are on their way in."""
         self.links.serve_in("takers", lambda: self.catalog.takers)

@@ -8,17 +8,15 @@ import sys
 from collections.abc import Callable, Sized
 from math import inf
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Connection, Link
 from holdfast.amqp.performatives import Error
 from holdfast.core.aliases import Count
-
-if TYPE_CHECKING:
-    from holdfast.core.sending import LargeSend
-    from holdfast.core.sessions import Neighbour
-    from holdfast.core.users import Use
+from holdfast.core.blob import Blob
+from holdfast.core.events import OutputMeasured
+from holdfast.core.use import Use
 
 NEVER: Final = inf
 REASON_CHARACTERS_MAX: Final = 300
@@ -48,6 +46,32 @@ class Deferred(Writer, Protocol):
     last_budget: int
 
     def offer_again(self) -> None: ...
+
+
+class Sending(Protocol):
+    """A large message on its way to a peer (sending.py)."""
+
+    peer: "Peer"
+    blob: Blob
+
+    @property
+    def may_go_on(self) -> bool: ...
+    def step(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Adopted(Protocol):
+    """The neighbour whose session has a connection as its own (sessions.py); what happens on it is told to that."""
+
+    heard_at: float
+
+    @property
+    def name(self) -> str: ...
+    def stir(self) -> None: ...
+    def opened(self, peer: "Peer", properties: dict[Any, Any]) -> None: ...
+    def session_begun(self, peer: "Peer") -> None: ...
+    def measured(self, peer: "Peer", event: OutputMeasured) -> None: ...
+    def lost(self, peer: "Peer", reason: str) -> None: ...
 
 
 class PeerLink:
@@ -95,7 +119,7 @@ class Peer:
         self.address = address
         self.loopback = loopback
         self.dialled = dialled
-        self.neighbour: Neighbour | None = None
+        self.neighbour: Adopted | None = None
         self.use: Use | None = None
         """For whom it counts, from when that is known (users.py)."""
         self.counted_links = 0
@@ -127,7 +151,7 @@ class Peer:
         self.ahead_bytes = 0
         self.heard_bytes = 0
         """Bytes read from it."""
-        self.sends: dict[LargeSend, None] = {}
+        self.sends: dict[Sending, None] = {}
         """Large messages that are on their way to it, the next one's turn first."""
         self.has_control = False
         """Whether it has, or had, a control link to us."""

@@ -28,7 +28,7 @@ from holdfast.core.turns import runs
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
-    from holdfast.core.users import Use
+    from holdfast.core.use import Use
 
 RECORD_BYTES: Final = 2_048
 TAG_RUN_BYTES: Final = 160

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.connection import Sender
 from holdfast.broker import entry
-from holdfast.core.blobs import Blob
+from holdfast.core.blob import Blob
 from holdfast.core.peer import Peer
 from holdfast.units import KIB, MIB
 

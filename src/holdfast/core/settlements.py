@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.core.consumer import ConsumerLink
     from holdfast.core.node import NodeCore
     from holdfast.core.peer import Peer
-    from holdfast.core.users import Use
+    from holdfast.core.use import Use
 
 SETTLED_BYTES_MAX: Final = 4 * MIB
 """Of what was rejected or put anew, in one batch, and one message more; as much is read in one step. A quarter of

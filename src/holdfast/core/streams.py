@@ -14,7 +14,7 @@ from holdfast.amqp.framing import Framing
 from holdfast.amqp.message import split
 from holdfast.broker import entry
 from holdfast.broker.port import PIECE_BYTES
-from holdfast.core.blobs import Blob
+from holdfast.core.blob import PIECE_OVERHEAD, Blob
 from holdfast.core.peer import Peer
 from holdfast.errors import RemoteProtocolError
 from holdfast.units import KIB, MIB
@@ -28,9 +28,6 @@ COMMIT_BYTES: Final = 4 * MIB
 LEFT_BYTES: Final = 4 * MIB
 LEFT_SHARE: Final = 4
 """What large messages leave of the store's room to all others; of a small one a quarter."""
-
-PIECE_OVERHEAD: Final = 64
-"""Bytes that a piece may cost beside its own."""
 
 BESIDE_SHARE: Final = 32
 """Of what a large message takes, one part in so many is beside its bytes: rows, and pages that are not free yet."""
@@ -199,6 +196,10 @@ class Stream:
             self.outcome = self.bringer.refusal(condition, description, later=later)
             self.close()
 
+    def refuse(self, why: str) -> None:
+        """The batch with pieces of it found no space."""
+        self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, why, later=True)
+
     def close(self) -> None:
         """It has its entry, or never will."""
         self.core.streams.pop(self, None)
@@ -252,9 +253,3 @@ def begin(core: "NodeCore", bringer: Bringer, part: DeliveryPart) -> Stream:
     else:
         core.streams[stream] = None
     return stream
-
-
-def refused(streams: dict[Stream, None], why: str) -> None:
-    """The batch with pieces of theirs found no space."""
-    for stream in streams:
-        stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, why, later=True)

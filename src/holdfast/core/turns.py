@@ -6,7 +6,7 @@ stored copy). A refused turn never was: numbers it took are given back, copies i
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from holdfast.amqp.connection import Sender
 from holdfast.broker.cursor import Cursor
@@ -16,20 +16,32 @@ from holdfast.broker.producers import Producer
 from holdfast.broker.queue import Queue
 from holdfast.broker.ranges import RangeSet
 from holdfast.broker.records import LossRecord, OriginRecord, Renewal
-
-if TYPE_CHECKING:
-    from holdfast.core.blobs import Blob
-    from holdfast.core.peer import Peer
-    from holdfast.core.streams import Stream
+from holdfast.core.blob import Blob
+from holdfast.core.peer import Peer
 
 
-class Arrivals(Protocol):
+class OfPeer(Protocol):
+    """A link of that peer."""
+
+    peer: Peer
+
+
+class Arrivals(OfPeer, Protocol):
     """A link that brought something: told when its deliveries are on disk, or that they never will be."""
-
-    peer: "Peer"
 
     def stored(self, deliveries: list[int]) -> None: ...
     def refused(self, deliveries: list[int], outcome: object) -> None: ...
+
+
+class Arriving(Protocol):
+    """A large message of which pieces are in the batch; `bringer`: the link that it comes on."""
+
+    blob: Blob
+
+    @property
+    def bringer(self) -> OfPeer: ...
+    def refuse(self, why: str) -> None:
+        """What it has in the batch is not stored, for that reason."""
 
 
 Extent = tuple[int, ...] | None
@@ -68,18 +80,18 @@ class Turn:
     """Of messages that consumers rejected or annotated, and that are in the batch anew (settlements.py)."""
     changes: int = 0
     """Counts what may change a row that the turn has already, so that no size tells of it."""
-    heard: "dict[Peer, int]" = field(default_factory=dict)
+    heard: dict[Peer, int] = field(default_factory=dict)
     """Bytes read from each connection, and all together."""
     heard_bytes: int = 0
-    streams: "dict[Stream, None]" = field(default_factory=dict)
+    streams: dict[Arriving, None] = field(default_factory=dict)
     """Large messages of which pieces are in the batch."""
     referred: list[tuple[Queue, int, int]] = field(default_factory=list)
     """(queue, sequence, blob) of what is appended and refers to a blob."""
     left: list[tuple[int, int]] = field(default_factory=list)
     """(queue id, sequence) of entries that referred to a blob and left a queue in memory."""
-    blobs: "dict[Blob, dict[tuple[int, int], None]]" = field(default_factory=dict)
+    blobs: dict[Blob, dict[tuple[int, int], None]] = field(default_factory=dict)
     """The entries that refer to each blob, once the batch is on disk."""
-    dropped: "list[tuple[Blob, int]]" = field(default_factory=list)
+    dropped: list[tuple[Blob, int]] = field(default_factory=list)
     """Blobs of which all pieces below that index are gone, once the batch is on disk."""
 
     def __bool__(self) -> bool:

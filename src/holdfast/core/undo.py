@@ -14,7 +14,8 @@ from holdfast.broker import entry, rewriting
 from holdfast.broker.port import Batch
 from holdfast.broker.queue import Queue
 from holdfast.broker.records import origin_key, pack_origin, split_cursor_key
-from holdfast.core import identity, streams
+from holdfast.core import identity
+from holdfast.core.blob import PIECE_OVERHEAD
 from holdfast.core.catalog import WAITING
 from holdfast.core.producer import ProducerLink
 from holdfast.core.turns import Turn
@@ -97,14 +98,15 @@ def _undo_unstored(core: "NodeCore", referred: list[tuple[Queue, int, int]]) -> 
 def _undo_streams(core: "NodeCore", turn: Turn, outcome: object, ended: "Collection[Peer]") -> None:
     """Pieces of large messages need no number: after a failure those of other peers stay; on a full disk none do."""
     if outcome is not RELEASED:
-        streams.refused(turn.streams, core.disk.text)
+        for stream in turn.streams:
+            stream.refuse(core.disk.text)
         return
     kept = {stream.blob.number for stream in turn.streams if stream.bringer.peer not in ended}
     batch = core.work.batch
     for piece in turn.batch.pieces:
         if piece[0] in kept:
             batch.pieces.append(piece)
-            batch.bytes_appended += len(piece[2]) + streams.PIECE_OVERHEAD
+            batch.bytes_appended += len(piece[2]) + PIECE_OVERHEAD
     core.turns.gathered.streams = {stream: None for stream in turn.streams if stream.blob.number in kept}
 
 

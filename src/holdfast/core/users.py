@@ -5,141 +5,13 @@ came without a name count together. Who asks for one thing too many is refused t
 link never is. The names are those of the configuration, so that their number is bounded.
 """
 
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from holdfast.amqp.types import Ulong
-from holdfast.core.config import Limits, UserConfig
 from holdfast.core.peer import Peer, Requesting, host_of
+from holdfast.core.use import ANONYMOUS, Use
 
 if TYPE_CHECKING:
-    from holdfast.core.consumer import ConsumerLink
     from holdfast.core.node import NodeCore
-
-ANONYMOUS: Final = "anonymous"
-"""How those without a name are called in status."""
-
-ROUNDING: Final = 1e-6
-"""Of a request: times are floats, and who comes at its time is not sent away for a rounding error."""
-
-LINKS_WOKEN: Final = 1_000
-"""Consumers that are offered messages again in one turn when their user has settled some."""
-
-
-class Use:
-    """What one user or neighbour has of the node, and its bounds. `kind`: user, neighbour or anonymous."""
-
-    __slots__ = (
-        "_at", "_own", "_tokens", "_waking", "blocked_consumers", "connections", "connections_max", "crowded", "kind",
-        "links", "links_max", "logins_failed", "name", "refused", "requests", "requests_delayed", "requests_per_s",
-        "unsettled_bytes", "unsettled_bytes_max", "waiting",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        kind: str,
-        name: str,
-        limits: Limits,
-        config: UserConfig | None,
-        now: float,
-        waking: "dict[Use, None]",
-    ) -> None:
-        self._own = own = config or UserConfig(name=name, password="")
-        self.kind = kind
-        self.name = name
-        self.connections_max = own.connections_max or limits.user_connections_max
-        self.links_max = own.links_max or limits.user_links_max
-        self.unsettled_bytes_max = own.unsettled_bytes_max or limits.user_unsettled_bytes_max
-        self.requests_per_s = own.requests_per_s or limits.user_requests_per_s
-        self.connections = 0
-        self.links = 0
-        self.unsettled_bytes = 0
-        """Of messages that its consumers have and have not settled."""
-        self.crowded = False
-        """Whether too much of what its consumers rejected or annotated waits (settlements.py)."""
-        self.requests = 0
-        """To `$management`, since the node's start."""
-        self.requests_delayed = 0
-        self.refused = 0
-        """Connections and links that were one too many."""
-        self.logins_failed = 0
-        self.blocked_consumers: dict[ConsumerLink, None] = {}
-        """Consumers that get nothing until some of the user's messages are settled."""
-        self.waiting: dict[Requesting, None] = {}
-        """Links with requests whose time has not come, the next one first."""
-        self._waking = waking
-        self._tokens = float(self.requests_per_s)
-        self._at = now
-
-    def bound_reached_text(self, count: int, what: str) -> str:
-        """That it has `count` of `what`, connections or links, and gets no more; with the name of the bound."""
-        who = "clients without a name have" if self.kind == ANONYMOUS else f"{self.kind} {self.name!r} has"
-        whom = "they" if self.kind == ANONYMOUS else "it"
-        key = f"{what}_max of the [[user]]" if getattr(self._own, f"{what}_max") else f"user_{what}_max"
-        return f"{who} {count} {what}, the most {whom} may have ({key})"
-
-    def count_request(self, now: float) -> bool:
-        """Counts one request, if its time has come; whether it has."""
-        most = float(self.requests_per_s)
-        self._tokens = min(most, self._tokens + (now - self._at) * most)
-        self._at = now
-        if self._tokens < 1 - ROUNDING:
-            return False
-        self._tokens -= 1
-        self.requests += 1
-        return True
-
-    @property
-    def asks_at(self) -> float:
-        """When the next request's time comes."""
-        return self._at + max(0.0, 1 - self._tokens) / self.requests_per_s
-
-    def given(self, size: int) -> None:
-        """Messages of `size` bytes went to one of its consumers."""
-        self.unsettled_bytes += size
-
-    @property
-    def is_full(self) -> bool:
-        """Whether its consumers get nothing now."""
-        return self.crowded or self.unsettled_bytes >= self.unsettled_bytes_max
-
-    def settled(self, size: int) -> None:
-        """Messages of `size` bytes are settled, or were taken back."""
-        self.unsettled_bytes -= size
-        if self.blocked_consumers and not self.is_full:
-            self._waking[self] = None
-
-    def wake(self) -> None:
-        """Some of those that are blocked are offered messages again, while there is room; each that finds none is
-        blocked anew, behind the others."""
-        blocked = self.blocked_consumers
-        for link in list(islice(blocked, 0 if self.is_full else LINKS_WOKEN)):
-            del blocked[link]
-            link.cursor.queue.touch()
-        if not blocked or self.is_full:
-            self._waking.pop(self, None)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether there is anything to tell of it."""
-        return any((self.connections, self.requests, self.refused, self.logins_failed, self.unsettled_bytes))
-
-    def status(self) -> dict[str, Any]:
-        return {
-            "user": self.name,
-            "kind": self.kind,
-            "connections": self.connections,
-            "connections_max": self.connections_max,
-            "links": self.links,
-            "links_max": self.links_max,
-            "unsettled_bytes": Ulong(max(0, self.unsettled_bytes)),  # a defect here must not keep `status` from others
-            "unsettled_bytes_max": Ulong(self.unsettled_bytes_max),
-            "requests": Ulong(self.requests),
-            "requests_per_s": self.requests_per_s,
-            "requests_delayed": Ulong(self.requests_delayed),
-            "refused": Ulong(self.refused),
-            "logins_failed": Ulong(self.logins_failed),
-        }
 
 
 class Users:
@@ -161,8 +33,8 @@ class Users:
         """Links with requests whose user's time has not come."""
         self.granted: dict[Requesting, None] = {}
         """Links that have waited, and of which one request is carried out next."""
-        self.uses: dict[Use, None] = {}
-        """Those that links wait for."""
+        self.uses: dict[Use, dict[Requesting, None]] = {}
+        """By user: the links with requests whose time has not come, the next one first; of each that any waits for."""
         core.links.wait_in("requests of users", lambda: self.waiting)
         core.links.wait_in("requests granted", lambda: self.granted)
         core.links.serve_in("blocked consumers", lambda: [link for use in self.all() for link in use.blocked_consumers])
@@ -196,7 +68,7 @@ class Users:
     def _of(self, peer: Peer) -> Use:
         """For whom an open connection counts."""
         if peer.neighbour is not None:
-            return self.neighbours.get(peer.neighbour.config.name, self.anonymous)
+            return self.neighbours.get(peer.neighbour.name, self.anonymous)
         return self.by_name.get(peer.amqp.authenticated_user or "", self.anonymous)
 
     def who(self, peer: Peer) -> str:
@@ -244,11 +116,11 @@ class Users:
         if link in self.granted:
             del self.granted[link]
             return True
-        if use is None or (not use.waiting and use.count_request(self.core.clock.now)):
+        if use is None or (use not in self.uses and use.count_request(self.core.clock.now)):
             return True
         use.requests_delayed += 1
         self.waiting[link] = use
-        use.waiting[link] = self.uses[use] = None
+        self.uses.setdefault(use, {})[link] = None
         return False
 
     def next_deadline(self) -> float | None:
@@ -257,23 +129,21 @@ class Users:
 
     def tick(self, now: float) -> None:
         """Those whose time has come ask, in the order in which they wait; the others are not looked at."""
-        for use in list(self.uses):
-            while use.waiting and use.count_request(now):
-                link = next(iter(use.waiting))
+        for use, waiting in list(self.uses.items()):
+            while waiting and use.count_request(now):
+                link = next(iter(waiting))
                 self.forget(link)
                 self.granted[link] = None
                 self.core.links.requests[link] = None
-            if not use.waiting:
-                self.uses.pop(use, None)
 
     def forget(self, link: Requesting) -> None:
         """It waits no more."""
         self.granted.pop(link, None)
         use = self.waiting.pop(link, None)
         if use is not None:
-            use.waiting.pop(link, None)
-            if not use.waiting:
-                self.uses.pop(use, None)
+            del self.uses[use][link]
+            if not self.uses[use]:
+                del self.uses[use]
 
     # ------------------------------------------------------------------------------------------------ reports
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.core import events
-from holdfast.core.users import Use
+from holdfast.core.use import Use
 from holdfast.errors import ConfigError
 from holdfast.harness.checkers import key_of
 from holdfast.harness.history import Violation
