@@ -120,7 +120,11 @@ def _answer_open(core: "NodeCore", number: int, theirs: Open, ours: Open) -> Err
     peer = core.connections.get(number)
     if refused is not None or peer is None or _speaks_as(core, peer, theirs) is not None:
         return refused
-    return core.refusals.of_client(peer)
+    reason = core.guard.reserved.get(peer) or core.users.too_many_connections(peer)
+    if reason is None:
+        return None
+    core.users.count_refused(peer)
+    return core.refusals.error(peer, reason)
 
 
 def _authenticator(core: "NodeCore", event: events.ConnectionOpened) -> Callable[[str, str | None, str | None], bool]:
@@ -147,7 +151,9 @@ def welcome(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:
     """The peer said who it is: a neighbour whose session begins, or else a client."""
     _meet(core, peer, event)
     if core.connections.holds(peer) and peer.amqp.usable:
-        core.users.enter(peer)
+        reason = core.users.enter(peer)
+        if reason is not None:
+            core.refusals.refuse(peer, reason)
 
 
 def _meet(core: "NodeCore", peer: Peer, event: amqp.Opened) -> None:

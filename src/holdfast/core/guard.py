@@ -1,18 +1,21 @@
 """What all peers together may have of a node: who has not said who it is, how many come from one address, what is not
-read, whom a line in the log is about.
+read.
 
-Rules of this file: counts, and names whom to drop; `NodeCore` drops. A peer that we dialled, or that a session has
-adopted as a neighbour, is nobody's stranger: it is not dropped in favour of another, and what is said of it is logged.
+Rules of this file: counts, and drops. A peer that we dialled, or that a session has adopted as a neighbour, is nobody's
+stranger: it is not dropped in favour of another.
 """
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from holdfast.amqp.effort import TAKEN
 from holdfast.core import events
+from holdfast.core.config import Limits
+from holdfast.core.connections import Connections, Deliver
+from holdfast.core.link_tables import LinkTables
+from holdfast.core.memory import Memory
+from holdfast.core.outbox import Outbox
 from holdfast.core.peer import EFFORT, Peer, host_of
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
 
 EFFORT_A_TURN: Final = 10_000
 """What those that wait for their share of work (amqp/effort.py) have of a turn together; the last may go beyond."""
@@ -21,8 +24,24 @@ EFFORT_A_TURN: Final = 10_000
 class Guard:
     """Keeps the bounds on strangers, addresses, unread output and work, and names the connection that has to go."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(
+        self,
+        limits: Limits,
+        connections: Connections,
+        outbox: Outbox,
+        memory: Memory,
+        links: LinkTables,
+        deliver: Deliver,
+        others: Callable[[], int],
+    ) -> None:
+        """`others`: how many connections are no clients that have a place: neighbours', and those that are refused."""
+        self._limits = limits
+        self._connections = connections
+        self._outbox = outbox
+        self._memory = memory
+        self._links = links
+        self._deliver = deliver
+        self._others = others
         self.half_open: dict[Peer, None] = {}
         """Strangers that have not opened yet, the oldest first."""
         self.reserved: dict[Peer, str] = {}
@@ -38,7 +57,7 @@ class Guard:
 
     def came(self, peer: Peer) -> None:
         """A connection came to us, and is among the node's. The oldest stranger may go for it."""
-        limits = self.core.config.limits
+        limits = self._limits
         host = host_of(peer.address)
         count = self.by_address.get(host, 0)
         self.by_address[host] = count + 1
@@ -52,22 +71,21 @@ class Guard:
         if len(self.half_open) >= limits.handshakes_max:
             oldest = next(iter(self.half_open))
             count = len(self.half_open)
-            self.core.connections.drop(
+            self._connections.drop(
                 oldest, f"{count} connections have not opened, the most there may be (handshakes_max)"
             )
         self.half_open[peer] = None
 
     def _reserve(self, peer: Peer, reason: str) -> None:
         """It may yet turn out to be a neighbour's; of those that wait to say so the oldest makes room."""
-        while len(self.reserved) >= self.core.config.limits.reserved_connections_max:
+        while len(self.reserved) >= self._limits.reserved_connections_max:
             oldest = next(iter(self.reserved))
-            self.core.connections.drop(oldest, self.reserved.pop(oldest))
+            self._connections.drop(oldest, self.reserved.pop(oldest))
         self.reserved[peer] = reason
 
     def _clients(self) -> int:
         """Connections that are no neighbour's and have a place."""
-        held = sum(1 for neighbour in self.core.neighbours.values() if neighbour.peer is not None)
-        return len(self.core.connections) - 1 - held - len(self.reserved) - len(self.core.refusals.due)
+        return len(self._connections) - 1 - len(self.reserved) - self._others()
 
     def opened(self, peer: Peer) -> None:
         """It said who it is: it has a place from now on, or was refused one."""
@@ -100,7 +118,7 @@ class Guard:
         if peer not in self.waiting:
             self.waiting[peer] = None
             if peer.pause(EFFORT):
-                self.core.outbox.put(events.PauseReading(connection=peer.number))
+                self._outbox.put(events.PauseReading(connection=peer.number))
 
     def next_deadline(self) -> float | None:
         """When one of those that wait goes on."""
@@ -111,7 +129,6 @@ class Guard:
 
     def tick(self, now: float) -> None:
         """Those whose time has come have a turn's share each, as far as a turn goes; the rest keep their place."""
-        core = self.core
         left = EFFORT_A_TURN
         for peer in list(self.waiting):
             resumes_at = peer.amqp.resumes_at
@@ -122,18 +139,18 @@ class Guard:
             del self.waiting[peer]
             if peer.late:  # before what lies unread
                 peer.amqp.renew(now)
-                core.links.refills.update(peer.late)
+                self._links.refills.update(peer.late)
                 peer.late.clear()
                 left -= TAKEN
             else:
-                core.told(peer, peer.amqp.resume(now))
+                self._deliver(peer, peer.amqp.resume(now))
                 left -= peer.amqp.effort_used
-            if not core.connections.holds(peer):
+            if not self._connections.holds(peer):
                 continue
             peer.touch()
             if peer.amqp.resumes_at is None:
                 if peer.unpause(EFFORT):
-                    core.outbox.put(events.ResumeReading(connection=peer.number))
+                    self._outbox.put(events.ResumeReading(connection=peer.number))
             elif not peer.amqp.closed:
                 self.waiting[peer] = None
 
@@ -141,7 +158,7 @@ class Guard:
         """The socket's buffer crossed a mark."""
         peer.writable = writable
         peer.unread_bytes = 0
-        self.core.memory.changed[peer] = None
+        self._memory.changed[peer] = None
         if writable:
             for link in list(peer.egress):
                 link.credited()
@@ -153,11 +170,9 @@ class Guard:
         """
         size = sum(len(chunk) for chunk in chunks)
         peer.unread_bytes += size
-        self.core.memory.passed_bytes += size
-        limit = self.core.config.limits.output_bytes_max
+        self._memory.passed_bytes += size
+        limit = self._limits.output_bytes_max
         if peer.unread_bytes <= limit:
             return False
-        self.core.connections.drop(
-            peer, f"it does not read: more than {limit} bytes of answers wait (output_bytes_max)"
-        )
+        self._connections.drop(peer, f"it does not read: more than {limit} bytes of answers wait (output_bytes_max)")
         return True

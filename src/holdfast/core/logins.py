@@ -9,14 +9,14 @@ Source: docs/adr/0031-failed-logins.md.
 """
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from holdfast.amqp.sasl import LoginNotChecked
 from holdfast.amqp.types import Ulong
+from holdfast.broker.work import Clock
+from holdfast.core.config import Limits
+from holdfast.core.users import Users
 from holdfast.units import iso8601
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
 
 WAIT_S: Final = 5.0
 """How long a login may wait to be looked at: less than `handshake_time_out_s` leaves a peer."""
@@ -44,8 +44,10 @@ class Tries:
 class Logins:
     """Slows down failed logins, by address and name."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(self, limits: Limits, clock: Clock, users: Users) -> None:
+        self.clock = clock
+        self._limits = limits
+        self._users = users
         self.tries: dict[tuple[str, str], Tries] = {}
         self.failed = 0
         self.delayed = 0
@@ -54,12 +56,11 @@ class Logins:
 
     def look_at(self, host: str, name: str) -> float | None:
         """When a login from `host` for `name` may be looked at, on the scale of the core's `now`; None: never."""
-        core = self.core
-        now = core.clock.now
+        now = self.clock.now
         tries = self.tries.get((host, name))
         if tries is None:
             return now
-        limits = core.config.limits
+        limits = self._limits
         tries.left = min(float(limits.login_failures_max), tries.left + (now - tries.at) / limits.login_retry_s)
         tries.at = now
         wait_s = max(0.0, 1 - tries.left) * limits.login_retry_s
@@ -80,15 +81,15 @@ class Logins:
     def has_failed(self, host: str, name: str) -> None:
         """The password was wrong, or there is no such user."""
         self.failed += 1
-        most = float(self.core.config.limits.login_failures_max)
-        wall_ms = self.core.clock.wall_ms
-        tries = self.tries.pop((host, name), None) or Tries(most - 1, self.core.clock.now, wall_ms)
+        most = float(self._limits.login_failures_max)
+        wall_ms = self.clock.wall_ms
+        tries = self.tries.pop((host, name), None) or Tries(most - 1, self.clock.now, wall_ms)
         tries.failed += 1
         tries.last_ms = wall_ms
         self.tries[host, name] = tries  # the one that failed last is last
         if len(self.tries) > REMEMBERED_MAX:
             del self.tries[next(iter(self.tries))]
-        use = self.core.users.by_name.get(name)
+        use = self._users.by_name.get(name)
         if use is not None:
             use.logins_failed += 1
 
@@ -125,8 +126,8 @@ class Login:
         if self._at is None:
             at = logins.look_at(self._host, self._name_of(user))
             self._refused = at is None
-            self._at = logins.core.clock.now if at is None else at
-        return self._at if self._at > logins.core.clock.now else None
+            self._at = logins.clock.now if at is None else at
+        return self._at if self._at > logins.clock.now else None
 
     def answered(self, user: str | None, entered: bool) -> bool:
         """Whether it may enter; a failure counts. Raises LoginNotChecked where it was not looked at."""

@@ -106,14 +106,17 @@ class NodeCore:
         self.links.serve_in("takers", lambda: self.catalog.takers)
         self.links.serve_in("holders", lambda: [producer.holder for producer in self.catalog.producers.values()])
         self.links.serve_in("streams", lambda: [stream.bringer for stream in self.streams])
-        self.pressure = Pressure(self)
+        self.pressure = Pressure(config.limits, self.connections, self.turns, memory, self.outbox, self.streams)
         self.deadlines = Deadlines(self.connections)
-        self.guard, self.refusals = Guard(self), Refusals(self)
-        self.users = Users(self)
+        self.guard = Guard(
+            config.limits, self.connections, self.outbox, memory, self.links, self.told, self._other_connections
+        )
+        self.refusals = Refusals(self.connections, self.clock, self.guard.uncount)
+        self.users = Users(config, self.clock, memory, self.links)
         self.peer_log = PeerLog(self.log, self.users.by_name)
         for part in (self.guard, self.refusals, memory, self.users):
             self.connections.each_leaves(part.left)
-        self.logins = Logins(self)
+        self.logins = Logins(config.limits, self.clock, self.users)
         self.warnings = Warnings(self)
         self.retire_at: float | None = None
         self.hop_stored: dict[bytes, tuple[bytes, int]] = dict(self.catalog.hops)
@@ -264,6 +267,10 @@ class NodeCore:
         else:
             sessions.driver_told(self, event)
 
+    def _other_connections(self) -> int:
+        """Connections that are no clients with a place: neighbours', and those that are refused."""
+        return sum(1 for neighbour in self.neighbours.values() if neighbour.peer is not None) + len(self.refusals.due)
+
     # ------------------------------------------------------------------------------------------------ the wire
 
     def told(self, peer: Peer, told: list[amqp.ConnEvent]) -> None:
@@ -374,7 +381,13 @@ class NodeCore:
 
     def _end_turn(self, event: events.TurnEnded) -> None:
         self.clock.wall_ms = calendar_ms(event.wall_ms)
-        self.pressure.measured(event)
+        self.pressure.put_off_bytes = event.put_off_bytes
+        if event.resident_bytes is not None:
+            self.resident_bytes = event.resident_bytes
+        if event.unsent:
+            self.memory.unsent(event.unsent)
+        if event.cpu_s is not None:
+            self.turn_times.note(event.cpu_s, event.kinds, self.clock.now)
         self.work.turns += 1
         self.work.offered_bytes = self.work.offered_count = 0
         for _ in range(ATTEMPTS_MAX):

@@ -5,15 +5,15 @@ for a moment to read the answer, REFUSAL_S at most, and at most REFUSALS_MAX may
 told first goes. Source: AMQP 1.0 §2.4.3, a close that the peer answers before the transport ends.
 """
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
+from holdfast.broker.work import Clock
+from holdfast.core.connections import Connections
 from holdfast.core.peer import Peer
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
 
 REFUSALS_MAX: Final = 64
 REFUSAL_S: Final = 3.0
@@ -22,40 +22,33 @@ REFUSAL_S: Final = 3.0
 class Refusals:
     """Tells connections past a bound which it is, and drops them in time. A `Timed` part while there are any."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(self, connections: Connections, clock: Clock, uncount: Callable[[Peer], None]) -> None:
+        """`uncount`: the connection has no place any more (guard.py)."""
+        self._connections = connections
+        self._clock = clock
+        self._uncount = uncount
         self.due: dict[Peer, float] = {}
         """Those that were told and are still there, the first one first, and when each has to be gone."""
 
-    def of_client(self, peer: Peer) -> Error | None:
-        """What a client's open is answered with where it is one too many; None where it has a place."""
-        core = self.core
-        reason = core.guard.reserved.get(peer)
-        if reason is None:
-            reason = core.users.too_many_connections(peer)
-            if reason is None:
-                return None
-        core.users.count_refused(peer)
-        return self._told(peer, reason)
-
     def refuse(self, peer: Peer, reason: str) -> None:
         """Closes an open connection with `reason`, one sentence that names the bound."""
-        peer.amqp.close(self._told(peer, reason))
+        peer.amqp.close(self.error(peer, reason))
         peer.touch()
         self.closing(peer)
 
-    def _told(self, peer: Peer, reason: str) -> Error:
+    def error(self, peer: Peer, reason: str) -> Error:
+        """What the peer is told, after a line in the log that says the same."""
         peer.log("WARNING", f"refused: {reason}")
         return Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), reason)
 
     def closing(self, peer: Peer) -> None:
         """We have closed it."""
         if len(self.due) >= REFUSALS_MAX:
-            self.core.connections.drop(
+            self._connections.drop(
                 next(iter(self.due)), f"{REFUSALS_MAX} refused connections have not closed, the most kept"
             )
-        self.core.guard.uncount(peer)
-        self.due[peer] = self.core.clock.now + REFUSAL_S
+        self._uncount(peer)
+        self.due[peer] = self._clock.now + REFUSAL_S
 
     def left(self, peer: Peer) -> None:
         """The connection is gone."""
@@ -69,4 +62,4 @@ class Refusals:
         for peer, at in list(self.due.items()):
             if at > now:
                 break
-            self.core.connections.drop(peer, f"it was refused, and has not closed in {REFUSAL_S:g} s")
+            self._connections.drop(peer, f"it was refused, and has not closed in {REFUSAL_S:g} s")

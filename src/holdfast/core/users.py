@@ -5,21 +5,24 @@ came without a name count together. Who asks for one thing too many is refused t
 link never is. The names are those of the configuration, so that their number is bounded.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.broker.work import Clock
+from holdfast.core.config import NodeConfig
+from holdfast.core.link_tables import LinkTables
+from holdfast.core.memory import Memory
 from holdfast.core.peer import Peer, Requesting, host_of
 from holdfast.core.use import ANONYMOUS, Use
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
 
 
 class Users:
     """Counts connections, links and requests for each user and neighbour, and refuses or delays those past a bound."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
-        config, now = core.config, core.clock.now
+    def __init__(self, config: NodeConfig, clock: Clock, memory: Memory, links: LinkTables) -> None:
+        self._clock = clock
+        self._memory = memory
+        self._links = links
+        now = clock.now
         self.waking: dict[Use, None] = {}
         """Those with room again, and blocked consumers."""
         limits, waking = config.limits, self.waking
@@ -35,9 +38,9 @@ class Users:
         """Links that have waited, and of which one request is carried out next."""
         self.uses: dict[Use, dict[Requesting, None]] = {}
         """By user: the links with requests whose time has not come, the next one first; of each that any waits for."""
-        core.links.wait_in("requests of users", lambda: self.waiting)
-        core.links.wait_in("requests granted", lambda: self.granted)
-        core.links.serve_in("blocked consumers", lambda: [link for use in self.all() for link in use.blocked_consumers])
+        links.wait_in("requests of users", lambda: self.waiting)
+        links.wait_in("requests granted", lambda: self.granted)
+        links.serve_in("blocked consumers", lambda: [link for use in self.all() for link in use.blocked_consumers])
 
     def all(self) -> list[Use]:
         """What each user and each neighbour has."""
@@ -45,15 +48,16 @@ class Users:
 
     # ------------------------------------------------------------------------------------------------ connections
 
-    def enter(self, peer: Peer) -> None:
-        """The connection is open, and whose it is is known. One too many of a neighbour is closed, with the reason."""
+    def enter(self, peer: Peer) -> str | None:
+        """The connection is open, and whose it is is known. Returns why it is one too many, of a neighbour; it is to be
+        closed with that."""
         reason = self.too_many_connections(peer)
         if reason is not None:
             self.count_refused(peer)
-            self.core.refusals.refuse(peer, reason)
-            return
+            return reason
         peer.use = use = self._of(peer)
         use.connections += 1
+        return None
 
     def too_many_connections(self, peer: Peer) -> str | None:
         """Why the connection is one too many for whom it counts; None where it is not."""
@@ -97,7 +101,7 @@ class Users:
         use = peer.use
         if use is None or use.links <= use.links_max:
             return None
-        self.core.memory.measure_changed()  # links of its other connections may have ended since
+        self._memory.measure_changed()  # links of its other connections may have ended since
         if use.links <= use.links_max:
             return None
         use.refused += 1
@@ -116,7 +120,7 @@ class Users:
         if link in self.granted:
             del self.granted[link]
             return True
-        if use is None or (use not in self.uses and use.count_request(self.core.clock.now)):
+        if use is None or (use not in self.uses and use.count_request(self._clock.now)):
             return True
         use.requests_delayed += 1
         self.waiting[link] = use
@@ -134,7 +138,7 @@ class Users:
                 link = next(iter(waiting))
                 self.forget(link)
                 self.granted[link] = None
-                self.core.links.requests[link] = None
+                self._links.requests[link] = None
 
     def forget(self, link: Requesting) -> None:
         """It waits no more."""
