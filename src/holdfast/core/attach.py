@@ -37,7 +37,6 @@ from holdfast.core.browser import ReaderLink
 from holdfast.core.catalog import TooManyQueues
 from holdfast.core.consumer import ConsumerLink
 from holdfast.core.control import CONTROL_ADDRESS, CONTROL_CREDIT, ControlReceiver
-from holdfast.core.doors import why_no_neighbour
 from holdfast.core.hop_receiver import CustodyReceiver
 from holdfast.core.incoming import NODE_MESSAGE_BYTES_MAX
 from holdfast.core.management import MANAGEMENT
@@ -187,7 +186,7 @@ def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
 
 def _of_neighbour(core: "NodeCore", peer: Peer) -> "Neighbour":
     if peer.neighbour is None:
-        raise Refusal(conditions.UNAUTHORIZED_ACCESS, why_no_neighbour(core, peer))
+        raise Refusal(conditions.UNAUTHORIZED_ACCESS, core.doors.why_no_neighbour(peer))
     return core.neighbours[peer.neighbour.name]
 
 

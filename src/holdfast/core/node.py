@@ -32,7 +32,7 @@ from holdfast.core.departed import Departures
 from holdfast.core.descriptors import Descriptors
 from holdfast.core.destination import Destination
 from holdfast.core.disk import Disk
-from holdfast.core.doors import open_door, welcome
+from holdfast.core.doors import Doors
 from holdfast.core.expiry import Expiry
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
@@ -149,6 +149,24 @@ class NodeCore:
         self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
         self.asks, self.clocks = Asks(self), Clocks(self)
         self.routing = None if config.topology is None else Routes(self, config.topology)
+        self.doors = Doors(
+            config,
+            self.clock,
+            self.connections,
+            memory,
+            self.deadlines,
+            self.guard,
+            self.refusals,
+            self.users,
+            self.logins,
+            self.pressure.partials,
+            self.neighbours,
+            log=self.peer_log.write,
+            deliver=self.told,
+            store=lambda: self.told_uuid,
+            is_stopping=lambda: self.stopping,
+            came_as_neighbour=self.warnings.came_as_neighbour,
+        )
         self.session_times = SessionTimes(self.neighbours.values())
         always: list[Timed] = [self.destination, self.warnings, self.asks, self.clocks]
         always += [self.dead_letters, self.disk, self.expiry, *([] if self.routing is None else [self.routing])]
@@ -251,7 +269,7 @@ class NodeCore:
 
     def _happened(self, event: events.Event) -> None:
         if isinstance(event, events.ConnectionOpened):
-            open_door(self, event)
+            self.doors.open(event)
         elif isinstance(event, events.ConnectionLost):
             self.connections.lost(event.connection, event.reason)
         elif isinstance(event, events.ConnectFailed):
@@ -311,7 +329,7 @@ class NodeCore:
             elif isinstance(event, amqp.LinkDetached):
                 self._detached(peer, event)
             elif isinstance(event, amqp.Opened):
-                welcome(self, peer, event)
+                self.doors.welcome(peer, event)
             elif isinstance(event, amqp.SessionBegun):
                 if peer.neighbour is not None:
                     peer.neighbour.session_begun(peer)
