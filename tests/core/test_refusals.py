@@ -144,7 +144,7 @@ def test_a_refused_connection_that_a_failure_ends_is_no_refusal_any_more(
     core = hub.core
     assert core is not None and len(core.refusals.due) == 2
     number = core.connections[first.number].number
-    told = core.told
+    told = core.dispatch.deliver
 
     def fail(peer: Any, events: Any) -> None:
         if peer.number == number:
@@ -152,7 +152,7 @@ def test_a_refused_connection_that_a_failure_ends_is_no_refusal_any_more(
         told(peer, events)
 
     with monkeypatch.context() as patch:
-        patch.setattr(core, "told", fail)
+        patch.setattr(core.dispatch, "deliver", fail)
         assert first.say(bytes.fromhex("0000000802000000")) == [], "it was told all that it is told"
     assert first.over and not first.alive and core.containment.peers_ended == 1
     assert [peer.number for peer in core.refusals.due] == [second.number]
@@ -166,7 +166,7 @@ def test_a_refused_connection_that_a_failure_ends_is_no_refusal_any_more(
     assert refused == 3 and core.containment.peers_ended == 1 and core.containment.parts_failed == 0
 
 
-@pytest.mark.parametrize("step", ["of_client", "closing"])
+@pytest.mark.parametrize("step", ["error", "closing"])
 def test_a_failure_in_the_refusing_itself_is_told_as_one_and_leaves_no_place_taken(
     monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -184,7 +184,7 @@ def test_a_failure_in_the_refusing_itself_is_told_as_one_and_leaves_no_place_tak
         patch.setattr(core.refusals, step, fail)
         said = more.say(HELLO)
     errors = [str(item.error.condition) for item in said if isinstance(item, Close)]
-    assert errors == (["amqp:internal-error"] if step == "of_client" else [RESOURCE])
+    assert errors == (["amqp:internal-error"] if step == "error" else [RESOURCE])
     assert not more.alive and not core.refusals.due and core.containment.peers_ended == 1
     core.validate()
     kept[0].say(Close())

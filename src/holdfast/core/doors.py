@@ -70,8 +70,8 @@ class Doors:
         is_stopping: Callable[[], bool],
         came_as_neighbour: Callable[[str, str], None],
     ) -> None:
-        """`store`: who the store is, as others hear it. `came_as_neighbour(name, text)`: a node that is not listed tried
-        to be a neighbour."""
+        """`store`: who the store is, as others hear it. `came_as_neighbour(name, text)`: a node that is not listed
+        tried to be a neighbour."""
         self._config = config
         self._clock = clock
         self._connections = connections
@@ -227,8 +227,8 @@ class Doors:
             neighbour = peer.neighbour
             assert neighbour is not None
             if name != neighbour.name:
-                text = f"found node {name!r} at its remote, not {neighbour.name!r}: correct name or remote of [[neighbour]]"
-                self._connections.drop(peer, text)
+                text = f"found node {name!r} at its remote, not {neighbour.name!r}"
+                self._connections.drop(peer, f"{text}: correct name or remote of [[neighbour]]")
             elif sessions.CAPABILITY not in offered:
                 self._connections.drop(
                     peer, "what answers at its remote is no Holdfast node: it does not offer custody"
@@ -255,8 +255,8 @@ class Doors:
         return peer.loopback
 
     def why_no_neighbour(self, peer: Peer) -> str:
-        """What a connection is told that asks for what only neighbours may have. One of another node of ours, which may be
-        meant as a neighbour, is among the warnings here as well."""
+        """What a connection is told that asks for what only neighbours may have. One of another node of ours, which
+        may be meant as a neighbour, is among the warnings here as well."""
         theirs = peer.amqp.remote_open
         if theirs is None or sessions.CAPABILITY not in [str(item) for item in theirs.offered_capabilities or ()]:
             return "this address is for neighbours: found a connection that does not offer custody"
@@ -272,8 +272,8 @@ class Doors:
         return f"this address is for neighbours, which {name!r} is not: {cure}"
 
     def _how_to_list(self, name: str, listed: str) -> str:
-        """What makes a neighbour of that node. Where there is a topology, a [[neighbour]] that it does not join ends this
-        one at its next start."""
+        """What makes a neighbour of that node. Where there is a topology, a [[neighbour]] that it does not join ends
+        this one at its next start."""
         here, topology = self._config.name, self._config.topology
         if topology is None or topology.link_between(here, name) is not None:
             return f"it is not listed at {here!r}: add {listed} there"

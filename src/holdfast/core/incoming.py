@@ -13,6 +13,7 @@ from holdfast.amqp import conditions
 from holdfast.amqp.bounds import ALONE_BYTES, EVENTS_MAX
 from holdfast.amqp.connection import Deliveries, Delivery, DeliveryPart, Receiver
 from holdfast.amqp.effort import MESSAGE, REFUSED
+from holdfast.amqp.events import DeliveryBegun
 from holdfast.amqp.extensions import TRY_LATER
 from holdfast.amqp.framing import check
 from holdfast.amqp.performatives import Accepted, Error, Rejected, Released, TransactionalState
@@ -104,6 +105,9 @@ class Ingress(PeerLink):
             self.settle([delivery.delivery_id], outcome)
         self.peer.touch()
         return True
+
+    def begun(self, event: DeliveryBegun) -> None:
+        """A large delivery has begun, of which nothing can be told yet; hops look at it."""
 
     def part(self, part: DeliveryPart) -> None:
         """Part of a request that is not held whole: it is larger than the link's `stream_bytes`, or unfinished

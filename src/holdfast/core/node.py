@@ -11,9 +11,6 @@ from typing import Any, Final
 from uuid import UUID
 
 from holdfast.amqp import connection as amqp
-from holdfast.amqp.effort import OUTCOME, OUTCOME_ALIKE
-from holdfast.amqp.events import DeliveryBegun
-from holdfast.amqp.performatives import Accepted, Released
 from holdfast.broker import deletion, entry
 from holdfast.broker.queue import Queue
 from holdfast.broker.work import Clock, Work
@@ -27,18 +24,17 @@ from holdfast.core.config import NodeConfig
 from holdfast.core.connections import Connections
 from holdfast.core.containment import ATTEMPTS_MAX, ENTRIES_MAX, Containment
 from holdfast.core.dead_letters import DeadLetters
-from holdfast.core.deadlines import ALWAYS, Deadlines, wanted
+from holdfast.core.deadlines import Deadlines
 from holdfast.core.departed import Departures
 from holdfast.core.descriptors import Descriptors
 from holdfast.core.destination import Destination
 from holdfast.core.disk import Disk
+from holdfast.core.dispatch import Dispatch
 from holdfast.core.doors import Doors
 from holdfast.core.expiry import Expiry
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
-from holdfast.core.hop_receiver import CustodyReceiver
 from holdfast.core.hops import CustodySender
-from holdfast.core.incoming import Ingress
 from holdfast.core.link_tables import LinkTables
 from holdfast.core.log import Log, PeerLog
 from holdfast.core.logins import Logins
@@ -63,6 +59,7 @@ from holdfast.core.turn_times import TurnTimes
 from holdfast.core.turns import Extent, Turns
 from holdfast.core.undo import refuse
 from holdfast.core.users import Users
+from holdfast.core.wake import ALWAYS, wanted
 from holdfast.core.warnings import Warnings
 from holdfast.errors import BrokenInvariant
 
@@ -91,7 +88,8 @@ class NodeCore:
         self.outbox = Outbox()
         self.log = Log(self.clock, self.outbox, config.limits.log_lines_per_minute)
         self.links = LinkTables()
-        self.connections = Connections(self.outbox, self.told)
+        self.dispatch = Dispatch(self.links)
+        self.connections = Connections(self.outbox, self.dispatch.deliver)
         self.memory = memory = Memory(config.limits, self.connections)
         self.links.wait_in("memory", lambda: memory.waiting)
         self.catalog = Catalog(config, store, clock=self.clock, work=self.work, memory=memory, new_uuid=self.new_uuid)
@@ -109,7 +107,13 @@ class NodeCore:
         self.pressure = Pressure(config.limits, self.connections, self.turns, memory, self.outbox, self.streams)
         self.deadlines = Deadlines(self.connections)
         self.guard = Guard(
-            config.limits, self.connections, self.outbox, memory, self.links, self.told, self._other_connections
+            config.limits,
+            self.connections,
+            self.outbox,
+            memory,
+            self.links,
+            self.dispatch.deliver,
+            self._other_connections,
         )
         self.refusals = Refusals(self.connections, self.clock, self.guard.uncount)
         self.users = Users(config, self.clock, memory, self.links)
@@ -162,10 +166,16 @@ class NodeCore:
             self.pressure.partials,
             self.neighbours,
             log=self.peer_log.write,
-            deliver=self.told,
+            deliver=self.dispatch.deliver,
             store=lambda: self.told_uuid,
             is_stopping=lambda: self.stopping,
             came_as_neighbour=self.warnings.came_as_neighbour,
+        )
+        self.dispatch.join(
+            self.connections,
+            attach=lambda peer, link: attach.answer(self, peer, link),
+            answered=_answered,
+            opened=self.doors.welcome,
         )
         self.session_times = SessionTimes(self.neighbours.values())
         always: list[Timed] = [self.destination, self.warnings, self.asks, self.clocks]
@@ -218,7 +228,7 @@ class NodeCore:
             peer.neighbour.heard_at = now
             peer.neighbour.stir()
         self.pressure.heard(peer, len(event.data))
-        self.told(peer, peer.amqp.receive(event.data, now))
+        self.dispatch.deliver(peer, peer.amqp.receive(event.data, now))
         if peer.amqp.deadline_sooner:
             self.deadlines.watch(peer)
         if peer.late:
@@ -288,72 +298,6 @@ class NodeCore:
     def _other_connections(self) -> int:
         """Connections that are no clients with a place: neighbours', and those that are refused."""
         return sum(1 for neighbour in self.neighbours.values() if neighbour.peer is not None) + len(self.refusals.due)
-
-    # ------------------------------------------------------------------------------------------------ the wire
-
-    def told(self, peer: Peer, told: list[amqp.ConnEvent]) -> None:
-        for event in told:
-            if isinstance(event, amqp.Delivery):
-                link = event.link.context
-                if link is not None:
-                    link.delivered(event)
-            elif isinstance(event, amqp.Deliveries):
-                link = event.link.context
-                if link is not None:
-                    link.delivered_all(event)
-            elif isinstance(event, (amqp.DeliveryPart, amqp.DeliveryAborted)):
-                link = event.link.context
-                if link is not None:
-                    link.part(event) if isinstance(event, amqp.DeliveryPart) else link.aborted()
-            elif isinstance(event, DeliveryBegun):
-                if isinstance(event.link.context, CustodyReceiver):
-                    event.link.context.begun(event)
-            elif isinstance(event, amqp.Outcomes):
-                link = event.link.context
-                if link is not None:
-                    link.outcomes(event.contexts, event.state, event.settled, event.first, event.last)
-                    alike = isinstance(event.state, (Accepted, Released))
-                    peer.amqp.took((OUTCOME_ALIKE if alike else OUTCOME) + len(event.contexts))
-            elif isinstance(event, amqp.CreditChanged):
-                link = event.link.context
-                if link is not None:
-                    link.credited()
-            elif isinstance(event, amqp.LinkAttached):
-                if peer.number not in self.connections:
-                    continue
-                if event.remote_initiated:
-                    assert isinstance(event.link, (amqp.Receiver, amqp.Sender))
-                    attach.answer(self, peer, event.link)
-                elif isinstance(event.link.context, CustodySender) and event.link.attached and not event.link.refused:
-                    event.link.context.attached()
-            elif isinstance(event, amqp.LinkDetached):
-                self._detached(peer, event)
-            elif isinstance(event, amqp.Opened):
-                self.doors.welcome(peer, event)
-            elif isinstance(event, amqp.SessionBegun):
-                if peer.neighbour is not None:
-                    peer.neighbour.session_begun(peer)
-            elif isinstance(event, amqp.ConnectionClosed):
-                peer.closed(event.error)
-            elif isinstance(event, amqp.ProtocolFailed):
-                text = f"connection closed: {event.error.condition}: {event.error.description}"
-                peer.log("WARNING", text)
-
-    def _detached(self, peer: Peer, event: amqp.LinkDetached) -> None:
-        link = event.link.context
-        if event.error is not None and peer.neighbour is not None and peer.amqp.usable:
-            text = f"it ended the link {event.link.name}: {event.error.condition}: {event.error.description}"
-            peer.log("WARNING", text)
-        if link is None:
-            return
-        event.link.context = None
-        peer.egress.pop(link, None)
-        if isinstance(link, Ingress):
-            link.gone()
-        else:
-            link.gone(event.unsettled)
-            self.links.drains.pop(link, None)
-        peer.touch()
 
     # ------------------------------------------------------------------------------------------------ who is where
 
@@ -499,7 +443,7 @@ class NodeCore:
     def _tick_one(self, peer: Peer) -> None:
         if peer.pauses:  # what it said meanwhile lies unread
             peer.amqp.reading_paused(self.clock.now)
-        self.told(peer, peer.amqp.tick(self.clock.now))
+        self.dispatch.deliver(peer, peer.amqp.tick(self.clock.now))
         peer.touch()
         self.deadlines.watch(peer)
 
@@ -509,3 +453,9 @@ class NodeCore:
         ):  # space may be back while nothing was committed
             self.room.measure()
             self.links.room_may_be_back()
+
+
+def _answered(link: amqp.Link) -> None:
+    """A neighbour answered the attach of a link of ours."""
+    if isinstance(link.context, CustodySender) and link.attached and not link.refused:
+        link.context.attached()

@@ -1,0 +1,82 @@
+"""When a node has something to do next: the first of what its parts wait for.
+
+Rules of this file: not late, and seldom early; asked at the end of each turn, so parts that wait for nothing are not
+asked at all.
+"""
+
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from holdfast.broker.cursor import RETIRES_MAX
+from holdfast.core.drains import has_something
+from holdfast.core.sending import due
+from holdfast.core.session_times import Timed
+
+if TYPE_CHECKING:
+    from holdfast.broker.queue import Queue
+    from holdfast.core.node import NodeCore
+
+
+ALWAYS: Final = (None,)
+"""In place of what a part waits for, where it is to be asked each time."""
+
+
+def _goes_on(core: "NodeCore") -> bool:
+    """Whether a queue goes on in the next turn with what waits for no commit."""
+    return len(core.work.batch.retires) < RETIRES_MAX and any(_needs_no_disk(core, queue) for queue in core.work.busy)
+
+
+def _needs_no_disk(core: "NodeCore", queue: "Queue") -> bool:
+    """Whether what it goes on with in the next turn waits for no commit: all that a queue in memory does, and of
+    another what is on disk, and below the mark that says so of a cursor, for who takes it now or goes on with what it
+    held."""
+    if queue.stopped or not core.catalog.has(queue):
+        return False
+    if not queue.config.durable or queue in core.resume.going_on:
+        return True
+    if any(reader.has_more for reader in core.links.readers.get(queue, ())):
+        return True
+    return any(
+        has_something(cursor, marks=False) and any(taker.will_want() > 0 for taker in cursor.takers)
+        for cursor in queue.cursors
+    )
+
+
+def wanted(core: "NodeCore") -> float:
+    """When the node has something to do, at the latest: what `NodeCore.next_deadline` says, each turn."""
+    now = core.clock.now
+    if core.links.requests or (core.connections.sending and due(core)):
+        return now
+    resting = core.containment.resting
+    first = core.meter.due_at if core.meter not in resting else inf
+    if core.work.halted and any(account.room for account in core.work.halted):
+        return now
+    if core.turns.in_flight is None and not core.disk.rests:
+        if core.work.busy or core.users.waking or core.blobs.dropping:
+            return now
+        if core.destination.busy and core.destination not in resting:
+            return now
+        if core.chores.pending and core.chores not in resting and core.chores.busy:
+            return now
+        if core.retire_at is not None and core.retire_at < first:
+            first = core.retire_at
+    elif (core.work.busy and _goes_on(core)) or (core.chores.settlements.goes_on and core.chores not in resting):
+        return now
+    at = core.deadlines.soonest(now)
+    if at is not None and at < first:
+        first = at
+    part: Timed | None = None
+    try:
+        at = core.session_times.soonest(now, resting)
+        if at < first:
+            first = at
+        for waits, part in core.timed:
+            if not waits or (resting and part in resting):
+                continue
+            at = part.next_deadline()
+            if at is not None and at < first:
+                first = at
+    except Exception:
+        core.asked = part or core.session_times.asked
+        raise
+    return first
