@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.core import destination, sessions
+from holdfast.core import destination, incidents, sessions
 from holdfast.core import warnings as warnings_module
 from holdfast.core.blocked import Blocked
 from holdfast.core.config import NeighbourConfig, NodeConfig, QueueConfig, UserConfig
@@ -256,7 +256,7 @@ def test_a_node_that_is_not_listed_is_told_at_both_ends_what_to_add() -> None:
     (line,) = status(rig, jfk)["warnings"]
     assert line.startswith("neighbour hub (h:1): no session: ") and cure in line
     jfk.crash()
-    rig.run(warnings_module.CONTESTED_S + 10)
+    rig.run(incidents.CONTESTED_S + 10)
     assert status(rig, hub)["warnings"] == []
 
 
@@ -319,7 +319,7 @@ def test_a_node_that_has_this_ones_name() -> None:
 def test_nodes_that_are_not_listed_are_bounded_in_number_and_in_the_log() -> None:
     rig = Rig()
     hub = rig.node("hub")
-    for number in range(3 * warnings_module.STRANGERS_MAX):
+    for number in range(3 * incidents.STRANGERS_MAX):
         client = rig.client(
             hub, container_id=f"node{number:03}" + 200 * "x", offered_capabilities=(sessions.CAPABILITY,)
         )
@@ -327,7 +327,7 @@ def test_nodes_that_are_not_listed_are_bounded_in_number_and_in_the_log() -> Non
         rig.settle()
         assert client.detached[-1].error is not None
     found = status(rig, hub)["warnings"]
-    assert len(found) == warnings_module.STRANGERS_MAX and "node059" in found[-1] and len(found[-1]) < 500
+    assert len(found) == incidents.STRANGERS_MAX and "node059" in found[-1] and len(found[-1]) < 500
     rig.run(60)
     assert warned(hub, "tried to be a neighbour") <= hub.core.config.limits.log_lines_per_minute
 

@@ -4,12 +4,10 @@ Rules of this file: the driver measures; here it is judged and said, once each t
 the last one is dropped by the system before the node sees it, so nobody can be told but the operator.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from holdfast.core.events import DescriptorsMeasured
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
+from holdfast.core.log import Log
 
 FEW: Final = 16
 """With so few left they are short, and until there are more than twice as many."""
@@ -18,8 +16,8 @@ FEW: Final = 16
 class Descriptors:
     """Warns while file descriptors are few. `left` and `most`: as last measured; None before that."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(self, log: Log) -> None:
+        self._log = log
         self.left: int | None = None
         self.most: int | None = None
         self.short = False
@@ -32,9 +30,9 @@ class Descriptors:
         short = event.of_system or event.left <= few
         self._of_system = event.of_system
         if short and not self.short:
-            self.core.log.write("WARNING", self._text())
+            self._log.write("WARNING", self._text())
         elif self.short and not short:
-            self.core.log.write("INFO", f"file descriptors: {self.left} of {self.most} are left again")
+            self._log.write("INFO", f"file descriptors: {self.left} of {self.most} are left again")
         self.short = short
 
     def condition(self) -> str | None:

@@ -7,21 +7,23 @@ told, and no route leads through this node; its sessions go on. The answer to th
 of it.
 """
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from holdfast.amqp import conditions
 from holdfast.amqp.extensions import TRY_LATER
 from holdfast.amqp.performatives import Error, Rejected
 from holdfast.amqp.types import Symbol, Ulong
-from holdfast.broker.port import Batch
+from holdfast.broker.port import Batch, Space
+from holdfast.broker.queue import Queue
+from holdfast.broker.work import Clock
 from holdfast.columns import size
+from holdfast.core.config import Limits
+from holdfast.core.link_tables import LinkTables
+from holdfast.core.log import Log
+from holdfast.core.room import Room
 from holdfast.units import MIB
-
-if TYPE_CHECKING:
-    from holdfast.broker.queue import Queue
-    from holdfast.core.node import NodeCore
-    from holdfast.core.sessions import Neighbour
 
 ROOM_BYTES: Final = 256 * 1024
 """With less room no client is given credit, and a neighbour none or little: the rest is for messages under way."""
@@ -55,16 +57,58 @@ _FULL: Final = _refusal(FULL)
 _GONE: Final = _refusal(GONE)
 
 
+class StoreFile(Protocol):
+    """A store that knows whether its file is where it was, and how much there is beside it."""
+
+    @property
+    def on_disk(self) -> bool: ...
+    def gone(self) -> str | None: ...
+    def space(self) -> Space: ...
+    def room_bytes(self) -> int: ...
+
+
+class Session(Protocol):
+    """A neighbour, as far as it is told of this node's disk and says how its own does (sessions.py)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def established(self) -> bool: ...
+    @property
+    def established_count(self) -> int: ...
+    def send(self, fields: dict[str, Any], *, reserve: int) -> bool: ...
+
+
 class Disk:
     """Whether the disk answers, has room and has the store's file. `stalled`: the commit under way has taken longer
     than `commit_stall_s`. `gone`: why what is appended now would be in no file that is found again; None as it should
     be."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(
+        self,
+        limits: Limits,
+        clock: Clock,
+        log: Log,
+        store: StoreFile,
+        room: Room,
+        links: LinkTables,
+        sessions: Mapping[str, Session],
+        *,
+        finish: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """`finish(step)`: runs the step; where it fails others' steps follow all the same, and it is tried again."""
+        self._limits = limits
+        self._clock = clock
+        self._log = log
+        self._store = store
+        self._room = room
+        self._links = links
+        self._sessions = sessions
+        self._finish = finish
+        self._each_change: list[Callable[[], None]] = []
         self.stalled = False
         self.gone: str | None = None
-        self._look_at = core.clock.now
+        self._look_at = clock.now
         self.stalls = 0
         """Since the node's start."""
         self._since: float | None = None
@@ -80,23 +124,26 @@ class Disk:
         """Since when there is no room, as the log has it."""
         self._roomy_since: float | None = None
         """Since when there is room again, within such a spell."""
-        core.control_kinds[KIND] = self._hear
+
+    def each_change(self, tell: Callable[[], None]) -> None:
+        """`tell` is called when `takes_nothing` is another than before, ahead of the neighbours."""
+        self._each_change.append(tell)
 
     # ------------------------------------------------------------------------------------------------ commits
 
     def began(self) -> None:
         """A commit was handed over."""
-        self._since = self.core.clock.now
+        self._since = self._clock.now
 
     def answered(self) -> None:
         """It came back, stored or refused."""
-        finish = self.core.containment.finish  # the commit has been answered, even if reporting it fails
+        finish = self._finish  # the commit has been answered, even if reporting it fails
         self._refused = 0
         since, self._since = self._since, None
         if self.stalled and since is not None:
             self.stalled = False
-            text = f"the disk answers again, after {self.core.clock.now - since:.1f} s"
-            finish(partial(self.core.log.write, "INFO", text))
+            text = f"the disk answers again, after {self._clock.now - since:.1f} s"
+            finish(partial(self._log.write, "INFO", text))
             finish(self._changed)
         finish(self._follow_room)
 
@@ -106,49 +153,47 @@ class Disk:
         self.answered()
         self._refused = before + 1
         if self._refused > 1 or not (batch.appends or batch.pieces):
-            self._retry_at = self.core.clock.now + RETRY_S
+            self._retry_at = self._clock.now + RETRY_S
 
     @property
     def rests(self) -> bool:
         """Whether what is gathered waits for its next try."""
-        if self._retry_at is not None and self.core.clock.now >= self._retry_at:
+        if self._retry_at is not None and self._clock.now >= self._retry_at:
             self._retry_at = None
         return self._retry_at is not None
 
     def look(self) -> None:
         """Asks the store whether its file is where it was; what follows from another answer than before."""
-        core = self.core
-        gone = core.store.gone()
+        gone = self._store.gone()
         if gone == self.gone:
             return
         before, self.gone = self.gone, gone
-        core.room.bytes = core.store.room_bytes()
+        self._room.bytes = self._store.room_bytes()
         if gone is None:
-            core.log.write("WARNING", "the store's file is back: messages are taken again")
+            self._log.write("WARNING", "the store's file is back: messages are taken again")
         else:
-            core.log.write("ERROR", f"the store's file is gone: {gone}. {ADVICE}")
+            self._log.write("ERROR", f"the store's file is gone: {gone}. {ADVICE}")
         if (gone is None) != (before is None):
-            core.links.room_may_be_back()
+            self._links.room_may_be_back()
             self._changed()
 
     def _follow_room(self) -> None:
         """Logs at once that taking stops for want of room, and later that it goes on: a line each for a spell."""
-        core = self.core
         if self.gone is not None:
             return
-        if core.room.bytes < ROOM_BYTES:
+        if self._room.bytes < ROOM_BYTES:
             self._roomy_since = None
             if self._full_since is None:
-                self._full_since = core.clock.now
+                self._full_since = self._clock.now
                 text = "the disk is full: new messages wait or are refused until there is room"
-                core.log.write("ERROR", f"{text}; {self.bounded_by()}")
+                self._log.write("ERROR", f"{text}; {self.bounded_by()}")
         elif self._full_since is not None:
             if self._roomy_since is None:
-                self._roomy_since = core.clock.now
-            if core.clock.now >= self._roomy_since + ROOMY_S:
+                self._roomy_since = self._clock.now
+            if self._clock.now >= self._roomy_since + ROOMY_S:
                 lasted_s = self._roomy_since - self._full_since
                 self._full_since = self._roomy_since = None
-                core.log.write("INFO", f"the disk has room again, after {lasted_s:.0f} s: messages are taken")
+                self._log.write("INFO", f"the disk has room again, after {lasted_s:.0f} s: messages are taken")
 
     def tick(self, now: float) -> None:
         """Logs once for each stall that a commit has not been answered."""
@@ -156,19 +201,19 @@ class Disk:
         if now >= self._look_at:
             self._look_at = now + LOOK_S
             self.look()
-        limit_s = self.core.config.limits.commit_stall_s
+        limit_s = self._limits.commit_stall_s
         if not self.stalled and self._since is not None and now >= self._since + limit_s:
             self.stalled = True
             self.stalls += 1
             text = f"the disk has not answered a commit for {limit_s:g} s: nothing is taken until it does"
-            self.core.log.write("WARNING", text)
+            self._log.write("WARNING", text)
             self._changed()
 
     def next_deadline(self) -> float | None:
         stalls_at = None if self.stalled or self._since is None else self._since
         if stalls_at is not None:
-            stalls_at += self.core.config.limits.commit_stall_s
-        look_at = self._look_at if self.core.store.on_disk else None
+            stalls_at += self._limits.commit_stall_s
+        look_at = self._look_at if self._store.on_disk else None
         roomy_at = None if self._roomy_since is None else self._roomy_since + ROOMY_S
         return min((at for at in (look_at, stalls_at, roomy_at, self._retry_at) if at is not None), default=None)
 
@@ -188,44 +233,43 @@ class Disk:
         return _FULL if self.gone is None else _GONE
 
     def _changed(self) -> None:
-        core = self.core
-        core.links.refills.update(dict.fromkeys(core.links.custody_receivers.values()))
-        for producers in core.links.producers.values():
-            core.links.refills.update(dict.fromkeys(producers))
-        core.links.refills.update(core.links.relays)
-        finish = core.containment.finish  # whom one failure concerns, the others are told all the same
-        if core.routing is not None:
-            finish(core.routing.disk_changed)
-        for neighbour in core.neighbours.values():
+        links = self._links
+        links.refills.update(dict.fromkeys(links.custody_receivers.values()))
+        for producers in links.producers.values():
+            links.refills.update(dict.fromkeys(producers))
+        links.refills.update(links.relays)
+        for tell in self._each_change:  # whom one failure concerns, the others are told all the same
+            self._finish(tell)
+        for neighbour in self._sessions.values():
             if neighbour.established:
-                finish(partial(self._tell, neighbour))
+                self._finish(partial(self._tell, neighbour))
 
     # ------------------------------------------------------------------------------------------------ room
 
     @property
     def full(self) -> bool:
         """Whether the remaining room is too small for new messages of clients."""
-        return not self.core.room.has(ROOM_BYTES)
+        return not self._room.has(ROOM_BYTES)
 
-    def gives_credit(self, queue: "Queue") -> bool:
+    def gives_credit(self, queue: Queue) -> bool:
         """Whether producers of `queue` may be given credit now."""
         return not self.takes_nothing and (not queue.config.durable or not self.full)
 
     # ------------------------------------------------------------------------------------------------ neighbours
 
-    def established(self, neighbour: "Neighbour") -> None:
+    def established(self, neighbour: Session) -> None:
         """A session is up: the neighbour is sent the state of a disk that stalls."""
         self._neighbours.pop(neighbour.name, None)
         self._owed.pop(neighbour.name, None)
         if self.takes_nothing:
             self._tell(neighbour)
 
-    def credited(self, neighbour: "Neighbour") -> None:
+    def credited(self, neighbour: Session) -> None:
         """It may be told what it gave no credit for."""
         if neighbour.name in self._owed:
             self._tell(neighbour)
 
-    def _tell(self, neighbour: "Neighbour") -> None:
+    def _tell(self, neighbour: Session) -> None:
         if neighbour.send(self._word(), reserve=0):
             self._owed.pop(neighbour.name, None)
         else:
@@ -235,19 +279,20 @@ class Disk:
         """A version that knows nothing of `gone` takes it for a stall, which asks the same of it."""
         return {"kind": KIND, "stalled": self.takes_nothing, **({"gone": True} if self.gone is not None else {})}
 
-    def _hear(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+    def hear(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+        """A control message of KIND: whether that neighbour's disk takes anything."""
         stalled = fields.get("stalled") is True
         if stalled == self.stalled_at(neighbour):
             return
         if stalled:
             self._neighbours[neighbour.name] = neighbour.established_count
             why = "the file of its store is gone" if fields.get("gone") is True else "its disk does not answer"
-            self.core.log.write("WARNING", f"neighbour {neighbour.name}: {why}, and it takes nothing")
+            self._log.write("WARNING", f"neighbour {neighbour.name}: {why}, and it takes nothing")
         else:
             del self._neighbours[neighbour.name]
-            self.core.log.write("INFO", f"neighbour {neighbour.name}: its disk answers, and it takes messages again")
+            self._log.write("INFO", f"neighbour {neighbour.name}: its disk answers, and it takes messages again")
 
-    def stalled_at(self, neighbour: "Neighbour") -> bool:
+    def stalled_at(self, neighbour: Session) -> bool:
         """Whether that neighbour has said in this session that its disk stalls."""
         return self._neighbours.get(neighbour.name) == neighbour.established_count and neighbour.established
 
@@ -261,7 +306,7 @@ class Disk:
 
     def bounded_by(self) -> str:
         """What bounds the store, and what helps where it has no room."""
-        space = self.core.store.space()
+        space = self._store.space()
         if space.file_bytes + MIB > space.bytes_max:
             return f"the store has reached [store] bytes_max ({size(space.bytes_max)}): consume messages, or raise it"
         left = f"its file system has {size(space.free_bytes)} left"
@@ -269,8 +314,8 @@ class Disk:
 
     def status(self) -> dict[str, Any]:
         """What `status` tells."""
-        now, since = self.core.clock.now, self._since
-        space = self.core.store.space()
+        now, since = self._clock.now, self._since
+        space = self._store.space()
         return {
             "state": self._state,
             "reason": self.gone or (self.bounded_by() if self.full else None),

@@ -395,7 +395,7 @@ class Forwarding:
         identity.tell_renamed(core, neighbour.name, store)
         core.catalog.put_neighbour(neighbour.name, store)
         if store in core.catalog.replaced:  # it was there before the other: both live
-            core.warnings.contested[neighbour.name] = core.clock.now
+            core.incidents.name_contested(neighbour.name)
         core.catalog.drop_replaced(store)
         core.destination.closing.pop(store, None)
         if old is not None:

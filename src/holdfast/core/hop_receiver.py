@@ -168,14 +168,14 @@ class CustodyReceiver(Intake):
         if self.failed:
             self._give_back_unfinished(event.delivery_id)
         elif size and not (self.fenced or self.parked) and not streams.has_room(self.core, size):
-            self.core.warnings.found_no_room(self.neighbour, self.destination, size)
+            self.core.incidents.found_no_room(self.neighbour, self.destination, size)
             self._give_back_unfinished(event.delivery_id)
 
     def _look_at_growing(self) -> None:
         """What has come of it in part, and cannot be taken, goes back as soon as that is known."""
         growing = self.growing
         if growing is not None and growing.outcome is not None and self.parked and self.parked[0] is growing:
-            self.core.warnings.found_no_room(self.neighbour, self.destination, growing.blob.length)
+            self.core.incidents.found_no_room(self.neighbour, self.destination, growing.blob.length)
             self._give_back_unfinished(growing.first.delivery_id)
 
     def _give_back_unfinished(self, delivery_id: int) -> None:

@@ -115,7 +115,7 @@ def refuse_shared_store(core: "NodeCore", neighbour: str, peer: "Peer", store: o
             and core.catalog.neighbour_stores.get(other.name) == store
         ):
             text = f"the store {store} belongs to node {other.name!r} too, whose session is up; a store is for one node"
-            core.warnings.shared[neighbour] = text, core.clock.now
+            core.incidents.store_shared(neighbour, text)
             peer.log("INFO", text)
             peer.amqp.close(Error(Symbol(conditions.NOT_ALLOWED), text))
             peer.touch()

@@ -14,7 +14,7 @@ from holdfast.amqp import connection as amqp
 from holdfast.broker import deletion, entry
 from holdfast.broker.queue import Queue
 from holdfast.broker.work import Clock, Work
-from holdfast.core import attach, events, identity, invariants, sessions, stopping, turn_end
+from holdfast.core import attach, disk, events, identity, invariants, sessions, stopping, turn_end
 from holdfast.core.asks import Asks
 from holdfast.core.blobs import Blobs
 from holdfast.core.catalog import Catalog, Tables
@@ -35,6 +35,7 @@ from holdfast.core.expiry import Expiry
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
 from holdfast.core.hops import CustodySender
+from holdfast.core.incidents import Incidents
 from holdfast.core.link_tables import LinkTables
 from holdfast.core.log import Log, PeerLog
 from holdfast.core.logins import Logins
@@ -121,6 +122,7 @@ class NodeCore:
         for part in (self.guard, self.refusals, memory, self.users):
             self.connections.each_leaves(part.left)
         self.logins = Logins(config.limits, self.clock, self.users)
+        self.incidents = Incidents(self.clock)
         self.warnings = Warnings(self)
         self.retire_at: float | None = None
         self.hop_stored: dict[bytes, tuple[bytes, int]] = dict(self.catalog.hops)
@@ -149,10 +151,18 @@ class NodeCore:
         self.routing: Routes | None = None
         self.control_kinds: dict[str, Callable[[sessions.Neighbour, dict[Any, Any]], None]] = {}
         """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
-        self.disk, self.descriptors = Disk(self), Descriptors(self)
-        self.neighbours = {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
+        self.neighbours: dict[str, sessions.Neighbour] = {}
+        self.disk = Disk(
+            config.limits, self.clock, self.log, store, self.room, self.links, self.neighbours,
+            finish=self.containment.finish,
+        )  # fmt: skip
+        self.control_kinds[disk.KIND] = self.disk.hear
+        self.descriptors = Descriptors(self.log)
+        self.neighbours |= {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
         self.asks, self.clocks = Asks(self), Clocks(self)
         self.routing = None if config.topology is None else Routes(self, config.topology)
+        if self.routing is not None:
+            self.disk.each_change(self.routing.disk_changed)
         self.doors = Doors(
             config,
             self.clock,
@@ -169,7 +179,7 @@ class NodeCore:
             deliver=self.dispatch.deliver,
             store=lambda: self.told_uuid,
             is_stopping=lambda: self.stopping,
-            came_as_neighbour=self.warnings.came_as_neighbour,
+            came_as_neighbour=self.incidents.came_as_neighbour,
         )
         self.dispatch.join(
             self.connections,

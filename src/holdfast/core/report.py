@@ -106,7 +106,7 @@ class Meter:
         self._next = start
         self._left = QUEUES_MAX
         _measure_senders(self.core)
-        self.core.turn_times.tell(self.core)
+        self.core.turn_times.tell(self.core.outbox)
         if self.core.routing is not None:
             self.core.outbox.record("paths", self.core.destination.paths.status())
 
@@ -234,7 +234,7 @@ def status(core: "NodeCore") -> dict[str, Any]:
         "large_messages": {
             "under_way": Ulong(len(core.streams)),
             "max": Ulong(core.config.limits.streams_max),
-            "refused": Ulong(core.warnings.large_refused_total),
+            "refused": Ulong(core.incidents.large_refused_total),
         },
         "dead_letters": core.dead_letters.status(),
         "failures": {

@@ -372,7 +372,7 @@ class Neighbour:
         if self.rival_at is None:
             self.rival_at = core.clock.now
         elif self.heard_at > self.rival_at + self.config.keepalive_s:
-            core.warnings.contested[self.name] = core.clock.now
+            core.incidents.name_contested(self.name)
         text = f"another node is there under the name {self.name!r}, with a store of its own; a name is for one node"
         peer.log("INFO", text)
         peer.amqp.close(Error(Symbol(conditions.NOT_ALLOWED), text))

@@ -247,7 +247,7 @@ def begin(core: "NodeCore", bringer: Bringer, part: DeliveryPart) -> Stream:
     """The stream that begins with that part, which is still to be added."""
     stream = Stream(core, bringer, part, core.blobs.new())
     if not may_begin(core, bringer.peer):
-        core.warnings.large_refused()
+        core.incidents.large_refused()
         text = f"{len(core.streams)} large messages are under way here, no more are taken"
         stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
     else:

@@ -4,12 +4,10 @@ Rules of this file: counts what the driver measured (events.TurnEnded); never re
 else is served, so a long one delays everybody: the goal is none above LONG_S but for a commit.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from holdfast.amqp.types import Ulong
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
+from holdfast.core.outbox import Outbox
 
 FIRST_S: Final = 0.0001
 """The first bucket's upper end; each of the others is twice as wide as all before it."""
@@ -50,12 +48,12 @@ class TurnTimes:
             if cpu_s > self.longest_s:
                 self.longest_s, self.longest_kinds, self.longest_at = cpu_s, kinds, now
 
-    def tell(self, core: "NodeCore") -> None:
+    def tell(self, outbox: Outbox) -> None:
         """The telemetry record of the interval that ends; none where the driver measures nothing."""
         counts = [count - told for count, told in zip(self.counts, self._told, strict=True)]
         if not any(counts):
             return
-        core.outbox.record(
+        outbox.record(
             "turns",
             {
                 "turns": sum(counts),

@@ -1,9 +1,9 @@
 """Conditions that a person can act on: a line each in `status`, a WARNING each in the log.
 
 Rules of this file: reads; all that it changes is that Destination forgets full queues that have room again, that
-Departures finds nodes that messages are kept for, and that it forgets large messages that nobody tries any more. A
-condition is logged once it has lasted from one look to the next, and again after AGAIN_S if it has not ended. A line
-says what is wrong and what to do about it.
+Departures finds nodes that messages are kept for, and that Incidents forgets large messages that nobody tries any
+more. A condition is logged once it has lasted from one look to the next, and again after AGAIN_S if it has not ended. A
+line says what is wrong and what to do about it.
 """
 
 from collections.abc import Iterator
@@ -29,22 +29,11 @@ GAPS_MAX: Final = 3
 """Gaps of one origin that a line names."""
 REFUSALS_MAX: Final = 5
 """Destinations for which one neighbour takes nothing, of which one look says something."""
-CONTESTED_S: Final = 600.0
-"""How long after two stores used one name, or a node tried to be a neighbour, the warning stays."""
-
-STRANGERS_MAX: Final = 20
-"""Nodes that tried to be neighbours and are none; a further one takes the place of the one that tried longest ago."""
 
 AWAY_S: Final = 60.0
 """How long a neighbour that dials this node may be away before that is a warning: it may be started anew."""
 AWAY_MAX: Final = 20
 """Neighbours that are away of which one look says something each; the others are counted."""
-
-NO_ROOM_S: Final = 120.0
-"""How long a large message that found no room is spoken of: while it waits, its neighbour tries it more often."""
-
-LARGE_S: Final = 120.0
-"""How long large messages that were refused because as many as may be were under way are spoken of."""
 
 BLOCKED_S: Final = 60.0
 BLOCKED_MAX: Final = 5
@@ -70,36 +59,6 @@ class Warnings:
         self._look_at = core.clock.now + LOOK_S
         self._since: dict[str, float] = {}
         self._logged_at: dict[str, float] = {}
-        self.contested: dict[str, float] = {}
-        """Neighbours under whose name a store came again after another one had: two nodes have the name. And when."""
-        self.shared: dict[str, tuple[str, float]] = {}
-        """Neighbours that came with another's store, and were refused: why, and when."""
-
-        self.strangers: dict[str, tuple[str, float]] = {}
-        """By name, nodes that tried to be neighbours and are none: what is said of them, and when they last tried."""
-
-        self._no_room: dict[tuple[str, str], tuple[int, float]] = {}
-        """By neighbour and destination, a large message that there was no room for: its bytes, and when."""
-
-        self.large_refused_total = 0
-        self._large_refused_at: float | None = None
-        """When one was refused last because as many as may be were under way."""
-
-    def came_as_neighbour(self, name: str, text: str) -> None:
-        """A node of that name, which may be anything, is refused as a neighbour."""
-        self.strangers.pop(name, None)
-        if len(self.strangers) >= STRANGERS_MAX:
-            del self.strangers[next(iter(self.strangers))]
-        self.strangers[name] = text, self.core.clock.now
-
-    def found_no_room(self, neighbour: str, destination: str, size: int) -> None:
-        """A large message of that neighbour's was not taken for want of room."""
-        self._no_room[neighbour, destination] = size, self.core.clock.now
-
-    def large_refused(self) -> None:
-        """A large message was refused because as many as may be are under way."""
-        self.large_refused_total += 1
-        self._large_refused_at = self.core.clock.now
 
     def next_deadline(self) -> float | None:
         return self._look_at
@@ -140,21 +99,15 @@ class Warnings:
         if short is not None:
             yield DESCRIPTORS, short
         yield from self._neighbours()
-        for name, (text, at) in self.strangers.items():
-            if core.clock.now < at + CONTESTED_S:
-                yield f"stranger - {name}", text
+        for name, text in core.incidents.strangers():
+            yield f"stranger - {name}", text
         for neighbour in core.neighbours.values():
             yield from islice(self._blocked(neighbour), BLOCKED_MAX)
-        for (name, destination), (size, at) in list(self._no_room.items()):
-            if core.clock.now < at + NO_ROOM_S:
-                text = (
-                    f"a message of {size} bytes or more for {destination!r} waits there, with all behind it, for room"
-                )
-                advice = f"consume messages, give the store more space ({core.disk.bounded_by()}), or raise streams_max"
-                yield f"room {name} {destination}", f"neighbour {name}: {text}: {advice}"
-            else:
-                del self._no_room[name, destination]
-        if self._large_refused_at is not None and core.clock.now < self._large_refused_at + LARGE_S:
+        for name, destination, size in core.incidents.without_room():
+            text = f"a message of {size} bytes or more for {destination!r} waits there, with all behind it, for room"
+            advice = f"consume messages, give the store more space ({core.disk.bounded_by()}), or raise streams_max"
+            yield f"room {name} {destination}", f"neighbour {name}: {text}: {advice}"
+        if core.incidents.large_was_refused:
             text = f"large messages are refused: {len(core.streams)} are on their way in or wait for room"
             yield "large", f"{text}: consume what waits at full queues, or raise streams_max"
         yield from self._full()
@@ -175,14 +128,13 @@ class Warnings:
                 away += 1
                 if away <= AWAY_MAX:
                     yield f"{SESSION} {name}", self._away(neighbour)
-            at = self.contested.get(name)
-            if at is not None and core.clock.now < at + CONTESTED_S:
+            if core.incidents.is_contested(name):
                 text = "two nodes with different stores use this name: stop one, or give it a name of its own"
                 yield f"name {name}", f"neighbour {name}: {text}"
-            text, at = self.shared.get(name, ("", 0.0))
-            if text and core.clock.now < at + CONTESTED_S:
+            shared = core.incidents.why_shared(name)
+            if shared is not None:
                 advice = "stop the copy, or give it a store of its own (`holdfast store restore`)"
-                yield f"store {name}", f"neighbour {name}: {text}; {advice}"
+                yield f"store {name}", f"neighbour {name}: {shared}; {advice}"
             if neighbour.links.ready:
                 yield f"{TURNS} {name}", neighbour.links.describe()
             for destination, text in islice(neighbour.links.refusals(), REFUSALS_MAX):
