@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.performatives import Accepted, Header, Properties, Rejected
-from holdfast.core import streams
 from holdfast.core.config import Limits
 from holdfast.core.node import NodeCore
 from holdfast.storage.lmdb import LmdbStore
@@ -104,7 +103,7 @@ def test_it_waits_where_it_is_until_there_is_room() -> None:
 
 def test_what_a_store_can_never_hold_is_larger_than_it_takes() -> None:
     rig, a, b, c = joined(4 * MIB)
-    assert b.core is not None and streams.bytes_most(b.core) < len(LARGE)
+    assert b.core is not None and b.core.large_receives.bytes_most() < len(LARGE)
     put(rig, a, "before", LARGE, "behind")
     rig.run(10)
     assert c.bodies("work") == ["before", "behind"] and a.queue("@c").messages == 0
@@ -151,7 +150,7 @@ def test_a_neighbour_that_does_not_say_how_long_it_is_loses_nothing(
 @pytest.mark.parametrize(("share", "fits"), [(0.97, True), (1.0, False)])
 def test_what_an_empty_store_could_hold_it_holds(tmp_path: Path, size: int, share: float, fits: bool) -> None:
     with on_lmdb(tmp_path, size) as (rig, node, core, _):
-        most = streams.bytes_most(core)
+        most = core.large_receives.bytes_most()
         assert size * 3 // 8 < most < size
         ((_, state),) = put(rig, node, body(int(most * share)), address="work").outcomes
         assert isinstance(state, Accepted) == fits
@@ -161,8 +160,8 @@ def test_what_an_empty_store_could_hold_it_holds(tmp_path: Path, size: int, shar
 def test_between_too_large_and_taken_there_is_nothing(tmp_path: Path, size: int) -> None:
     """Also once much was stored and has left: else what is no larger than it may be would wait for ever."""
     with on_lmdb(tmp_path, size, limits=Limits(connection_unstored_bytes_max=64 * MIB)) as (rig, node, core, store):
-        most = streams.bytes_most(core)
-        assert streams.has_room(core, most)
+        most = core.large_receives.bytes_most()
+        assert core.large_receives.has_room(most)
         for _ in range(3):
             client = put(rig, node, body(most - 4 * KIB), address="work")
             assert isinstance(client.outcomes[0][1], Accepted)
@@ -174,7 +173,7 @@ def test_between_too_large_and_taken_there_is_nothing(tmp_path: Path, size: int)
             taker.close_transport()
         rig.run(5)
         store._measure_at = 0.0  # what is free is counted now and then, by the machine's clock
-        assert streams.has_room(core, most)
+        assert core.large_receives.has_room(most)
 
 
 def test_on_a_busy_node_a_try_costs_a_frame_too() -> None:

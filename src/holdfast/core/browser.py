@@ -58,7 +58,8 @@ class ReaderLink(Offered):
         settled: bool,
         tells_path: bool,
     ) -> None:
-        super().__init__(core, peer, link, queue)
+        super().__init__(core.outgoing_parts, peer, link, queue)
+        self.core = core
         self.browsing = start is None
         """By sequence the same range is the same messages, again and again; who browses sees none that has expired."""
         self.position = start or 0
@@ -145,7 +146,7 @@ class ReaderLink(Offered):
             message_format = int.from_bytes(value[20:24], "big")
             if value[1] & entry.BLOB:
                 self.large = LargeSend(
-                    self.core, self.peer, link, value, parts,
+                    self.core.large_sends, self.peer, link, value, parts,
                     context=sequence, settled=self.presettled, message_format=message_format, ended=self._large_ended,
                 )  # fmt: skip
                 break  # what was read refers to blobs that may be gone when this one has been sent

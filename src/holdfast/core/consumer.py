@@ -37,7 +37,8 @@ class ConsumerLink(Offered):
     """A consumer on `cursor`: the queue's shared one, or a durable subscription's own."""
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Sender, cursor: Cursor, *, presettled: bool) -> None:
-        super().__init__(core, peer, link, cursor.queue)
+        super().__init__(core.outgoing_parts, peer, link, cursor.queue)
+        self.core = core
         self.cursor = cursor
         self.presettled = presettled
         self.excluded: set[int] = set()
@@ -119,7 +120,7 @@ class ConsumerLink(Offered):
         message_format = int.from_bytes(value[20:24], "big")
         if value[1] & entry.BLOB:
             self.large = LargeSend(
-                core, self.peer, self.link, value, parts,
+                core.large_sends, self.peer, self.link, value, parts,
                 context=sequence, settled=self.presettled, message_format=message_format, ended=self._large_ended,
             )  # fmt: skip
         else:

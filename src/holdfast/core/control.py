@@ -80,7 +80,8 @@ class ControlSender(Egress):
     """Our control link."""
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Sender, neighbour: "Neighbour") -> None:
-        super().__init__(core, peer, link)
+        super().__init__(peer, link)
+        self.core = core
         self.neighbour = neighbour
         self.greeted = False
         self.owed: int | None = None
@@ -133,7 +134,8 @@ class ControlReceiver(Ingress):
     """The peer's control link. A message of many frames is held whole, however much of other links is unfinished."""
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Receiver, neighbour: "Neighbour") -> None:
-        super().__init__(core, peer, link)
+        super().__init__(peer, link)
+        self.core = core
         link.vital = True
         self.neighbour = neighbour
 

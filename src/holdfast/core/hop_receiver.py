@@ -13,7 +13,7 @@ from holdfast.amqp.events import DeliveryBegun
 from holdfast.amqp.performatives import Error, Released
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.broker.queue import Queue
-from holdfast.core import carried, streams
+from holdfast.core import carried
 from holdfast.core.aliases import Taken
 from holdfast.core.hop_links import hop_key
 from holdfast.core.hops import BESIDE_BYTES, EPOCH, LAST_STORED
@@ -34,7 +34,8 @@ class CustodyReceiver(Intake):
     def __init__(
         self, core: "NodeCore", peer: Peer, link: Receiver, *, neighbour: str, destination: str, epoch: UUID
     ) -> None:
-        super().__init__(core, peer, link)
+        super().__init__(core.incoming_parts, peer, link)
+        self.core = core
         self.neighbour = neighbour
         self.destination = destination
         self.key = hop_key(neighbour, destination)
@@ -64,7 +65,7 @@ class CustodyReceiver(Intake):
             properties[LAST_STORED] = Ulong(stored[1])
         self.core.hop_stored[self.key] = (self.epoch_bytes, 0)
         # What one node takes from a client passes all, but for those whose stores could never hold it.
-        limit = min(self.core.config.limits.message_bytes_max + BESIDE_BYTES, streams.bytes_most(self.core))
+        limit = min(self.core.config.limits.message_bytes_max + BESIDE_BYTES, self.core.large_receives.bytes_most())
         self.link.accept(properties=properties, max_message_size=limit)
         self.refill()
         self.peer.touch()
@@ -167,7 +168,7 @@ class CustodyReceiver(Intake):
         size = carried.length_of(event.payload)
         if self.failed:
             self._give_back_unfinished(event.delivery_id)
-        elif size and not (self.fenced or self.parked) and not streams.has_room(self.core, size):
+        elif size and not (self.fenced or self.parked) and not self.core.large_receives.has_room(size):
             self.core.incidents.found_no_room(self.neighbour, self.destination, size)
             self._give_back_unfinished(event.delivery_id)
 

@@ -286,7 +286,7 @@ class CustodySender(TakesTurns):
         self.neighbour.unanswered.setdefault(self, core.clock.now)
         if large:
             self.large = LargeSend(
-                core, peer, link, value, parts,
+                core.large_sends, peer, link, value, parts,
                 context=number, settled=False, message_format=message_format, ended=self._large_ended,
             )  # fmt: skip
         else:

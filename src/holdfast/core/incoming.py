@@ -7,7 +7,8 @@ disk is full.
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.bounds import ALONE_BYTES, EVENTS_MAX
@@ -18,17 +19,16 @@ from holdfast.amqp.extensions import TRY_LATER
 from holdfast.amqp.framing import check
 from holdfast.amqp.performatives import Accepted, Error, Rejected, Released, TransactionalState
 from holdfast.amqp.types import Symbol
-from holdfast.core import streams
-from holdfast.core.memory import PARKED_BYTES
+from holdfast.broker.work import Clock
+from holdfast.core.config import Limits
+from holdfast.core.guard import Guard
+from holdfast.core.link_tables import LinkTables
+from holdfast.core.memory import PARKED_BYTES, Memory
 from holdfast.core.peer import Peer, PeerLink
-from holdfast.core.streams import Stream
+from holdfast.core.streams import LargeReceives, Stream
 from holdfast.core.turns import runs
 from holdfast.errors import RemoteProtocolError
 from holdfast.units import MIB
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
-
 
 ACCEPTED: Final = Accepted()
 
@@ -49,8 +49,7 @@ class Ingress(PeerLink):
     """What all links that bring messages share: answers in ranges, credit topped up at half. What comes is held whole,
     unless the kind of link sets its `stream_bytes`."""
 
-    def __init__(self, core: "NodeCore", peer: Peer, link: Receiver) -> None:
-        self.core = core
+    def __init__(self, peer: Peer, link: Receiver) -> None:
         self.peer = peer
         self.link: Receiver = link
 
@@ -123,15 +122,28 @@ class Ingress(PeerLink):
         """The link was detached, by either side, or its connection is lost."""
 
 
+@dataclass(frozen=True, slots=True)
+class IncomingParts:
+    """What all links use that bring messages for the disk."""
+
+    limits: Limits
+    clock: Clock
+    links: LinkTables
+    memory: Memory
+    guard: Guard
+    large_receives: LargeReceives
+
+
 class Intake(Ingress):
     """What the links share that bring messages for the disk: what waits its turn, whole or in parts."""
 
     keeps_faulty = False
     """Whether a large message is taken that is none by the framing of its sections (docs/adr/0048)."""
 
-    def __init__(self, core: "NodeCore", peer: Peer, link: Receiver) -> None:
-        super().__init__(core, peer, link)
-        link.stream_bytes = core.config.limits.stream_bytes
+    def __init__(self, parts: IncomingParts, peer: Peer, link: Receiver) -> None:
+        super().__init__(peer, link)
+        self.parts = parts
+        link.stream_bytes = parts.limits.stream_bytes
         self.parked: deque[Delivery | Stream] = deque()
         self.unchecked = 0
         """How many of these, the last ones, nobody has looked at."""
@@ -190,8 +202,8 @@ class Intake(Ingress):
         if not self.peer.amqp.is_spent or self.peer.neighbour is not None:
             return False
         self.peer.late[self] = None
-        self.peer.amqp.wait(self.core.clock.now)
-        self.core.guard.waits(self.peer)
+        self.peer.amqp.wait(self.parts.clock.now)
+        self.parts.guard.waits(self.peer)
         return True
 
     def _put_off(self, delivery: Delivery) -> None:
@@ -214,7 +226,7 @@ class Intake(Ingress):
         self.peer.amqp.took(MESSAGE)
         if not self._refuse(delivery) and (self.parked or not self.take(delivery, large=False)):
             self.park(delivery)
-        self.core.links.refills[self] = None
+        self.parts.links.refills[self] = None
 
     def _refuse(self, delivery: Delivery) -> bool:
         """Answers a delivery that cannot be taken whatever room there is; False for any other."""
@@ -225,7 +237,7 @@ class Intake(Ingress):
         """Keeps the delivery until there is room for it; where too many bytes wait already it is released, or rejected
         where the disk is full. The node's first is parked however large it is: were it released, its sender could find
         room by trying alone."""
-        parked = self.core.memory.parked
+        parked = self.parts.memory.parked
         size = PARKED_BYTES + len(delivery.payload)
         if not parked.held:
             parked.add(size)
@@ -264,7 +276,7 @@ class Intake(Ingress):
         self.unchecked = min(self.unchecked, len(self.parked))
         if isinstance(item, Delivery):
             size = PARKED_BYTES + len(item.payload)
-            self.core.memory.parked.refund(size)
+            self.parts.memory.parked.refund(size)
             self.peer.parked_bytes -= size
 
     def clear_parked(self) -> list[int]:
@@ -289,9 +301,9 @@ class Intake(Ingress):
         """Some of a large message."""
         stream = self.growing
         if part.first:
-            if not streams.may_begin(self.core, self.peer):
+            if not self.parts.large_receives.may_begin(self.peer):
                 self.take_parked()  # one of this link that came whole just now counts among those under way
-            stream = self.growing = streams.begin(self.core, self, part)
+            stream = self.growing = self.parts.large_receives.begin(self, part)
             if stream.outcome is not None:
                 self.too_many_streams()
             self.parked.append(stream)
@@ -308,7 +320,7 @@ class Intake(Ingress):
             self.growing = None
             if stream not in self.parked:  # it was cleared away meanwhile
                 self.settle_one(part.delivery_id, part.settled, stream.outcome)
-        self.core.links.refills[self] = None
+        self.parts.links.refills[self] = None
 
     def aborted(self) -> None:
         """Its sender gave it up."""
@@ -318,7 +330,7 @@ class Intake(Ingress):
             if stream in self.parked:
                 self.parked.remove(stream)
                 self.unchecked = min(self.unchecked, len(self.parked))
-        self.core.links.refills[self] = None  # its credit is free, and what was parked behind it may go on
+        self.parts.links.refills[self] = None  # its credit is free, and what was parked behind it may go on
 
     def too_many_streams(self) -> None:
         """As many large messages as there may be are under way: the one that begins is refused."""
@@ -328,7 +340,7 @@ class Intake(Ingress):
 
     def wait_for_room(self) -> None:
         """Holds back what it has until the next commit says how much room there is."""
-        self.core.links.wait_for_room(self)
+        self.parts.links.wait_for_room(self)
 
     def begins(self, stream: Stream, head: bytes) -> None:
         """A large message begins with these bytes, its header and annotations among them. RemoteProtocolError where
@@ -359,8 +371,8 @@ class Intake(Ingress):
 
     def gone(self) -> None:
         """What was parked comes again by another link, or not."""
-        self.core.links.refills.pop(self, None)
-        self.core.links.starved.pop(self, None)
+        self.parts.links.refills.pop(self, None)
+        self.parts.links.starved.pop(self, None)
         self.peer.late.pop(self, None)
         self.clear_parked()
         if self.growing is not None:

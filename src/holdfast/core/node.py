@@ -36,6 +36,7 @@ from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
 from holdfast.core.hops import CustodySender
 from holdfast.core.incidents import Incidents
+from holdfast.core.incoming import IncomingParts
 from holdfast.core.link_tables import LinkTables
 from holdfast.core.log import Log, PeerLog
 from holdfast.core.logins import Logins
@@ -43,7 +44,7 @@ from holdfast.core.losses import Losses
 from holdfast.core.memory import Memory
 from holdfast.core.offering import offer
 from holdfast.core.outbox import Outbox
-from holdfast.core.outgoing import Egress
+from holdfast.core.outgoing import Egress, OutgoingParts
 from holdfast.core.peer import Peer
 from holdfast.core.pressure import Pressure
 from holdfast.core.refusals import Refusals
@@ -53,8 +54,9 @@ from holdfast.core.requests import serve
 from holdfast.core.resume import Resumption
 from holdfast.core.room import Room
 from holdfast.core.routes import Routes
+from holdfast.core.sending import LargeSends
 from holdfast.core.session_times import SessionTimes, Timed
-from holdfast.core.streams import Stream
+from holdfast.core.streams import LargeReceives, Stream
 from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn_times import TurnTimes
 from holdfast.core.turns import Extent, Turns
@@ -124,6 +126,22 @@ class NodeCore:
         self.logins = Logins(config.limits, self.clock, self.users)
         self.incidents = Incidents(self.clock)
         self.warnings = Warnings(self)
+        self.large_receives = LargeReceives(
+            config.limits,
+            store,
+            self.room,
+            self.turns,
+            self.work,
+            self.blobs,
+            self.pressure,
+            self.incidents,
+            self.streams,
+        )
+        self.large_sends = LargeSends(store, self.blobs, self.connections, memory)
+        self.incoming_parts = IncomingParts(
+            config.limits, self.clock, self.links, memory, self.guard, self.large_receives
+        )
+        self.outgoing_parts = OutgoingParts(config, self.clock, self.work, self.links, memory, self.large_sends)
         self.retire_at: float | None = None
         self.hop_stored: dict[bytes, tuple[bytes, int]] = dict(self.catalog.hops)
         self.hops_in_flight: dict[bytes, tuple[bytes, int]] = {}

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.cursor import Cursor
 from holdfast.core.link_tables import Reader
-from holdfast.core.sending import pump
 from holdfast.core.turns import Extent
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def offer(core: "NodeCore", extent: Extent = None) -> None:
             else:
                 del core.links.parked_receivers[receiver]
     if core.connections.sending:
-        pump(core)
+        core.large_sends.pump()
     if core.links.presettled:
         presettled, core.links.presettled = core.links.presettled, {}
         for link in presettled:

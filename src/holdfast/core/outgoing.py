@@ -3,7 +3,8 @@
 Rules of this file: sends only what is on disk.
 """
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from holdfast.amqp.conditions import UNKNOWN_TRANSACTION
 from holdfast.amqp.connection import Sender
@@ -12,11 +13,12 @@ from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
 from holdfast.broker.cursor import READ_BYTES
 from holdfast.broker.queue import Queue
+from holdfast.broker.work import Clock, Work
+from holdfast.core.config import NodeConfig
+from holdfast.core.link_tables import LinkTables
+from holdfast.core.memory import Memory
 from holdfast.core.peer import Peer, PeerLink
-from holdfast.core.sending import bare_length
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
+from holdfast.core.sending import LargeSends, bare_length
 
 
 def size_of(parts: tuple[Any, ...], value: bytes = b"\0\0") -> int:
@@ -39,8 +41,7 @@ def refuse_transaction(link: "Offered", state: TransactionalState) -> None:
 class Egress(PeerLink):
     """What all links that carry messages away share."""
 
-    def __init__(self, core: "NodeCore", peer: Peer, link: Sender) -> None:
-        self.core = core
+    def __init__(self, peer: Peer, link: Sender) -> None:
         self.peer = peer
         self.link: Sender = link
         peer.egress[self] = None
@@ -61,11 +62,24 @@ class Egress(PeerLink):
         self.gone([])
 
 
+@dataclass(frozen=True, slots=True)
+class OutgoingParts:
+    """What all links use that are handed a queue's messages."""
+
+    config: NodeConfig
+    clock: Clock
+    work: Work
+    links: LinkTables
+    memory: Memory
+    large_sends: LargeSends
+
+
 class Offered(Egress):
     """A link that is handed the messages of a queue, as far as its connection's budget of the turn goes."""
 
-    def __init__(self, core: "NodeCore", peer: Peer, link: Sender, queue: Queue) -> None:
-        super().__init__(core, peer, link)
+    def __init__(self, parts: OutgoingParts, peer: Peer, link: Sender, queue: Queue) -> None:
+        super().__init__(peer, link)
+        self.parts = parts
         self.queue = queue
         self.last_budget = 0
         """The last of its connection's budgets of which it was handed something (Peer.budget_number)."""
@@ -73,7 +87,7 @@ class Offered(Egress):
     @property
     def room_bytes(self) -> int:
         """Of messages that its connection may be handed in this turn."""
-        return max(1, min(READ_BYTES, self.core.memory.handed_max - self.peer.handed_bytes))
+        return max(1, min(READ_BYTES, self.parts.memory.handed_max - self.peer.handed_bytes))
 
     @property
     def may_write(self) -> bool:
@@ -87,7 +101,7 @@ class Offered(Egress):
 
     @property
     def _is_used_up(self) -> bool:
-        return self.peer.handed_bytes >= self.core.memory.handed_max
+        return self.peer.handed_bytes >= self.parts.memory.handed_max
 
     def defer(self) -> None:
         """It would send now: where its connection's budget of the turn is used up, its queue is offered in the next."""
@@ -106,11 +120,11 @@ class Offered(Egress):
         self.link.detach(closed=True, error=Error(Symbol(condition), reason))
         self.peer.touch()
         self.forget()
-        self.core.links.drains.pop(self, None)
+        self.parts.links.drains.pop(self, None)
 
     def credited(self) -> None:
         self.queue.touch()
-        self.core.links.draining(self)
+        self.parts.links.draining(self)
 
     def drain_if_idle(self) -> bool:
         """Answers a drain where there is nothing to send now; True when the drain is over (CLIENTS 23, 24)."""

@@ -54,7 +54,8 @@ class ProducerLink(Intake):
         unknown: str | None = None,
         producer: Producer | None = None,
     ) -> None:
-        super().__init__(core, peer, link)
+        super().__init__(core.incoming_parts, peer, link)
+        self.core = core
         self.queue = queue
         self.destination = destination
         self.to = to

@@ -64,7 +64,8 @@ class RelayLink(Intake):
     """A client's sender without an address."""
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Receiver) -> None:
-        super().__init__(core, peer, link)
+        super().__init__(core.incoming_parts, peer, link)
+        self.core = core
         self.routes: dict[str, Route] = {}
         self.requests = RequestLink(core, peer, link, grants=False)
         core.links.relays[self] = None

@@ -40,7 +40,8 @@ class ReplyLink(Egress):
     """A client's receiver on `$management`; its target address is the name that requests reply to."""
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Sender, reply_to: str) -> None:
-        super().__init__(core, peer, link)
+        super().__init__(peer, link)
+        self.core = core
         self.reply_to = reply_to
         self.waiting: deque[bytes] = deque()
         core.links.reply_links[peer, reply_to] = self
@@ -92,7 +93,8 @@ class RequestLink(Ingress, Requesting):
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Receiver, *, grants: bool = True) -> None:
         """`grants`: the link brings requests alone, and its credit bounds them; else what is too many is rejected."""
-        super().__init__(core, peer, link)
+        super().__init__(peer, link)
+        self.core = core
         if grants:
             link.stream_bytes = max(core.config.limits.stream_bytes, NODE_MESSAGE_BYTES_MAX)
         self.waiting: deque[Delivery] = deque()

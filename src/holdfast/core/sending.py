@@ -6,16 +6,17 @@ one turn of the loop writes of them is bounded, for each connection and for all,
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from holdfast.amqp.connection import Sender
 from holdfast.broker import entry
+from holdfast.broker.port import EntryReader
 from holdfast.core.blob import Blob
+from holdfast.core.blobs import Blobs
+from holdfast.core.connections import Connections
+from holdfast.core.memory import Memory
 from holdfast.core.peer import Peer
 from holdfast.units import KIB, MIB
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
 
 TURN_BYTES: Final = 256 * KIB
 """What one turn writes of large messages to one connection; to a neighbour a frame, which control waits for."""
@@ -37,11 +38,11 @@ def bare_length(value: bytes, parts: tuple[Any, ...]) -> int:
 class LargeSend:
     """One large delivery; `ended` is told once, when its last frame is written."""
 
-    __slots__ = ("blob", "context", "core", "ended", "index", "outgoing", "peer", "stopped")
+    __slots__ = ("blob", "context", "ended", "index", "outgoing", "peer", "sends", "stopped")
 
     def __init__(
         self,
-        core: "NodeCore",
+        sends: "LargeSends",
         peer: Peer,
         link: Sender,
         value: bytes,
@@ -53,14 +54,14 @@ class LargeSend:
         ended: Callable[[], None],
     ) -> None:
         """`parts` as they would be sent, the last of them the reference that stands for the bare message."""
-        self.core = core
+        self.sends = sends
         self.peer = peer
         self.context = context
         self.ended = ended
         self.index = 0
         self.stopped = False
         """Whether it was given up; its end is told all the same."""
-        self.blob: Blob = core.blobs.pin(entry.blob_of(value).blob)
+        self.blob: Blob = sends.blobs.pin(entry.blob_of(value).blob)
         self.outgoing = link.begin(
             b"".join(parts[:-1]),
             bare_length(value, parts),
@@ -69,7 +70,7 @@ class LargeSend:
             message_format=message_format,
         )
         peer.sends[self] = None
-        core.connections.sending[peer] = None
+        sends.connections.sending[peer] = None
         peer.touch()
 
     @property
@@ -82,7 +83,7 @@ class LargeSend:
         written = 0
         while not outgoing.over and not outgoing.blocked and written < STEP_BYTES:
             if outgoing.hungry:
-                data = self.core.store.piece(self.blob.number, self.index)
+                data = self.sends.store.piece(self.blob.number, self.index)
                 assert data is not None, f"blob {self.blob.number} has lost its piece {self.index}"
                 self.index += 1
                 outgoing.feed(data)
@@ -101,23 +102,38 @@ class LargeSend:
         """It ended, or its link did. Idempotent."""
         if self.peer.sends.pop(self, self) is self:
             return
-        self.core.blobs.unpin(self.blob)
+        self.sends.blobs.unpin(self.blob)
         if not self.peer.sends:
-            self.core.connections.sending.pop(self.peer, None)
+            self.sends.connections.sending.pop(self.peer, None)
 
 
-def pump(core: "NodeCore") -> None:
-    """One turn's share: of each connection as far as all of them have some; who had none is first in the next turn."""
-    left = min(PUMP_BYTES, core.memory.offered_max)
-    for peer in list(core.connections.sending):
-        if left <= 0:
-            break
-        if not peer.writable:
-            continue
-        left -= _pump_one(peer)
-        if peer in core.connections.sending:
-            del core.connections.sending[peer]
-            core.connections.sending[peer] = None
+class LargeSends:
+    """The large messages of all connections that are on their way out."""
+
+    def __init__(self, store: EntryReader, blobs: Blobs, connections: Connections, memory: Memory) -> None:
+        self.store = store
+        self.blobs = blobs
+        self.connections = connections
+        self._memory = memory
+
+    def pump(self) -> None:
+        """One turn's share: of each connection as far as all of them have some; who had none is first in the next
+        turn."""
+        sending = self.connections.sending
+        left = min(PUMP_BYTES, self._memory.offered_max)
+        for peer in list(sending):
+            if left <= 0:
+                break
+            if not peer.writable:
+                continue
+            left -= _pump_one(peer)
+            if peer in sending:
+                del sending[peer]
+                sending[peer] = None
+
+    def due(self) -> bool:
+        """Whether a turn could write more at once."""
+        return any(peer.writable and any(send.may_go_on for send in peer.sends) for peer in self.connections.sending)
 
 
 def _pump_one(peer: Peer) -> int:
@@ -139,8 +155,3 @@ def _pump_one(peer: Peer) -> int:
             break
         peer.touch()
     return most - left
-
-
-def due(core: "NodeCore") -> bool:
-    """Whether a turn could write more at once."""
-    return any(peer.writable and any(send.may_go_on for send in peer.sends) for peer in core.connections.sending)

@@ -6,7 +6,7 @@ then answered; a neighbour's is given back as soon as that is known (hop_receive
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver
@@ -14,13 +14,18 @@ from holdfast.amqp.framing import Framing
 from holdfast.amqp.message import split
 from holdfast.broker import entry
 from holdfast.broker.port import PIECE_BYTES
+from holdfast.broker.work import Work
 from holdfast.core.blob import PIECE_OVERHEAD, Blob
+from holdfast.core.blobs import Blobs
+from holdfast.core.catalog import Tables
+from holdfast.core.config import Limits
+from holdfast.core.incidents import Incidents
 from holdfast.core.peer import Peer
+from holdfast.core.pressure import Pressure
+from holdfast.core.room import Room
+from holdfast.core.turns import Turns
 from holdfast.errors import RemoteProtocolError
 from holdfast.units import KIB, MIB
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
 
 COMMIT_BYTES: Final = 4 * MIB
 """What a batch may hold before the pieces of large messages wait for the next."""
@@ -62,16 +67,16 @@ class Stream:
     """One delivery. `outcome`: why it is thrown away, None while it is not."""
 
     __slots__ = (
-        "_framing", "_split_at", "address", "ahead", "blob", "bringer", "bytes_max", "core", "counted", "fault",
-        "first", "outcome", "sections", "settled", "whole",
+        "_framing", "_split_at", "address", "ahead", "blob", "bringer", "bytes_max", "counted", "fault",
+        "first", "outcome", "receives", "sections", "settled", "whole",
     )  # fmt: skip
 
-    def __init__(self, core: "NodeCore", bringer: Bringer, part: DeliveryPart, blob: Blob) -> None:
-        self.core = core
+    def __init__(self, receives: "LargeReceives", bringer: Bringer, part: DeliveryPart, blob: Blob) -> None:
+        self.receives = receives
         self.bringer = bringer
         self.first = part._replace(payload=b"")
         self.blob = blob
-        self.bytes_max = bytes_most(core)
+        self.bytes_max = receives.bytes_most()
         """A larger one is not taken, however much room there is."""
         self.settled = False
         self.whole = False
@@ -154,9 +159,9 @@ class Stream:
             self.bringer.stream_waits()
 
     def _advanced(self) -> int:
-        core, blob, ahead = self.core, self.blob, self.ahead
-        batch = core.work.batch
-        spare = _spare_bytes(core)
+        receives, blob, ahead = self.receives, self.blob, self.ahead
+        batch, room = receives.work.batch, receives.room
+        spare = receives.spare_bytes()
         at = 0
         while size := min(PIECE_BYTES, len(ahead) - at):
             if size < PIECE_BYTES and not self.whole:
@@ -164,12 +169,12 @@ class Stream:
             if batch.bytes_appended >= COMMIT_BYTES:
                 break
             added = size + PIECE_OVERHEAD
-            if not core.room.has(added) or spare < added:
-                if core.room.is_known:
+            if not room.has(added) or spare < added:
+                if room.is_known:
                     text = "the node's disk has no room for the message"
                     self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
                 break
-            core.turns.gathered.streams[self] = None
+            receives.turns.gathered.streams[self] = None
             batch.pieces.append((blob.number, blob.end, bytes(memoryview(ahead)[at : at + size])))
             batch.bytes_appended += added
             spare -= added
@@ -202,54 +207,75 @@ class Stream:
 
     def close(self) -> None:
         """It has its entry, or never will."""
-        self.core.streams.pop(self, None)
-        self.core.blobs.close(self.blob)
+        self.receives.streams.pop(self, None)
+        self.receives.blobs.close(self.blob)
         self.ahead.clear()
         self._count(0)
 
     def _count(self, size: int) -> None:
         self.bringer.peer.ahead_bytes += size - self.counted
-        self.core.pressure.ahead_bytes += size - self.counted
+        self.receives.pressure.ahead_bytes += size - self.counted
         self.counted = size
 
 
-def bytes_most(core: "NodeCore") -> int:
-    """The largest message, with all that is beside it, that the store could hold if it held nothing else."""
-    room_bytes = (core.store.room_bytes_most() - _left_bytes(core) - PIECE_BYTES) * core.store.pieces_a_byte
-    return max(core.config.limits.stream_bytes, room_bytes - room_bytes // BESIDE_SHARE)
+class LargeReceives:
+    """Begins the large messages of all links, and says how large one may be. `streams`: those that are on their way."""
 
+    def __init__(
+        self,
+        limits: Limits,
+        store: Tables,
+        room: Room,
+        turns: Turns,
+        work: Work,
+        blobs: Blobs,
+        pressure: Pressure,
+        incidents: Incidents,
+        streams: dict[Stream, None],
+    ) -> None:
+        self._limits = limits
+        self._store = store
+        self.room = room
+        self.turns = turns
+        self.work = work
+        self.blobs = blobs
+        self.pressure = pressure
+        self._incidents = incidents
+        self.streams = streams
 
-def has_room(core: "NodeCore", size: int) -> bool:
-    """Whether a large message of so many bytes surely fits now."""
-    needed = (size + size // (BESIDE_SHARE - 1)) // core.store.pieces_a_byte + PIECE_BYTES
-    return _spare_bytes(core) >= needed
+    def bytes_most(self) -> int:
+        """The largest message, with all that is beside it, that the store could hold if it held nothing else."""
+        store = self._store
+        room_bytes = (store.room_bytes_most() - self._left_bytes() - PIECE_BYTES) * store.pieces_a_byte
+        return max(self._limits.stream_bytes, room_bytes - room_bytes // BESIDE_SHARE)
 
+    def has_room(self, size: int) -> bool:
+        """Whether a large message of so many bytes surely fits now."""
+        needed = (size + size // (BESIDE_SHARE - 1)) // self._store.pieces_a_byte + PIECE_BYTES
+        return self.spare_bytes() >= needed
 
-def _spare_bytes(core: "NodeCore") -> int:
-    """What of the room is for large messages still to come."""
-    return core.store.room_bytes_possible() - _left_bytes(core) - core.room.appended_bytes
+    def spare_bytes(self) -> int:
+        """What of the room is for large messages still to come."""
+        return self._store.room_bytes_possible() - self._left_bytes() - self.room.appended_bytes
 
+    def _left_bytes(self) -> int:
+        return min(LEFT_BYTES, self._store.room_bytes_most() // LEFT_SHARE)
 
-def _left_bytes(core: "NodeCore") -> int:
-    return min(LEFT_BYTES, core.store.room_bytes_most() // LEFT_SHARE)
+    def may_begin(self, peer: Peer) -> bool:
+        """Whether one more large message from that connection may be under way. The last share of what may be is for
+        connections that have none: many that wait at one full queue keep nobody else's out."""
+        most, streams = self._limits.streams_max, self.streams
+        if len(streams) < most - most // RESERVED_SHARE:
+            return True
+        return len(streams) < most and all(stream.bringer.peer is not peer for stream in streams)
 
-
-def may_begin(core: "NodeCore", peer: Peer) -> bool:
-    """Whether one more large message from that connection may be under way. The last share of what may be is for
-    connections that have none: many that wait at one full queue keep nobody else's out."""
-    most = core.config.limits.streams_max
-    if len(core.streams) < most - most // RESERVED_SHARE:
-        return True
-    return len(core.streams) < most and all(stream.bringer.peer is not peer for stream in core.streams)
-
-
-def begin(core: "NodeCore", bringer: Bringer, part: DeliveryPart) -> Stream:
-    """The stream that begins with that part, which is still to be added."""
-    stream = Stream(core, bringer, part, core.blobs.new())
-    if not may_begin(core, bringer.peer):
-        core.incidents.large_refused()
-        text = f"{len(core.streams)} large messages are under way here, no more are taken"
-        stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
-    else:
-        core.streams[stream] = None
-    return stream
+    def begin(self, bringer: Bringer, part: DeliveryPart) -> Stream:
+        """The stream that begins with that part, which is still to be added."""
+        stream = Stream(self, bringer, part, self.blobs.new())
+        if not self.may_begin(bringer.peer):
+            self._incidents.large_refused()
+            text = f"{len(self.streams)} large messages are under way here, no more are taken"
+            stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
+        else:
+            self.streams[stream] = None
+        return stream

@@ -30,7 +30,8 @@ class SubscriptionLink(Egress):
     """
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Sender, found: list[Cursor]) -> None:
-        super().__init__(core, peer, link)
+        super().__init__(peer, link)
+        self.core = core
         self._found = found
 
     def credited(self) -> None:

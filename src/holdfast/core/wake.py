@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.cursor import RETIRES_MAX
 from holdfast.core.drains import has_something
-from holdfast.core.sending import due
 from holdfast.core.session_times import Timed
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def _needs_no_disk(core: "NodeCore", queue: "Queue") -> bool:
 def wanted(core: "NodeCore") -> float:
     """When the node has something to do, at the latest: what `NodeCore.next_deadline` says, each turn."""
     now = core.clock.now
-    if core.links.requests or (core.connections.sending and due(core)):
+    if core.links.requests or (core.connections.sending and core.large_sends.due()):
         return now
     resting = core.containment.resting
     first = core.meter.due_at if core.meter not in resting else inf

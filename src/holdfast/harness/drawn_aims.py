@@ -44,7 +44,7 @@ PROLONGS: Final = {
     "a consumer drains": ("core.offering:PUMP_LIMIT", "broker.cursor:MARK_AHEAD"),
     "a deleted queue leaves": ("core.chores:RECLAIM_COUNT",),
     "a large message comes": ("core.streams:COMMIT_BYTES", "core.streams:PIECE_BYTES"),
-    "a large message goes": ("core.sending:TURN_BYTES", "core.connections.sending:NEIGHBOUR_TURN_BYTES"),
+    "a large message goes": ("core.sending:TURN_BYTES", "core.sending:NEIGHBOUR_TURN_BYTES"),
     "a purge goes on": ("core.chores:RECLAIM_COUNT",),
     RENEWED: ("core.identity:RENEW_COUNT",),
     "messages that waited are moved": ("core.destination:RELEASE_COUNT",),

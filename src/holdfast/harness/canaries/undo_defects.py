@@ -44,10 +44,10 @@ def _stream_not_forgotten(original: Function) -> Function:
     """A large message that did not come whole goes on counting as one that is under way."""
 
     def close(self: Any) -> None:
-        counts = self in self.core.streams and not self.whole
+        counts = self in self.receives.streams and not self.whole
         original(self)
         if counts:
-            self.core.streams[self] = None
+            self.receives.streams[self] = None
 
     return close
 
