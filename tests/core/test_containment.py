@@ -14,8 +14,9 @@ import pytest
 
 from holdfast.amqp.performatives import Accepted, Rejected, Released
 from holdfast.broker.exclusions import Exclusions
-from holdfast.core import endings, events, producer
+from holdfast.core import events, producer
 from holdfast.core.consumer import ConsumerLink
+from holdfast.core.endings import Endings
 from holdfast.core.producer import ProducerLink
 from holdfast.core.room import Room
 from holdfast.errors import BrokenInvariant, StorageError
@@ -470,7 +471,7 @@ def test_what_was_rejected_is_tried_twice_and_then_offered_anew(
     taker.receiver("work")
     rig.settle()
     left = [Defect("of a dead letter")] * failures
-    dead_letter = endings.dead_letter
+    dead_letter = Endings.dead_letter
 
     def fail(*given: Any) -> int:
         if left:
@@ -478,7 +479,7 @@ def test_what_was_rejected_is_tried_twice_and_then_offered_anew(
         return dead_letter(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(endings, "dead_letter", fail)
+        patch.setattr(Endings, "dead_letter", fail)
         taker.accept(Rejected())
         rig.run(2)
     assert taker.over and not left and not sender.over

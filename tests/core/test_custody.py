@@ -54,7 +54,7 @@ def test_restored_backup() -> None:
     rig.refuse_dials = False
     rig.run(10)
     assert hub.bodies("work") == names(1, 12)
-    assert {jfk.core.store_uuid} < set(hub.core.catalog.origins)
+    assert {jfk.core.identities.store_uuid} < set(hub.core.catalog.origins)
     send(rig, jfk, "13")
     assert hub.bodies("work") == names(1, 13)
 
@@ -111,7 +111,7 @@ def test_commit_in_flight(refused: bool) -> None:
 def test_low_water() -> None:
     """Nothing but the destination's word moves its mark: a number that sleeps is waited for."""
     rig, jfk, hub = together(order="bounded")
-    origin_uuid = jfk.core.store_uuid
+    origin_uuid = jfk.core.identities.store_uuid
     jfk.core.catalog.identities["hub"] = 2  # 1 sleeps elsewhere
     send(rig, jfk, "2")
     assert hub.bodies("work") == [] and jfk.queue("@hub").messages == 0
@@ -175,7 +175,7 @@ def test_replaced_disk_of_the_receiver() -> None:
 def test_replaced_disk_of_the_sender() -> None:
     rig, jfk, hub = together()
     send(rig, jfk, *names(1, 4))
-    old = jfk.core.store_uuid
+    old = jfk.core.identities.store_uuid
     jfk.crash()
     jfk.store = MemoryStore(mint_from=rig.uuid)
     jfk.start()
@@ -326,7 +326,7 @@ def test_parked_numbers_go_back_when_the_disk_is_full() -> None:
 
 def test_late_after_tombstone() -> None:
     rig, jfk, hub = together()
-    origin = hub.core.catalog.origin(jfk.core.store_uuid)
+    origin = hub.core.catalog.origin(jfk.core.identities.store_uuid)
     origin.end(1)
     send(rig, jfk, "1", "2")
     client = rig.client(hub)

@@ -343,8 +343,6 @@ def test_a_name_given_twice_among_ten_thousand_is_refused() -> None:
 
 def test_a_store_that_was_rolled_back_is_renumbered_from_where_this_life_began(tmp_path: Path) -> None:
     """What lies there from before is not read again, however deep it is."""
-    from holdfast.core import identity
-
     node = LoneNode(tmp_path)
     node.fill("@hub", DEEP)
     node.stop()
@@ -358,8 +356,8 @@ def test_a_store_that_was_rolled_back_is_renumbered_from_where_this_life_began(t
         return read(queue_id, first, count_max=count_max, bytes_max=bytes_max)
 
     node.store.read = noted  # type: ignore[method-assign]  # notes what it passes on
-    identity.check_or_renew(node.core, "hub", DEEP + 100)
+    node.core.identities.check_or_renew("hub", DEEP + 100)
     node.settle()
-    assert node.core.renewed and min(reads) > DEEP
+    assert node.core.identities.renewed and min(reads) > DEEP
     assert node.core.catalog.identities["hub"] == 6
     node.stop()

@@ -13,11 +13,12 @@ from holdfast.broker import deletion
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.exclusions import Exclusions
 from holdfast.broker.queue import Queue
-from holdfast.core import departed, endings, identity, warnings
+from holdfast.core import departed, endings, warnings
 from holdfast.core.catalog import Catalog
 from holdfast.core.chores import Chores
 from holdfast.core.config import NeighbourConfig
 from holdfast.core.hop_links import HopLinks
+from holdfast.core.identity import Identities
 from holdfast.storage.check import check
 from support.hops import STRICT, names, reroute, send, snapshot
 from support.rig import Client, Node, Rig
@@ -264,7 +265,7 @@ def test_what_comes_while_a_queue_is_deleted_stays() -> None:
         (Cursor, "give_back"),
         (Queue, "touch"),
         (HopLinks, "gone"),
-        (identity, "forget"),
+        (Identities, "forget"),
         (Chores, "forget"),
         (Catalog, "delete"),
         (Queue, "uncache"),
@@ -510,4 +511,4 @@ def test_what_is_sent_anew_by_a_store_that_was_put_back_is_numbered_anew_from_th
     send(rig, a, "7", "8", to="c")
     rig.refuse_dials = False
     rig.run(40)
-    assert a.core is not None and a.core.renewed and c.bodies("work") == names(1, 8)
+    assert a.core is not None and a.core.identities.renewed and c.bodies("work") == names(1, 8)

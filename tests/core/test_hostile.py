@@ -111,13 +111,13 @@ def test_a_neighbours_wild_marks_make_a_node_someone_new_once_at_most() -> None:
     rig = Rig()
     jfk, hub = rig.pair()
     rig.run(1)
-    before = jfk.core.store_uuid
+    before = jfk.core.identities.store_uuid
     seen = {before}
     for mark in (10**6, 10**9, 10**12):
         neighbour = jfk.core.neighbours["hub"]
-        neighbour.hear({"kind": "marks", "marks": [["hub", jfk.core.store_uuid, Ulong(mark)]]})
+        neighbour.hear({"kind": "marks", "marks": [["hub", jfk.core.identities.store_uuid, Ulong(mark)]]})
         rig.run(2)
-        seen.add(jfk.core.store_uuid)
+        seen.add(jfk.core.identities.store_uuid)
     assert len(seen) == 2
     client = rig.client(jfk)
     link = client.sender("work@hub")

@@ -60,7 +60,7 @@ def test_a_node_that_gets_another_name_is_counted_anew_and_nobody_else_is_someon
         send(rig, node, *(f"{node.name} {body}" for body in names(21, 23)), to="xx")
     rig.run(5)
     assert sorted(xx.bodies("work")) == sorted(f"{node.name} {body}" for node in (jfk, hub) for body in names(1, 23))
-    assert not any(node.core.renewed or node.core.losses for node in (jfk, hub))
+    assert not any(node.core.identities.renewed or node.core.losses for node in (jfk, hub))
     told = status_of(rig, xx)
     assert told["store"] == str(xx.store.uuid) != str(before)
     assert told["former_store"] == (None if crash else str(before))
@@ -89,7 +89,7 @@ def test_its_old_name_comes_back_with_what_it_had_counted() -> None:
     move(x, xx)
     rig.run(10)
     assert xx.bodies("work")[-1] == "106" and not xx.core.duplicates_suppressed
-    assert not jfk.core.renewed and not hub.core.renewed
+    assert not jfk.core.identities.renewed and not hub.core.identities.renewed
 
 
 @pytest.mark.parametrize("order", ["strict", "bounded"])

@@ -10,6 +10,7 @@ from holdfast.broker.port import Batch
 from holdfast.broker.queue import Queue
 from holdfast.core import identity
 from holdfast.core.config import QueueConfig
+from holdfast.core.identity import Identities
 from support.hops import STRICT, names, send, snapshot
 from support.rig import Node, Rig
 
@@ -149,7 +150,7 @@ def test_a_crash_right_after_it_became_someone_new_leaves_no_numbers_of_the_form
     jfk.hold_commits = True
     jfk.start()
     rig.run(3)
-    assert jfk.core is not None and jfk.core.renewed
+    assert jfk.core is not None and jfk.core.identities.renewed
     jfk.crash()
     jfk.hold_commits = False
     jfk.start()
@@ -204,7 +205,7 @@ def put_back_late(rig: Rig, count: int) -> tuple[Node, Node]:
 
 
 def is_exact(jfk: Node, hub: Node, count: int) -> None:
-    assert jfk.core is not None and hub.core is not None and jfk.core.renewed
+    assert jfk.core is not None and hub.core is not None and jfk.core.identities.renewed
     assert hub.bodies("work") == names(1, count) and not hub.core.duplicates_suppressed
     assert jfk.queue("@hub").messages == 0 and not jfk.core.catalog.renewals
     assert not jfk.store._tables.get(("custody", b"whub"))
@@ -216,7 +217,7 @@ def test_what_it_accepted_as_a_copy_is_new_though_the_turn_that_says_so_is_undon
 ) -> None:
     rig = Rig()
     jfk, hub = put_back_late(rig, 3)
-    renew, renew_some = identity.renew, identity.renew_some
+    renew, renew_some = Identities.renew, Identities.renew_some
     faults = {"failure": 1, "failure under way": 1}.get(fault, 0)
 
     def renewed(*told: Any) -> None:
@@ -234,8 +235,8 @@ def test_what_it_accepted_as_a_copy_is_new_though_the_turn_that_says_so_is_undon
             faults -= 1
             raise RuntimeError("a defect")
 
-    monkeypatch.setattr(identity, "renew", renewed)
-    monkeypatch.setattr(identity, "renew_some", some)
+    monkeypatch.setattr(Identities, "renew", renewed)
+    monkeypatch.setattr(Identities, "renew_some", some)
     rig.refuse_dials = False
     rig.run(60)
     assert not jfk.refuse and not faults
@@ -267,7 +268,7 @@ def test_what_it_accepted_as_a_copy_is_new_though_it_is_killed_as_it_becomes_som
     jfk.store.commit = last  # type: ignore[method-assign]
     rig.refuse_dials = False
     rig.run(3)
-    assert jfk.core is not None and jfk.core.renewed and jfk.store.uuid != old
+    assert jfk.core is not None and jfk.core.identities.renewed and jfk.store.uuid != old
     for _ in range(crashes):
         assert dict(jfk.store.table("custody"))[b"u"] == jfk.store.uuid.bytes
         assert b"whub" in dict(jfk.store.table("custody"))
@@ -290,7 +291,9 @@ def test_becoming_someone_new_waits_for_no_disk_and_nobody_hears_of_it_before() 
     jfk.hold_commits = True
     rig.refuse_dials = False
     rig.run(4)
-    assert jfk.core is not None and jfk.core.renewed and jfk.core.store_uuid != old == jfk.store.uuid
+    assert (
+        jfk.core is not None and jfk.core.identities.renewed and jfk.core.identities.store_uuid != old == jfk.store.uuid
+    )
     assert hub.core is not None and hub.core.catalog.neighbour_stores["jfk"] == old
     assert rig.client(jfk).manage("STATUS", "node")[0] == 200
     jfk.hold_commits = False
@@ -307,7 +310,7 @@ def test_a_full_disk_puts_off_that_it_becomes_someone_new_and_is_told_once() -> 
     tries = jfk.tries
     rig.refuse_dials = False
     rig.run(20)
-    assert jfk.core is not None and jfk.core.renewed and jfk.store.uuid == old and not jfk.stopped
+    assert jfk.core is not None and jfk.core.identities.renewed and jfk.store.uuid == old and not jfk.stopped
     assert 10 < jfk.tries - tries < 40
     assert 1 <= len([text for text in jfk.logs if "the disk is full" in text]) <= 2
     jfk.refuse = 0
@@ -324,7 +327,7 @@ def test_a_commit_under_way_that_is_refused_gives_no_numbers_of_the_former_store
     assert jfk.core is not None and jfk.core.turns.in_flight is not None and jfk.core.turns.in_flight.identities
     rig.refuse_dials = False
     rig.run(4)
-    assert jfk.core.renewed
+    assert jfk.core.identities.renewed
     jfk.refuse, jfk.hold_commits = 1, False
     rig.run(60)
     assert not jfk.refuse
@@ -357,19 +360,19 @@ def test_all_destinations_begin_anew_though_the_turn_that_says_so_is_undone(monk
     send(rig, a, *names(4, 9), to="b")
     rig.run(2)
     put_back(a, kept, known=False)
-    renew = identity.renew
+    renew = Identities.renew
 
     def renewed(*told: Any) -> None:
         renew(*told)
         a.refuse = 1
 
-    monkeypatch.setattr(identity, "renew", renewed)
+    monkeypatch.setattr(Identities, "renew", renewed)
     rig.refuse_dials = True
     a.start()
     send(rig, a, "10", to="b")
     rig.refuse_dials = False
     rig.run(40)
-    assert a.core is not None and a.core.renewed and not a.refuse
+    assert a.core is not None and a.core.identities.renewed and not a.refuse
     a.crash()
     a.start()
     send(rig, a, "4", to="c")
@@ -384,20 +387,20 @@ def test_a_deep_queue_is_numbered_anew_in_shares_and_in_order(monkeypatch: pytes
     rig = Rig()
     jfk, hub = put_back_late(rig, 95)
     shares: list[int] = []
-    renew_some = identity.renew_some
+    renew_some = Identities.renew_some
 
-    def some(core: Any) -> None:
-        before = len(core.turns.gathered.rewritten)
-        renew_some(core)
-        shares.append(len(core.turns.gathered.rewritten) - before)
+    def some(identities: Any) -> None:
+        before = len(identities._turns.gathered.rewritten)
+        renew_some(identities)
+        shares.append(len(identities._turns.gathered.rewritten) - before)
 
-    monkeypatch.setattr(identity, "renew_some", some)
+    monkeypatch.setattr(Identities, "renew_some", some)
     client = rig.client(jfk)
     link = client.sender("work@hub")
     rig.settle()
     assert jfk.core is not None
-    identity.receipt(jfk.core, "hub", 9)  # what the hub is about to say
-    assert jfk.core.renewed
+    jfk.core.identities.receipt("hub", 9)  # what the hub is about to say
+    assert jfk.core.identities.renewed
     for body in () if crash else names(105, 109):
         client.send(link, body)
     if crash:
@@ -460,11 +463,11 @@ def test_what_was_sent_keeps_its_identity_when_a_renamed_neighbour_makes_the_sto
     del xx.store._tables["node", records.NAME]  # as of a version that did not write it down
     xx.start()
     for _ in range(1_000):
-        if hub.core.renewed:
+        if hub.core.identities.renewed:
             break
         rig.pass_time(0.1)
         rig.settle()
-    assert hub.core.renewed
+    assert hub.core.identities.renewed
     hub.hold_commits = False
     rig.settle()
     if again:

@@ -15,7 +15,7 @@ from holdfast.broker import entry, rewriting
 from holdfast.core import annotate as annotations
 from holdfast.core import events, settlements, undo
 from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.endings import annotate_entry
+from holdfast.core.endings import Endings
 from holdfast.core.settlements import SETTLED_BYTES_MAX, Settlements
 from holdfast.units import KIB
 from support.rig import Client, Node, Rig
@@ -108,7 +108,7 @@ def test_a_turn_that_is_undone_leaves_the_sum_right(leaves: bool) -> None:
     (sequence,) = queue.shared.shown
     (peer,) = core.connections.values()
     for note in ("once", "a second time"):
-        annotate_entry(core, peer, queue, sequence, annotations.to_add({WHY: note}))
+        core.endings.annotate_entry(peer, queue, sequence, annotations.to_add({WHY: note}))
     if leaves:
         queue.shared.finish([sequence])
     undo.take_back_gathered(core, ())
@@ -213,7 +213,7 @@ class Turns:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.counts = [0]
-        annotate_one, begin = settlements.annotate_entry, Settlements.begin_turn
+        annotate_one, begin = Endings.annotate_entry, Settlements.begin_turn
 
         def counted(*given: Any) -> Any:
             self.counts[-1] += 1
@@ -223,7 +223,7 @@ class Turns:
             self.counts.append(0)
             begin(self_)
 
-        patch.setattr(settlements, "annotate_entry", counted)
+        patch.setattr(Endings, "annotate_entry", counted)
         patch.setattr(Settlements, "begin_turn", begun)
 
 
@@ -288,14 +288,14 @@ def test_what_ends_while_annotations_wait(monkeypatch: pytest.MonkeyPatch, end: 
     node.hold_commits = True
     if end == "failure":
         limit = iter(range(13))
-        annotate_one = settlements.annotate_entry
+        annotate_one = Endings.annotate_entry
 
         def failing(*given: Any) -> Any:
             if next(limit, None) is None:
                 raise Defect
             return annotate_one(*given)
 
-        monkeypatch.setattr(settlements, "annotate_entry", failing)
+        monkeypatch.setattr(Endings, "annotate_entry", failing)
     client_settles = Modified(True, message_annotations={WHY: "x"})
     receiver.settle(ids[0], ids[-1], client_settles)
     client.flush()

@@ -316,7 +316,7 @@ def test_a_replaced_disk_is_a_new_word_of_its_node() -> None:
     rig.run(6)
     assert agree(*nodes)
     assert core_routes(a).name_of_store(c.store.uuid) == "c" and core_routes(a).name_of_store(old) is None
-    c.core.store_uuid = new = c.store.mint()  # and so is a store that found itself rolled back
+    c.core.identities.store_uuid = new = c.store.mint()  # and so is a store that found itself rolled back
     rig.run(3)
     assert core_routes(a).name_of_store(new) == "c"
 

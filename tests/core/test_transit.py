@@ -367,7 +367,7 @@ def test_a_number_that_comes_back_shows_that_the_own_store_was_restored() -> Non
     reroute(rig, b, d="a")
     d.start()
     rig.run(3)
-    assert a.core.store_uuid != old and held(a) + held(b) == 3
+    assert a.core.identities.store_uuid != old and held(a) + held(b) == 3
     send(rig, a, "4")
     reroute(rig, b)
     rig.run(3)

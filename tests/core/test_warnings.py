@@ -35,7 +35,7 @@ def test_a_strict_queue_that_waits_for_a_missing_number() -> None:
     jfk.core.catalog.identities["hub"] = 3
     send(rig, jfk, "3", "4", to="hub")
     rig.run(25)
-    store = jfk.core.store_uuid
+    store = jfk.core.identities.store_uuid
     wanted = (
         f"queue work: 2 messages wait for numbers 1 to 2 of jfk ({store}); `holdfast queue skip work` gives them up"
     )
@@ -225,7 +225,7 @@ def test_what_was_on_a_disk_that_is_gone_is_listed() -> None:
     rig, jfk, hub = replaced_disk()
     assert hub.bodies("work") == names(5, 6)
     (loss,) = status(rig, hub)["losses"]
-    assert (loss["origin"], loss["first"], loss["last"]) == (str(jfk.core.store_uuid), 1, 4)
+    assert (loss["origin"], loss["first"], loss["last"]) == (str(jfk.core.identities.store_uuid), 1, 4)
     (record,) = [fields for kind, fields in hub.records if kind == "loss"]
     assert record == {key: loss[key] for key in ("origin", "first", "last", "reason")}
 

@@ -19,10 +19,11 @@ from holdfast.core import (
     hop_receiver,
     hops,
     identity,
-    ingress,
     management,
+    neighbour_stores,
     node,
     own_names,
+    producer,
     routes,
 )
 from holdfast.harness.histories import HISTORIES
@@ -97,7 +98,7 @@ def empty_queue_is_done(original: Original) -> Original:
     """An origin takes all that it no longer holds for finished."""
 
     def receipt_for(self: Any, origin: bytes, to: str) -> int:
-        if origin == self.core.store_uuid.bytes and self.core.catalog.transmission(to).messages <= 1:
+        if origin == self.core.identities.store_uuid.bytes and self.core.catalog.transmission(to).messages <= 1:
             return int(self.core.catalog.identities.get(to, 1)) - 2
         return int(original(self, origin, to))
 
@@ -152,11 +153,11 @@ def life_by_the_wall(original: Original) -> Original:
 def identity_kept(original: Original) -> Original:
     """What begins anew at an internal link goes under somebody else's identity."""
 
-    def next_identity(core: Any, to: str) -> entry.Identity:
-        found: entry.Identity = original(core, to)
+    def following(self: Any, to: str) -> entry.Identity:
+        found: entry.Identity = original(self, to)
         return found if to == "hub" else found._replace(origin=UUID(int=7))
 
-    return next_identity
+    return following
 
 
 def purges_the_ends(original: Original) -> Original:
@@ -177,9 +178,9 @@ def mints_alone(original: Original) -> Original:
 def named_after_nobody(original: Original) -> Original:
     """The end of a message does not say whose it is."""
 
-    def tombstone_of(core: Any, item: entry.Entry) -> bytes:
+    def tombstone_of(item: entry.Entry, wall_ms: int) -> bytes:
         assert item.identity is not None
-        return original(core, replace(item, identity=item.identity._replace(number=2**40 + item.identity.number)))
+        return original(replace(item, identity=item.identity._replace(number=2**40 + item.identity.number)), wall_ms)
 
     return tombstone_of
 
@@ -201,24 +202,24 @@ BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
     ("strict-full", hops.CustodySender, "_block", returns(None)),
     ("full-neighbours", forwarding.Forwarding, "_may_share", returns(False)),
     ("stale-return", forwarding.Forwarding, "holds", returns(False)),
-    ("own-origin", ingress, "next_identity", identity_kept),
-    ("restored-backup", identity, "check_or_renew", returns(True)),
+    ("own-origin", identity.Identities, "next", identity_kept),
+    ("restored-backup", identity.Identities, "check_or_renew", returns(True)),
     ("copied-store", identity, "begin_anew", returns(None)),
-    ("killed-as-someone-new", identity, "_renewals", mints_alone),
+    ("killed-as-someone-new", identity.Identities, "_renewals", mints_alone),
     ("renamed-at-rest", own_names.OwnNames, "suffix", returns("")),
     ("renamed-in-doubt", own_names.OwnNames, "suffix", returns("")),
     ("two-names-at-once", own_names, "change", returns(None)),
     ("copied-there-and-back", own_names.OwnNames, "suffix", returns("")),
     ("purged-twice", chores, "at_rest", purges_the_ends),
-    ("departed-node", endings, "tombstone", returns(None)),
+    ("departed-node", endings.Endings, "_tombstone", returns(None)),
     ("replaced-disk-receiver", destination.Destination, "_adopt", returns(None)),
-    ("replaced-disk-sender", forwarding.Forwarding, "neighbour_store", returns(None)),
+    ("replaced-disk-sender", neighbour_stores.NeighbourStores, "heard", returns(None)),
     ("clock-jump", node, "offer", life_by_the_wall),
     ("one-cursor", queue.Queue, "taken_by", lambda original: property(lambda self: None)),
     ("recreated-queue", management, "_held", any_queue_will_do),
-    ("producer-crash", ingress.ProducerLink, "take", unnumbered),
-    ("refused-then-retried", ingress.ProducerLink, "take", last_number_alone),
-    ("dead-letter-back", destination, "dead_letter", returns(None)),
+    ("producer-crash", producer.ProducerLink, "take", unnumbered),
+    ("refused-then-retried", producer.ProducerLink, "take", last_number_alone),
+    ("dead-letter-back", endings.Endings, "dead_letter", returns(None)),
     ("cut-in-the-ring", routes.Routes, "link_down", returns(None)),
     ("late-news", linkstate.LinkStates, "stamp", returns(None)),
     ("super-lost", routes.Routes, "_tell_all", speaks_to_supers_alone),

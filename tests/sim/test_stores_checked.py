@@ -145,7 +145,7 @@ def numbered_anew(rig: Rig) -> None:
     send(rig, jfk, *names(10, 20), to="hub")
     rig.refuse_dials = False
     rig.run(40)
-    assert jfk.core is not None and jfk.core.renewed
+    assert jfk.core is not None and jfk.core.identities.renewed
 
 
 def test_of_every_kind_of_row_none_is_a_finding(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:

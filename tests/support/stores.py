@@ -11,7 +11,7 @@ from holdfast.broker import entry
 from holdfast.broker.port import Batch
 from holdfast.broker.queue import Queue
 from holdfast.broker.taker import UNLIMITED
-from holdfast.core import NodeCore, events, identity
+from holdfast.core import NodeCore, events
 from holdfast.core.config import NodeConfig
 from holdfast.storage.lmdb import LmdbStore
 
@@ -68,7 +68,7 @@ class LoneNode:
         queue = self.queue(name)
         bare = bare_of(size)
         for number in range(count):
-            given = identity.next_identity(self.core, name[1:]) if name.startswith("@") else None
+            given = self.core.identities.next(name[1:]) if name.startswith("@") else None
             value = entry.pack(
                 flags=entry.DURABLE,
                 enqueued_ms=WALL_MS,

@@ -176,7 +176,7 @@ class Asks:
             messages = sum(queue.messages for queue in core.catalog.queues.values())
             step |= {"looked_at": look.looked_at, "messages": messages}
             step["note"] = f"not found in the {look.looked_at} that were looked at, of {messages}"
-        ask.steps = [{"node": name, "store": str(core.store_uuid), **step}]
+        ask.steps = [{"node": name, "store": str(core.identities.store_uuid), **step}]
         if hint is None or hint.destination == name or (step["state"] in _FOUND and look.onward is None):
             self._end(ask)
             return

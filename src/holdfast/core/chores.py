@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 from holdfast.broker import entry
 from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
-from holdfast.core import identity
-from holdfast.core.endings import end_in_transit
 from holdfast.core.returns import Returns
 from holdfast.core.settlements import Settlements
 
@@ -71,7 +69,7 @@ class Chores:
             or self.settlements.waiting
             or self.returns.waiting
             or core.catalog.leaving
-            or identity.is_busy(core)
+            or core.identities.is_busy()
         )
         return bool(own) or core.departures.busy or core.destination.busy
 
@@ -106,13 +104,13 @@ class Chores:
             gone, purge.place = purge_some(queue, purge.place, purge.end)
             purge.gone += len(gone)
             if queue.in_transit:
-                end_in_transit(self.core, [(queue, sequence, value) for sequence, value in gone])
+                self.core.endings.end_in_transit([(queue, sequence, value) for sequence, value in gone])
             if purge.place >= purge.end and not (queue.in_transit and self._waits(queue, purge)):
                 self._over(purge)
                 del self.purges[queue]
                 self.offer_again(queue)
         self.core.departures.step()
-        identity.renew_some(self.core)
+        self.core.identities.renew_some()
         for queue_id in list(self.core.catalog.leaving):
             if not self._leave(queue_id):
                 break

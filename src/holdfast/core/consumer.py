@@ -16,7 +16,6 @@ from holdfast.broker.cursor import Cursor
 from holdfast.broker.taker import UNLIMITED
 from holdfast.core import annotate
 from holdfast.core.drains import has_something, offers, only_excluded
-from holdfast.core.endings import end_too_large
 from holdfast.core.outgoing import Offered, refuse_transaction, size_of
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend
@@ -156,7 +155,7 @@ class ConsumerLink(Offered):
         alone = not cursor.another_takes(sequence, size)
         ended = cursor.links_ended.get(sequence, 0)
         if alone and ended >= core.config.limits.too_large_links_max:
-            if not end_too_large(core, cursor, sequence, value, size):  # it waits for who takes more
+            if not core.endings.end_too_large(cursor, sequence, value, size):  # it waits for who takes more
                 cursor.set_aside(sequence, size)
             return
         cursor.give_back([sequence], failed=False)

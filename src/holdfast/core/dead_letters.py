@@ -4,16 +4,18 @@ Rules of this file: nobody waits for room among the dead letters, and no subscri
 oldest leave the disk. What a taker holds stays, and counts. A turn drops a bounded share; each one is counted.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from holdfast.amqp.types import Ulong
 from holdfast.broker import entry
 from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
-from holdfast.core.catalog import DEAD_LETTERS
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
+from holdfast.broker.work import Clock, Work
+from holdfast.core.catalog import DEAD_LETTERS, Catalog
+from holdfast.core.config import DeadLettersConfig
+from holdfast.core.log import Log
+from holdfast.core.losses import Losses
+from holdfast.core.turns import Turns
 
 LOOK_S: Final = 1.0
 """How often the bounds are looked at where no turn does: what a taker held may have come back."""
@@ -33,8 +35,23 @@ WARN_S: Final = 3_600.0
 class DeadLetters:
     """Drops the oldest dead letters at each bound."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(
+        self,
+        bounds: DeadLettersConfig,
+        clock: Clock,
+        catalog: Catalog,
+        turns: Turns,
+        work: Work,
+        log: Log,
+        losses: Losses,
+    ) -> None:
+        self._bounds = bounds
+        self._clock = clock
+        self._catalog = catalog
+        self._turns = turns
+        self._work = work
+        self._log = log
+        self._losses = losses
         self.dropped = self.dropped_bytes = 0
         """Since the node's start."""
         self._place = 0
@@ -42,16 +59,16 @@ class DeadLetters:
         self._too_old = False
         """Whether the oldest are still to be compared with `keep_s`."""
         self._goes_on = False
-        self._look_at = self._age_at = core.clock.now
-        self._warn_at = core.clock.now
+        self._look_at = self._age_at = clock.now
+        self._warn_at = clock.now
         self._unsaid = 0
 
     @property
     def _queue(self) -> Queue | None:
-        return self.core.catalog.queues.get(DEAD_LETTERS)
+        return self._catalog.queues.get(DEAD_LETTERS)
 
     def _over(self, queue: Queue) -> bool:
-        bounds = self.core.config.dead_letters
+        bounds = self._bounds
         return queue.messages > bounds.messages_max or queue.bytes_held > bounds.bytes_max
 
     @property
@@ -66,13 +83,13 @@ class DeadLetters:
         if queue is None or not (self._too_old or self._over(queue)):
             self._goes_on = False
             return
-        retires = self.core.work.batch.retires
+        retires = self._work.batch.retires
         dropped = self._drop_some(queue) if len(retires) < RETIRES_MAX else True
         self._goes_on = dropped and (self._too_old or self._over(queue))
 
     def _drop_some(self, queue: Queue) -> bool:
         """Drops up to RECLAIM_COUNT from the oldest on; False where there was nothing to look at."""
-        bounds, clock = self.core.config.dead_letters, self.core.clock
+        bounds, clock = self._bounds, self._clock
         count = RECLAIM_COUNT if self._goes_on or self._over(queue) else LOOK_COUNT
         found = queue.read(self._place, count_max=count, bytes_max=4 * READ_BYTES)
         held = [cursor.shown for cursor in queue.cursors]
@@ -98,7 +115,7 @@ class DeadLetters:
             self._too_old = False
             self._look_again(LOOK_S)  # what is there is held, or not on disk yet
             if not queue.messages:
-                self._age_at = self.core.clock.now  # the next one that comes says when it ends
+                self._age_at = self._clock.now  # the next one that comes says when it ends
         if gone:
             self._count(len(gone), queue.bytes_held - size)
             queue.drop(gone, queue.bytes_held - size)
@@ -106,20 +123,20 @@ class DeadLetters:
 
     def _look_again(self, due_s: float) -> None:
         """One ends in so many seconds; where that is sooner than the next look is due, it is looked at then."""
-        step_s = max(LOOK_S, self.core.config.dead_letters.keep_s / AGE_SHARE)
+        step_s = max(LOOK_S, self._bounds.keep_s / AGE_SHARE)
         wait_s = max(due_s, step_s) if due_s < AGE_LOOK_S + step_s else AGE_LOOK_S
-        self._age_at = min(self._age_at, self.core.clock.now + wait_s)
+        self._age_at = min(self._age_at, self._clock.now + wait_s)
 
     def _count(self, count: int, size: int) -> None:
         self.dropped += count
         self.dropped_bytes += size
         self._unsaid += count
-        self.core.losses.dropped(count, size)
-        if self.core.clock.now >= self._warn_at:
-            self._warn_at = self.core.clock.now + WARN_S
+        self._losses.dropped(count, size)
+        if self._clock.now >= self._warn_at:
+            self._warn_at = self._clock.now + WARN_S
             text = f"{DEAD_LETTERS}: at its bounds {self._unsaid} of the oldest were dropped"
             advice = "consume them in time, or raise messages_max, bytes_max or keep_s of [dead_letters]"
-            self.core.log.write("WARNING", f"{text}; {advice}")
+            self._log.write("WARNING", f"{text}; {advice}")
             self._unsaid = 0
 
     # ------------------------------------------------------------------------------------------------ time
@@ -139,22 +156,22 @@ class DeadLetters:
         queue = self._queue
         if queue is None or not queue.messages:
             return None
-        if self._goes_on and self.core.turns.in_flight is None:
-            return self.core.clock.now
+        if self._goes_on and self._turns.in_flight is None:
+            return self._clock.now
         return min(self._look_at, self._age_at) if self._over(queue) else self._age_at
 
     # ------------------------------------------------------------------------------------------------ reports
 
     def status(self) -> dict[str, Any]:
         """How many there are, and how many went since the node's start."""
-        queue, bounds = self._queue, self.core.config.dead_letters
+        queue, bounds = self._queue, self._bounds
         return {
             "messages": Ulong(0 if queue is None else queue.messages),
             "bytes": Ulong(0 if queue is None else queue.bytes_held),
             "dropped": Ulong(self.dropped),
             "dropped_bytes": Ulong(self.dropped_bytes),
-            "dropped_total": Ulong(self.core.losses.totals.dropped),
-            "dropped_bytes_total": Ulong(self.core.losses.totals.dropped_bytes),
+            "dropped_total": Ulong(self._losses.totals.dropped),
+            "dropped_bytes_total": Ulong(self._losses.totals.dropped_bytes),
             "messages_max": Ulong(bounds.messages_max),
             "bytes_max": Ulong(bounds.bytes_max),
             "keep_s": bounds.keep_s,

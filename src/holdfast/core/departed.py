@@ -13,9 +13,8 @@ from holdfast.amqp import conditions
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
-from holdfast.core import identity
 from holdfast.core.chores import at_rest
-from holdfast.core.endings import MOVED_BYTES, MOVED_COUNT, dead_letter_on_its_way, has_moved_its_share, has_room_to_die
+from holdfast.core.endings import MOVED_BYTES, MOVED_COUNT
 
 if TYPE_CHECKING:
     from holdfast.broker.queue import Queue
@@ -166,18 +165,18 @@ class Departures:
 
     def _some(self, queue: "Queue", departure: Departure) -> None:
         core = self.core
-        if has_moved_its_share(core):
+        if core.endings.has_moved_its_share():
             return
         name = queue.name[1:]
         reason = f"{name!r} left: it is in neither the configuration nor the topology of {core.config.name!r}"
         found, place = at_rest(queue, departure.place, departure.end, count_max=MOVED_COUNT, bytes_max=MOVED_BYTES)
         for sequence, value in found:
-            departure.starved = not has_room_to_die(core, len(value))
-            if departure.starved or has_moved_its_share(core):
+            departure.starved = not core.endings.has_room_to_die(len(value))
+            if departure.starved or core.endings.has_moved_its_share():
                 departure.place = sequence
                 return
             queue.shared.forget(sequence)
-            dead_letter_on_its_way(core, queue, sequence, value, reason, f"{entry.unpack(value).to}@{name}")
+            core.endings.dead_letter_on_its_way(queue, sequence, value, reason, f"{entry.unpack(value).to}@{name}")
             departure.moved = True
         departure.place = place
 
@@ -212,8 +211,7 @@ class Departures:
             if receiver.onward is queue:
                 receiver.onward = None
         core.forwarding.returned.pop(name, None)
-        identity.forget(core, name)
-        core.sequences_at_start.pop(name, None)  # a new queue of that name begins at 1
+        core.identities.forget(name)
         core.delete_queue(queue)
 
 

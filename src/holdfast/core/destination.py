@@ -15,7 +15,6 @@ from holdfast.broker.custody import Origin, Verdict, Waiting
 from holdfast.broker.queue import Queue
 from holdfast.core import carried
 from holdfast.core.catalog import WAITING
-from holdfast.core.endings import dead_letter
 from holdfast.core.verification import Verification
 
 if TYPE_CHECKING:
@@ -227,13 +226,13 @@ class Destination:
         """Appends to the queue, or to the dead letters where the queue will not have it, or it is no message for that
         fault."""
         if fault is not None:
-            dead_letter(self.core, value, f"no message: {fault}", to)
+            self.core.endings.dead_letter(value, f"no message: {fault}", to)
         elif queue is None:
-            dead_letter(self.core, value, f"no queue {to!r} at {self.core.config.name!r}", to)
+            self.core.endings.dead_letter(value, f"no queue {to!r} at {self.core.config.name!r}", to)
         elif not queue.config.durable:  # custody ends on a disk
-            dead_letter(self.core, value, f"queue {to!r} is in memory and takes nothing from other nodes", to)
+            self.core.endings.dead_letter(value, f"queue {to!r} is in memory and takes nothing from other nodes", to)
         elif not queue.fits(size):
-            dead_letter(self.core, value, f"queue {to!r} is full", to)
+            self.core.endings.dead_letter(value, f"queue {to!r} is full", to)
         else:
             full = self.full.get(queue.name)
             if full is not None and size >= full.size:  # there was room: when it is full again, it is since then
@@ -333,7 +332,7 @@ class Destination:
         self.core.turns.gathered.waiting_changes(origin, number)
         gone_on = origin.missing_below(number)
         origin.leave(number)
-        self.core.move_out(held, waiting.held_at, value)
+        self.core.endings.move_out(held, waiting.held_at, value)
         self._deliver(origin, number, queue, value, needed.size, waiting.queue)
         if gone_on:
             origin.went_on(number)
@@ -351,7 +350,7 @@ class Destination:
         self.core.turns.gathered.keep_origin(origin)
         self.core.turns.gathered.waiting_changes(origin, number)
         origin.leave(number)
-        self.core.move_out(self.catalog.own(WAITING), sequence, value)
+        self.core.endings.move_out(self.catalog.own(WAITING), sequence, value)
         origin.finish(number)
         self._changed(origin)
         self.release(origin)
@@ -438,6 +437,14 @@ class Destination:
             self.release(origin)
         if not self.ticking and not self.waiters:
             self.next_tick = None
+
+    def replaced(self, store: UUID) -> None:
+        """That store's name came back with another one: its gaps close after a grace time."""
+        self.closing[store] = self.core.clock.now + GRACE_S
+
+    def lives(self, store: UUID) -> None:
+        """That store is its neighbour's now: its gaps stay open."""
+        self.closing.pop(store, None)
 
     def skip(self, origin: Origin, reason: str) -> list[tuple[int, int]]:
         """Closes an origin's gaps; returns the ranges that count as lost."""

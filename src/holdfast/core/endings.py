@@ -4,19 +4,23 @@ Rules of this file: a copy elsewhere and the retirement that it replaces are one
 another node leaves a tombstone in its transmission queue (CUSTODY, end to end 3).
 """
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry, rewriting
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
+from holdfast.broker.work import Clock, Work
 from holdfast.core import annotate
-from holdfast.core.catalog import DEAD_LETTERS
+from holdfast.core.catalog import DEAD_LETTERS, Catalog
+from holdfast.core.config import NodeConfig
+from holdfast.core.memory import Memory
+from holdfast.core.peer import Peer
+from holdfast.core.pressure import Pressure
+from holdfast.core.room import Room
+from holdfast.core.turns import Turns
 from holdfast.units import MIB
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
-    from holdfast.core.peer import Peer
 
 REASON: Final = Symbol("x-opt-dead-letter-reason")
 DEAD_FROM: Final = Symbol("x-opt-dead-letter-from")
@@ -41,163 +45,180 @@ class Ended(NamedTuple):
     in_batch: bool
 
 
-def end_rejected(core: "NodeCore", cursor: Cursor, sequence: int, reason: str) -> Ended:
-    """What a consumer rejected goes to the dead letters with its reason, in the batch that retires it; without room,
-    and of the dead letters, it goes there not."""
-    queue = cursor.queue
-    value = None if queue.name == DEAD_LETTERS else queue.value(sequence)
-    size = 0 if value is None else len(value)
-    if value is None or not core.room.has(size, forwarding=True):
-        cursor.finish([sequence])
-        return Ended(size, 0, False)
-    _move_to_dead_letters(core, cursor, sequence, value, reason)
-    return Ended(size, entry.note_bytes(value), True)
+class Endings:
+    """Ends entries. `unroutable`: how many messages for nodes of which nothing is known became dead letters, since the
+    node's start. `takes_nothing`: whether the disk takes no message, whatever room there is."""
 
+    def __init__(
+        self,
+        config: NodeConfig,
+        clock: Clock,
+        catalog: Catalog,
+        turns: Turns,
+        work: Work,
+        room: Room,
+        memory: Memory,
+        pressure: Pressure,
+        *,
+        takes_nothing: Callable[[], bool],
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._catalog = catalog
+        self._turns = turns
+        self._work = work
+        self._room = room
+        self._memory = memory
+        self._pressure = pressure
+        self._takes_nothing = takes_nothing
+        self.unroutable = 0
 
-def end_too_large(core: "NodeCore", cursor: Cursor, sequence: int, value: bytes, size: int) -> bool:
-    """An entry that a consumer was offered, of `size` bytes as a delivery, goes to the dead letters because no
-    consumer takes so much. False where it cannot."""
-    if cursor.queue.name == DEAD_LETTERS or not core.room.has(len(value), forwarding=True):
-        return False
-    ended = cursor.links_ended.get(sequence, 0)
-    reason = f"its {size} bytes are more than the consumers take: {ended} links were detached because of it"
-    _move_to_dead_letters(core, cursor, sequence, value, reason)
-    return True
+    def end_rejected(self, cursor: Cursor, sequence: int, reason: str) -> Ended:
+        """What a consumer rejected goes to the dead letters with its reason, in the batch that retires it; without
+        room, and of the dead letters, it goes there not."""
+        queue = cursor.queue
+        value = None if queue.name == DEAD_LETTERS else queue.value(sequence)
+        size = 0 if value is None else len(value)
+        if value is None or not self._room.has(size, forwarding=True):
+            cursor.finish([sequence])
+            return Ended(size, 0, False)
+        self._move_to_dead_letters(cursor, sequence, value, reason)
+        return Ended(size, entry.note_bytes(value), True)
 
-
-def _move_to_dead_letters(core: "NodeCore", cursor: Cursor, sequence: int, value: bytes, reason: str) -> None:
-    queue = cursor.queue
-    dead_letter(core, value, reason, queue.name)
-    if cursor.tracked or not queue.config.durable:
-        cursor.finish([sequence])
-    else:
-        core.move_out(queue, sequence, value)
-        cursor.moved(sequence)
-
-
-def dead_letter(core: "NodeCore", value: bytes, reason: str, place: str) -> int:
-    """Takes the entry into the dead letters, with why and where from; its sequence there."""
-    reason = reason[:REASON_CHARACTERS_MAX]
-    bytes_max = core.config.limits.annotation_bytes_max + DEATH_BYTES_MAX
-    item = entry.unpack(annotate.merge(value, annotate.to_add({REASON: reason, DEAD_FROM: place}), bytes_max))
-    notes, count = item.annotations, item.annotation_count
-    dead = entry.pack(
-        flags=item.flags & (entry.DURABLE | entry.BLOB),
-        enqueued_ms=core.clock.wall_ms,
-        bare=item.bare,
-        priority=item.priority,
-        message_format=item.message_format,
-        annotation_count=count,
-        annotations=notes,
-    )
-    return core.catalog.own(DEAD_LETTERS).append(dead, entry.size_of(dead))
-
-
-def has_room_to_die(core: "NodeCore", size: int) -> bool:
-    """Whether an entry of `size` bytes may become a dead letter: the store has room for both, and takes something."""
-    return not core.disk.takes_nothing and core.room.has(size + DEATH_BYTES_MAX, forwarding=True)
-
-
-def has_moved_its_share(core: "NodeCore") -> bool:
-    """Whether the commit that is gathered has as much as entries that are moved may bring to it."""
-    return len(core.turns.gathered.moves) >= MOVED_COUNT or core.work.batch.bytes_appended >= MOVED_BYTES
-
-
-def dead_letter_on_its_way(
-    core: "NodeCore", queue: Queue, sequence: int, value: bytes, reason: str, place: str
-) -> None:
-    """A message in transmission that nobody holds becomes a dead letter; a tombstone goes on in its place."""
-    dead_letter(core, value, reason, place)
-    core.move_out(queue, sequence, value)
-    tombstone(core, queue, value)
-
-
-def dead_letter_unroutable(core: "NodeCore", value: bytes, to: str, node: str) -> int:
-    """A message for a node of which nothing is known, as a dead letter with that reason; its sequence there."""
-    core.forwarding.dead_lettered += 1
-    return dead_letter(core, value, f"{core.config.name!r} has no route to {node!r}", f"{to}@{node}")
-
-
-def annotate_entry(
-    core: "NodeCore", peer: "Peer", queue: Queue, sequence: int, notes: annotate.Notes
-) -> tuple[Ended, str]:
-    """Message annotations of modified are merged into what is stored (CLIENTS 21), as far as they fit: a message's own
-    bound, its queue's, the store's, and what may be in memory for that connection until the turn is on disk. Past one
-    the entry stays as it was; then the second says why."""
-    durable = queue.config.durable
-    bytes_max = core.config.limits.annotation_bytes_max
-    if not core.memory.admits(peer, bytes_max):
-        return Ended(0, 0, False), "memory is short"
-    value = queue.value(sequence)
-    if value is None:
-        return Ended(0, 0, False), ""
-    merged = annotate.merge(value, notes, bytes_max)
-    size = len(merged) + NOTE_BYTES * (len(notes.added) + len(queue.named))
-    ended = Ended(size, entry.note_bytes(value), False)
-    core.pressure.rewrote(peer, size)
-    grown = entry.size_of(merged) - entry.size_of(value)
-    if merged is value:
-        return ended, f"the annotations of a message are at most {bytes_max} bytes and {annotate.ANNOTATIONS_MAX}"
-    if not _may_grow(core, queue, grown):
-        return ended, f"queue {queue.name!r} has no room"
-    if durable and not core.room.has(len(merged)):
-        return ended, "the store has no room"
-    rewriting.replace(queue, sequence, value, merged, core.turns.gathered.rewritten if durable else None)
-    if not durable:
-        queue.ephemeral[sequence] = merged
-        queue.count_memory()
-    elif not merged[1] & entry.BLOB and core.memory.cached.charge(len(merged)):
-        queue.cache[sequence] = merged
-    return ended._replace(in_batch=durable), ""
-
-
-def _may_grow(core: "NodeCore", queue: Queue, grown: int) -> bool:
-    """Whether an entry of the queue may take so many bytes more."""
-    if grown <= 0:
+    def end_too_large(self, cursor: Cursor, sequence: int, value: bytes, size: int) -> bool:
+        """An entry that a consumer was offered, of `size` bytes as a delivery, goes to the dead letters because no
+        consumer takes so much. False where it cannot."""
+        if cursor.queue.name == DEAD_LETTERS or not self._room.has(len(value), forwarding=True):
+            return False
+        ended = cursor.links_ended.get(sequence, 0)
+        reason = f"its {size} bytes are more than the consumers take: {ended} links were detached because of it"
+        self._move_to_dead_letters(cursor, sequence, value, reason)
         return True
-    if queue.memory is not None and not queue.memory.fits(grown):
-        return False
-    bytes_max = core.config.dead_letters.bytes_max if queue.name == DEAD_LETTERS else queue.config.bytes_max
-    return bytes_max is None or queue.bytes_held + grown <= bytes_max
+
+    def _move_to_dead_letters(self, cursor: Cursor, sequence: int, value: bytes, reason: str) -> None:
+        queue = cursor.queue
+        self.dead_letter(value, reason, queue.name)
+        if cursor.tracked or not queue.config.durable:
+            cursor.finish([sequence])
+        else:
+            self.move_out(queue, sequence, value)
+            cursor.moved(sequence)
+
+    def dead_letter(self, value: bytes, reason: str, place: str) -> int:
+        """Takes the entry into the dead letters, with why and where from; its sequence there."""
+        reason = reason[:REASON_CHARACTERS_MAX]
+        bytes_max = self._config.limits.annotation_bytes_max + DEATH_BYTES_MAX
+        item = entry.unpack(annotate.merge(value, annotate.to_add({REASON: reason, DEAD_FROM: place}), bytes_max))
+        notes, count = item.annotations, item.annotation_count
+        dead = entry.pack(
+            flags=item.flags & (entry.DURABLE | entry.BLOB),
+            enqueued_ms=self._clock.wall_ms,
+            bare=item.bare,
+            priority=item.priority,
+            message_format=item.message_format,
+            annotation_count=count,
+            annotations=notes,
+        )
+        return self._catalog.own(DEAD_LETTERS).append(dead, entry.size_of(dead))
+
+    def has_room_to_die(self, size: int) -> bool:
+        """Whether an entry of `size` bytes may become a dead letter: the store has room for both, and takes
+        something."""
+        return not self._takes_nothing() and self._room.has(size + DEATH_BYTES_MAX, forwarding=True)
+
+    def has_moved_its_share(self) -> bool:
+        """Whether the commit that is gathered has as much as entries that are moved may bring to it."""
+        return len(self._turns.gathered.moves) >= MOVED_COUNT or self._work.batch.bytes_appended >= MOVED_BYTES
+
+    def move_out(self, queue: Queue, sequence: int, value: bytes) -> None:
+        """The entry leaves with this batch, in which its copy elsewhere is."""
+        size = entry.size_of(value)
+        queue.touch_counters()
+        queue.touch()
+        queue.uncache(sequence)
+        queue.messages -= 1  # from here on nothing is called that could fail
+        queue.bytes_held -= size
+        self._turns.gathered.moves.append((queue, sequence, value))
+        self._work.moved.append((queue.queue_id, sequence))
+
+    def dead_letter_on_its_way(self, queue: Queue, sequence: int, value: bytes, reason: str, place: str) -> None:
+        """A message in transmission that nobody holds becomes a dead letter; a tombstone goes on in its place."""
+        self.dead_letter(value, reason, place)
+        self.move_out(queue, sequence, value)
+        self._tombstone(queue, value)
+
+    def dead_letter_unroutable(self, value: bytes, to: str, node: str) -> int:
+        """A message for a node of which nothing is known, as a dead letter with that reason; its sequence there."""
+        self.unroutable += 1
+        return self.dead_letter(value, f"{self._config.name!r} has no route to {node!r}", f"{to}@{node}")
+
+    def annotate_entry(self, peer: Peer, queue: Queue, sequence: int, notes: annotate.Notes) -> tuple[Ended, str]:
+        """Message annotations of modified are merged into what is stored (CLIENTS 21), as far as they fit: a message's
+        own bound, its queue's, the store's, and what may be in memory for that connection until the turn is on disk.
+        Past one the entry stays as it was; then the second says why."""
+        durable = queue.config.durable
+        bytes_max = self._config.limits.annotation_bytes_max
+        if not self._memory.admits(peer, bytes_max):
+            return Ended(0, 0, False), "memory is short"
+        value = queue.value(sequence)
+        if value is None:
+            return Ended(0, 0, False), ""
+        merged = annotate.merge(value, notes, bytes_max)
+        size = len(merged) + NOTE_BYTES * (len(notes.added) + len(queue.named))
+        ended = Ended(size, entry.note_bytes(value), False)
+        self._pressure.rewrote(peer, size)
+        grown = entry.size_of(merged) - entry.size_of(value)
+        if merged is value:
+            return ended, f"the annotations of a message are at most {bytes_max} bytes and {annotate.ANNOTATIONS_MAX}"
+        if not self._may_grow(queue, grown):
+            return ended, f"queue {queue.name!r} has no room"
+        if durable and not self._room.has(len(merged)):
+            return ended, "the store has no room"
+        rewriting.replace(queue, sequence, value, merged, self._turns.gathered.rewritten if durable else None)
+        if not durable:
+            queue.ephemeral[sequence] = merged
+            queue.count_memory()
+        elif not merged[1] & entry.BLOB and self._memory.cached.charge(len(merged)):
+            queue.cache[sequence] = merged
+        return ended._replace(in_batch=durable), ""
+
+    def _may_grow(self, queue: Queue, grown: int) -> bool:
+        """Whether an entry of the queue may take so many bytes more."""
+        if grown <= 0:
+            return True
+        if queue.memory is not None and not queue.memory.fits(grown):
+            return False
+        bytes_max = self._config.dead_letters.bytes_max if queue.name == DEAD_LETTERS else queue.config.bytes_max
+        return bytes_max is None or queue.bytes_held + grown <= bytes_max
+
+    def end_in_transit(self, gone: list[tuple[Queue, int, bytes]]) -> None:
+        """Tombstones for entries that leave with this batch; where it is refused, they are back in their places."""
+        if not gone:
+            return
+        places = {(queue.queue_id, sequence) for queue, sequence, _ in gone}
+        batch = self._work.batch
+        batch.retires[:] = [item for item in batch.retires if item not in places]
+        self._turns.gathered.moves += gone
+        self._work.moved += [(queue.queue_id, sequence) for queue, sequence, _ in gone]
+        for queue, _, value in gone:
+            self._tombstone(queue, value)
+
+    def _tombstone(self, queue: Queue, value: bytes) -> None:
+        """The end of a message on its way, told to its destination (CUSTODY, end to end 3)."""
+        item = entry.unpack(value)
+        if item.identity is None or item.flags & entry.TOMBSTONE:
+            return
+        stone = tombstone_of(item, self._clock.wall_ms)
+        queue.append(stone, entry.size_of(stone))
 
 
-def end_in_transit(core: "NodeCore", gone: list[tuple[Queue, int, bytes]]) -> None:
-    """Tombstones for entries that leave with this batch; where it is refused, they are back in their places."""
-    if not gone:
-        return
-    places = {(queue.queue_id, sequence) for queue, sequence, _ in gone}
-    batch = core.work.batch
-    batch.retires[:] = [item for item in batch.retires if item not in places]
-    core.turns.gathered.moves += gone
-    core.work.moved += [(queue.queue_id, sequence) for queue, sequence, _ in gone]
-    for queue, _, value in gone:
-        tombstone(core, queue, value)
-
-
-def tombstone(core: "NodeCore", queue: Queue, value: bytes) -> None:
-    """The end of a message on its way, told to its destination (CUSTODY, end to end 3)."""
-    item = entry.unpack(value)
-    if item.identity is None or item.flags & entry.TOMBSTONE:
-        return
-    stone = tombstone_of(core, item)
-    queue.append(stone, entry.size_of(stone))
-
-
-def tombstone_of(core: "NodeCore", item: entry.Entry) -> bytes:
+def tombstone_of(item: entry.Entry, wall_ms: int) -> bytes:
     """The end of a message in custody, with its identity."""
     return entry.pack(
         flags=entry.DURABLE | entry.TOMBSTONE,
-        enqueued_ms=core.clock.wall_ms,
+        enqueued_ms=wall_ms,
         bare=b"\x00\x53\x77\x40",
         identity=item.identity,
         trace=item.trace,
         to=item.to,
     )
-
-
-def end_subscription(core: "NodeCore", cursor: Cursor) -> None:
-    """The named cursor, which has no reader, goes with what it kept; stored with the turn's batch. Idempotent."""
-    queue = cursor.queue
-    if queue.named.get(cursor.name) is cursor:
-        core.resume.release(queue, cursor)
-        queue.remove_cursor(cursor.name)

@@ -156,7 +156,7 @@ class Expiry:
         done: list[int] = []
         for sequence, value in found:
             if queue.in_transit:
-                stone = tombstone_of(core, entry.unpack(value))
+                stone = tombstone_of(entry.unpack(value), core.clock.wall_ms)
                 ended = core.room.has(len(stone), forwarding=True)
                 if ended:
                     rewriting.replace(queue, sequence, value, stone, core.turns.gathered.rewritten)

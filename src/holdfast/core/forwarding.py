@@ -12,10 +12,8 @@ from uuid import UUID
 
 from holdfast.broker import entry
 from holdfast.broker.queue import Queue
-from holdfast.core import carried, identity
-from holdfast.core.destination import GRACE_S
+from holdfast.core import carried
 from holdfast.core.disk import ROOM_BYTES
-from holdfast.core.endings import dead_letter
 from holdfast.core.hop_credit import HopCredits
 
 if TYPE_CHECKING:
@@ -78,16 +76,14 @@ class Forwarding:
         self.version = core.started_wall_ms
         """Told to neighbours and compared for equality alone; wall time at start sets lives apart."""
         self.hop_credits = HopCredits(core.config.limits.credit)
-        self.sent: dict[str, int] = {}
-        """By destination: the highest number of our own that this life has sent, whichever way."""
         self.brought: dict[tuple[UUID, str], str] = {}
         """(origin, destination) -> the neighbour that last brought such a message: the way back for its receipts."""
         self.ways = 0
         """Counts the changes of `brought`, for those who remember what stands there."""
         self.returned: dict[str, Returned] = {}
         self.passed: deque[Passed] = deque(maxlen=core.config.limits.passed_max)
-        self.refused = self.dead_lettered = 0
-        """Attaches and messages for nodes of which nothing is known, and what of them became dead letters."""
+        self.refused = 0
+        """Attaches and messages for nodes of which nothing is known."""
 
     # ------------------------------------------------------------------------------------------------ the table
 
@@ -147,10 +143,10 @@ class Forwarding:
         """True: taken into the turn, bound for the next node. None: no room, the link waits for it."""
         core = self.core
         destination = receiver.destination
-        ours = core.store_uuid.bytes
+        ours = core.identities.store_uuid.bytes
         origin, number = arrival.identity
         if origin.bytes == ours:
-            identity.check_or_renew(core, destination, number)
+            core.identities.check_or_renew(destination, number)
         else:
             if receiver.way != (self.ways, origin):
                 self._brought(origin, destination, receiver.neighbour)
@@ -186,7 +182,7 @@ class Forwarding:
             reason = f"the trace is full: {entry.TRACE_MAX} nodes passed it on, the last was {receiver.neighbour!r}"
             text = f"number {number} of origin {origin} for {destination!r} becomes a dead letter: {reason}"
             core.log.write("ERROR", f"{text}; compare the routes of these nodes, which lead in a circle")
-            dead_letter(core, value, reason, destination)
+            core.endings.dead_letter(value, reason, destination)
             value, size = self._end_of(arrival)
         sequence = queue.append(value, size)
         if passed >= 0:
@@ -347,7 +343,7 @@ class Forwarding:
     def receipt_for(self, origin: bytes, destination: str) -> int:
         """What goes along with a message of that store as the last known receipt; 0 where none is known."""
         catalog = self.core.catalog
-        if origin == self.core.store_uuid.bytes:
+        if origin == self.core.identities.store_uuid.bytes:
             return catalog.receipts.get(destination, 0)
         return catalog.passing.get((entry.uuid_of(origin), destination), 0) if catalog.passing else 0
 
@@ -357,8 +353,8 @@ class Forwarding:
             return
         if (origin, destination) in neighbour.brings:  # it need not hear its own words
             neighbour.told[destination, origin] = max(mark, neighbour.told.get((destination, origin), 0))
-        if origin == self.core.store_uuid:
-            identity.receipt(self.core, destination, mark)
+        if origin == self.core.identities.store_uuid:
+            self.core.identities.receipt(destination, mark)
         else:
             self.note(origin, destination, mark)
 
@@ -385,21 +381,3 @@ class Forwarding:
     def arrived(self, origin: UUID, neighbour: str) -> None:
         """A message for this very node came by that neighbour: so its receipts go back."""
         self._brought(origin, self.core.config.name, neighbour)
-
-    def neighbour_store(self, neighbour: "Neighbour", store: UUID) -> None:
-        """The store that a neighbour's name has now; a new one lets the old one's gaps close after a grace time."""
-        core = self.core
-        old = core.catalog.neighbour_stores.get(neighbour.name)
-        if old == store:
-            return
-        identity.tell_renamed(core, neighbour.name, store)
-        core.catalog.put_neighbour(neighbour.name, store)
-        if store in core.catalog.replaced:  # it was there before the other: both live
-            core.incidents.name_contested(neighbour.name)
-        core.catalog.drop_replaced(store)
-        core.destination.closing.pop(store, None)
-        if old is not None:
-            text = f"neighbour {neighbour.name} has a new store {store}, was {old}: it was made anew or put back"
-            core.log.write("WARNING", f"{text}, or two nodes use its name", about=neighbour.name)
-            core.catalog.put_replaced(old)
-            core.destination.closing[old] = core.clock.now + GRACE_S

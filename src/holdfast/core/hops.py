@@ -251,9 +251,9 @@ class CustodySender(TakesTurns):
         assert link is not None and peer is not None
         said = value
         if queue.expired(value):  # its end goes in its place, lest all behind it wait
-            said = tombstone_of(core, entry.unpack(value))
+            said = tombstone_of(entry.unpack(value), core.clock.wall_ms)
             queue.expired_total += 1
-        ours = core.store_uuid.bytes
+        ours = core.identities.store_uuid.bytes
         origin = entry.origin_of(value)
         number = self.number = self.number + 1
         large = said is value and value[1] & entry.BLOB
@@ -280,7 +280,7 @@ class CustodySender(TakesTurns):
             self.oversized.add(self, sequence, value)
             return
         if origin == ours:  # first: what nobody remembers to have sent would look like a restored store's
-            sent = core.forwarding.sent
+            sent = core.identities.sent
             sent[self.destination] = max(entry.identity_of(value).number, sent.get(self.destination, 0))
         self.in_doubt[number] = sequence
         self.neighbour.unanswered.setdefault(self, core.clock.now)

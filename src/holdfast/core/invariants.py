@@ -503,7 +503,7 @@ def custody(facts: Facts) -> None:
         numbers = [
             entry.identity_of(value).number
             for value in facts.entries.get(queue.queue_id, {}).values()
-            if value[1] & entry.CUSTODY and entry.origin_of(value) == core.store_uuid.bytes
+            if value[1] & entry.CUSTODY and entry.origin_of(value) == core.identities.store_uuid.bytes
         ]
         following = catalog.identities.get(destination, 1)
         _must(max(numbers, default=0) < following, f"{destination}: numbers that are still to be given", following)

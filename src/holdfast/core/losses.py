@@ -7,33 +7,43 @@ is decided anew. Source: docs/GUARANTEES.md; docs/management.md, `losses`.
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from holdfast.amqp.types import Ulong
 from holdfast.broker import records
 from holdfast.broker.records import LossRecord, LossTotals
+from holdfast.broker.work import Clock, Work
+from holdfast.core.log import Log
+from holdfast.core.outbox import Outbox
+from holdfast.core.turns import Turn, Turns
 from holdfast.units import iso8601
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
-    from holdfast.core.turns import Turn
 
 LISTED_MAX: Final = 1_000
 """Ranges that are kept; of more the oldest are counted alone."""
 TABLE: Final = "losses"
 
 
+class Stored(Protocol):
+    """A store that is open."""
+
+    def table(self, name: str) -> Iterator[tuple[bytes, bytes]]: ...
+
+
 class Losses:
     """The list of what was lost, stored over restarts."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(self, store: Stored, clock: Clock, turns: Turns, work: Work, outbox: Outbox, log: Log) -> None:
+        self._clock = clock
+        self._turns = turns
+        self._work = work
+        self._outbox = outbox
+        self._log = log
         self.totals = LossTotals()
         self._listed: deque[tuple[int, LossRecord]] = deque()
         """With their numbers in the table, ascending; what the gathered turn lost is among them."""
         self._following = 1
-        for key, value in core.store.table(TABLE):
+        for key, value in store.table(TABLE):
             if key == records.LOSS_TOTALS:
                 self.totals = records.unpack_loss_totals(value)
             else:
@@ -49,13 +59,13 @@ class Losses:
 
     def add(self, origin: UUID, ranges: Iterable[tuple[int, int]], reason: str) -> None:
         """Those numbers of that origin, inclusive ranges, will not come any more."""
-        at_ms = self.core.clock.wall_ms
+        at_ms = self._clock.wall_ms
         self._take([LossRecord(origin, first, last, at_ms, reason) for first, last in ranges])
 
     def _take(self, lost: list[LossRecord]) -> None:
         if not lost:
             return
-        batch, turn = self.core.work.batch, self.core.turns.gathered
+        batch, turn = self._work.batch, self._turns.gathered
         totals = self.totals
         for loss in lost:
             turn.losses.append(loss)
@@ -76,19 +86,18 @@ class Losses:
 
     def _put(self, totals: LossTotals) -> None:
         self.totals = totals
-        self.core.work.batch.puts[TABLE, records.LOSS_TOTALS] = records.pack_loss_totals(totals)
+        self._work.batch.puts[TABLE, records.LOSS_TOTALS] = records.pack_loss_totals(totals)
 
     # ------------------------------------------------------------------------------------------------ turns
 
-    def stored(self, turn: "Turn") -> None:
+    def stored(self, turn: Turn) -> None:
         """What that turn lost is on disk: it is told."""
-        core = self.core
         for loss in turn.losses:
             fields = {"origin": str(loss.origin), "first": loss.first, "last": loss.last, "reason": loss.reason}
-            core.outbox.record("loss", fields)
-            core.log.write("ERROR", f"lost: origin {loss.origin} numbers {loss.first} to {loss.last}: {loss.reason}")
+            self._outbox.record("loss", fields)
+            self._log.write("ERROR", f"lost: origin {loss.origin} numbers {loss.first} to {loss.last}: {loss.reason}")
 
-    def undo(self, turns: "Iterable[Turn]") -> None:
+    def undo(self, turns: Iterable[Turn]) -> None:
         """Those turns, the latest first, never were. What they lost of an origin that is as it was is not lost, and is
         decided anew; the rest goes with the batch gathered now, and so do the counts of what retires all the same."""
         stays: list[LossRecord] = []

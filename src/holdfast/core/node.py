@@ -31,6 +31,7 @@ from holdfast.core.destination import Destination
 from holdfast.core.disk import Disk
 from holdfast.core.dispatch import Dispatch
 from holdfast.core.doors import Doors
+from holdfast.core.endings import Endings
 from holdfast.core.expiry import Expiry
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
@@ -42,6 +43,7 @@ from holdfast.core.log import Log, PeerLog
 from holdfast.core.logins import Logins
 from holdfast.core.losses import Losses
 from holdfast.core.memory import Memory
+from holdfast.core.neighbour_stores import NeighbourStores
 from holdfast.core.offering import offer
 from holdfast.core.outbox import Outbox
 from holdfast.core.outgoing import Egress, OutgoingParts
@@ -77,11 +79,7 @@ class NodeCore:
         config.validate()
         self.config = config
         self.store = store
-        self.former = identity.begin_anew(store, config.name)
-        """Where the store was a copy, or another node's, as this life began: its UUID before, and why."""
-        self.store_uuid = entry.uuid_of(store.uuid.bytes)
-        self.renewed = False
-        """Whether this life found its store rolled back, and gave it a new UUID."""
+        former = identity.begin_anew(store, config.name)
         self.rng = rng
         self.started_at = now
         self.started_wall_ms = wall_ms = calendar_ms(wall_ms)
@@ -98,9 +96,22 @@ class NodeCore:
         self.catalog = Catalog(config, store, clock=self.clock, work=self.work, memory=memory, new_uuid=self.new_uuid)
         self.steady_at_start_ms = self.clock.steady_ms
         self.steady_stored_ms = 0
-        self.identities_at_start = dict(self.catalog.identities)
-        self.sequences_at_start = {name: queue.next_sequence for name, queue in self.catalog.transit.items()}
         self.room = Room(store, self.turns, self.work)
+        self.neighbours: dict[str, sessions.Neighbour] = {}
+        self.losses = Losses(store, self.clock, self.turns, self.work, self.outbox, self.log)
+        self.identities = identity.Identities(
+            store,
+            former,
+            self.catalog,
+            self.turns,
+            self.work,
+            self.room,
+            self.outbox,
+            self.log,
+            self.losses,
+            self.neighbours,
+            offer_again=self._offer_again,
+        )
         self.blobs = Blobs(self.catalog, store, self.work)
         self.streams: dict[Stream, None] = {}
         """Large messages that are on their way in."""
@@ -108,6 +119,17 @@ class NodeCore:
         self.links.serve_in("holders", lambda: [producer.holder for producer in self.catalog.producers.values()])
         self.links.serve_in("streams", lambda: [stream.bringer for stream in self.streams])
         self.pressure = Pressure(config.limits, self.connections, self.turns, memory, self.outbox, self.streams)
+        self.endings = Endings(
+            config,
+            self.clock,
+            self.catalog,
+            self.turns,
+            self.work,
+            self.room,
+            memory,
+            self.pressure,
+            takes_nothing=lambda: self.disk.takes_nothing,
+        )
         self.deadlines = Deadlines(self.connections)
         self.guard = Guard(
             config.limits,
@@ -159,17 +181,21 @@ class NodeCore:
         self.commits_failed = 0
         """How often in a row the gathered turn could not be handed over."""
         self.chores, self.departures = Chores(self), Departures(self)
-        self.losses, self.dead_letters = Losses(self), DeadLetters(self)
+        self.dead_letters = DeadLetters(
+            config.dead_letters, self.clock, self.catalog, self.turns, self.work, self.log, self.losses
+        )
         self.expiry = Expiry(self)
         self.temporaries = Temporaries(self)
         self.destination = Destination(self)
+        self.neighbour_stores = NeighbourStores(
+            self.catalog, self.log, self.incidents, self.neighbours, self.destination
+        )
         self.resume = Resumption(self)
         self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
         self.forwarding = Forwarding(self)
         self.routing: Routes | None = None
         self.control_kinds: dict[str, Callable[[sessions.Neighbour, dict[Any, Any]], None]] = {}
         """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
-        self.neighbours: dict[str, sessions.Neighbour] = {}
         self.disk = Disk(
             config.limits, self.clock, self.log, store, self.room, self.links, self.neighbours,
             finish=self.containment.finish,
@@ -218,8 +244,10 @@ class NodeCore:
         for destination, _ in self.catalog.transmissions():
             self.forwarding.steer(destination)
         self.departures.look()
-        identity.tell_former(self)
-        self.outbox.record("node", {"event": "started", "store": str(self.store_uuid), "resident_bytes": None})
+        self.identities.tell_former()
+        self.outbox.record(
+            "node", {"event": "started", "store": str(self.identities.store_uuid), "resident_bytes": None}
+        )
 
     # ------------------------------------------------------------------------------------------------ surface
 
@@ -336,6 +364,9 @@ class NodeCore:
         self.forget_queue(queue)
         deletion.part(queue)
 
+    def _offer_again(self, queue: Queue) -> None:
+        self.chores.offer_again(queue)
+
     def forget_queue(self, queue: Queue) -> None:
         """Nothing is kept of a queue that was deleted."""
         self.links.forget_queue(queue)
@@ -353,19 +384,6 @@ class NodeCore:
 
     def new_uuid(self) -> UUID:
         return UUID(int=self.rng.getrandbits(128), version=4)
-
-    # ------------------------------------------------------------------------------------------------ entries
-
-    def move_out(self, queue: Queue, sequence: int, value: bytes) -> None:
-        """The entry leaves with this batch, in which its copy elsewhere is."""
-        size = entry.size_of(value)
-        queue.touch_counters()
-        queue.touch()
-        queue.uncache(sequence)
-        queue.messages -= 1  # from here on nothing is called that could fail
-        queue.bytes_held -= size
-        self.turns.gathered.moves.append((queue, sequence, value))
-        self.work.moved.append((queue.queue_id, sequence))
 
     # ------------------------------------------------------------------------------------------------ turn
 

@@ -8,13 +8,7 @@ unsent, and what is behind it goes on; a batch that no disk takes would hold up 
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from holdfast.core.endings import (
-    MOVED_BYTES,
-    MOVED_COUNT,
-    dead_letter_on_its_way,
-    has_moved_its_share,
-    has_room_to_die,
-)
+from holdfast.core.endings import MOVED_BYTES, MOVED_COUNT
 
 if TYPE_CHECKING:
     from holdfast.core.hops import CustodySender
@@ -72,10 +66,10 @@ class Oversized:
     def _must_wait(self, sender: "CustodySender", value: bytes) -> bool:
         """Whether it is not its time yet; then `due` says when that is asked again."""
         core = sender.core
-        if not has_room_to_die(core, len(value)):
+        if not core.endings.has_room_to_die(len(value)):
             self.due = core.clock.now + AGAIN_S
             return True
-        if has_moved_its_share(core):
+        if core.endings.has_moved_its_share():
             self.due = core.clock.now + NEXT_S
             return True
         return False
@@ -83,5 +77,5 @@ class Oversized:
 
 def _end(sender: "CustodySender", sequence: int, value: bytes) -> None:
     reason = f"larger than {sender.neighbour.name!r} takes"
-    dead_letter_on_its_way(sender.core, sender.queue, sequence, value, reason, sender.destination)
+    sender.core.endings.dead_letter_on_its_way(sender.queue, sequence, value, reason, sender.destination)
     sender.cursor.shown.pop(sequence)

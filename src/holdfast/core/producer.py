@@ -18,8 +18,6 @@ from holdfast.broker.producers import Producer
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
 from holdfast.core.annotate import VIEWED_BYTES
-from holdfast.core.endings import dead_letter_unroutable
-from holdfast.core.identity import next_identity
 from holdfast.core.incoming import Intake, rejection
 from holdfast.core.peer import Peer
 from holdfast.errors import RemoteProtocolError
@@ -233,7 +231,7 @@ class ProducerLink(Intake):
                 header is not None and header.durable, clock.wall_ms, delivery.message_format or 0, bare
             )
         else:
-            identity = None if self.destination is None else next_identity(core, self.destination)
+            identity = None if self.destination is None else core.identities.next(self.destination)
             flags = entry.DURABLE if header is not None and header.durable else 0
             value = entry.pack(
                 flags=flags | entry.BLOB if large else flags,
@@ -260,5 +258,5 @@ class ProducerLink(Intake):
     def keep(self, value: bytes, size: int) -> int:
         """Takes the entry into the turn; its sequence."""
         if self.unknown is not None:
-            return dead_letter_unroutable(self.core, value, self.to, self.unknown)
+            return self.core.endings.dead_letter_unroutable(value, self.to, self.unknown)
         return self.queue.append(value, size)

@@ -209,8 +209,8 @@ def status(core: "NodeCore") -> dict[str, Any]:
     origins = _origins(core)
     return {
         "node": core.config.name,
-        "store": str(core.store_uuid),
-        "former_store": None if core.former is None else str(core.former.uuid),
+        "store": str(core.identities.store_uuid),
+        "former_store": None if core.identities.former is None else str(core.identities.former.uuid),
         "uptime_s": round(core.clock.now - core.started_at, 3),
         "resident_bytes": Ulong(core.resident_bytes),
         "room_bytes": core.room.bytes,
@@ -227,7 +227,7 @@ def status(core: "NodeCore") -> dict[str, Any]:
         "paths": core.destination.paths.status(),
         "unroutable": {
             "refused": Ulong(core.forwarding.refused),
-            "dead_lettered": Ulong(core.forwarding.dead_lettered),
+            "dead_lettered": Ulong(core.endings.unroutable),
         },
         "disk": core.disk.status(),
         "descriptors": core.descriptors.status(),

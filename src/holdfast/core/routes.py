@@ -299,7 +299,7 @@ class Routes:
 
     def name_of_store(self, store: UUID) -> str | None:
         """The node that says it has this store."""
-        if store == self.core.store_uuid:
+        if store == self.core.identities.store_uuid:
             return self.name
         if self._stores_of != self.states.words:
             self._stores_of = self.states.words

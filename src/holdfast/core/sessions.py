@@ -13,7 +13,7 @@ from holdfast.amqp.codec import encode
 from holdfast.amqp.frames import EMPTY_FRAME
 from holdfast.amqp.performatives import Error, Source, Target
 from holdfast.amqp.types import Symbol, Ulong
-from holdfast.core import control, events, identity
+from holdfast.core import control, events
 from holdfast.core.config import NeighbourConfig
 from holdfast.core.control import CONTROL_ADDRESS, CONTROL_RESERVE, ControlSender
 from holdfast.core.hop_links import HopLinks, control_session
@@ -337,7 +337,7 @@ class Neighbour:
 
     def opened(self, peer: Peer, properties: dict[Any, Any]) -> None:
         """The peer's open: on a connection that we dialled, or that we now know to be this neighbour's."""
-        if identity.refuse_shared_store(self.core, self.name, peer, properties.get(STORE)):
+        if self.core.neighbour_stores.refuse_shared(self.name, peer, properties.get(STORE)):
             return
         if peer is self.peer:
             self._move(Happened.OPENED)
@@ -359,7 +359,7 @@ class Neighbour:
             self.liveness.hold_time_s = max(min(self.config.hold_time_s, theirs / 1000), 0.1)
         store = properties.get(STORE)
         if isinstance(store, UUID):
-            self.core.forwarding.neighbour_store(self, store)
+            self.core.neighbour_stores.heard(self.name, store)
 
     def _refuse(self, peer: Peer, store: object) -> None:
         """A second connection while the session is up. With another store than the session's it may be a second node of
@@ -451,6 +451,11 @@ class Neighbour:
         self.say_at = core.clock.now + self.config.keepalive_s
         self.liveness.begin(core.clock.now)
         self._maybe_established()
+
+    def tell_identity(self) -> None:
+        """This node's store may be another one than it last told: it says so where its control link is attached."""
+        if self.control is not None and self.control.link.attached:
+            self.control_attached()
 
     def _maybe_established(self) -> None:
         if self.state is State.OPEN_CONFIRM and self.heard_hello and self._control_is_up:
@@ -570,7 +575,7 @@ class Neighbour:
     def _hear_hello(self, fields: dict[Any, Any]) -> None:
         store, process, dial = fields.get("store"), fields.get("process"), fields.get("dial")
         if isinstance(store, UUID):
-            self.core.forwarding.neighbour_store(self, store)
+            self.core.neighbour_stores.heard(self.name, store)
         if is_whole(dial):
             self.hello_dial = int(dial)
         if not self.heard_hello:

@@ -19,7 +19,7 @@ from holdfast.amqp.weight import weight
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.taker import Shown
 from holdfast.core import annotate
-from holdfast.core.endings import REASON_CHARACTERS_MAX, Ended, annotate_entry, end_rejected
+from holdfast.core.endings import REASON_CHARACTERS_MAX, Ended
 from holdfast.units import KIB, MIB
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Rejection(Settlement):
     reason: str = "rejected"
 
     def settle(self, core: "NodeCore", sequence: int) -> Ended:
-        return end_rejected(core, self.cursor, sequence, self.reason)
+        return core.endings.end_rejected(self.cursor, sequence, self.reason)
 
 
 @dataclass(eq=False, slots=True)
@@ -113,7 +113,7 @@ class Annotation(Settlement):
     """Why the annotations of so many messages were left out."""
 
     def settle(self, core: "NodeCore", sequence: int) -> Ended:
-        ended, why = annotate_entry(core, self.link.peer, self.cursor.queue, sequence, self.notes)
+        ended, why = core.endings.annotate_entry(self.link.peer, self.cursor.queue, sequence, self.notes)
         if why:
             self.left_out += 1
             self.why = why

@@ -39,5 +39,5 @@ def _leave(core: "NodeCore") -> None:
         queue.shared.give_back(list(queue.shared.shown), failed=True)
     core.catalog.before_stop()
     core.outbox.record(
-        "node", {"event": "stopped", "store": str(core.store_uuid), "resident_bytes": core.resident_bytes}
+        "node", {"event": "stopped", "store": str(core.identities.store_uuid), "resident_bytes": core.resident_bytes}
     )

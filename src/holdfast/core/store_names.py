@@ -22,7 +22,7 @@ def name_of(core: "NodeCore", store: UUID) -> str:
         routed = core.routing.name_of_store(store)
         if routed is not None:
             return routed
-    if store == core.store_uuid:
+    if store == core.identities.store_uuid:
         return core.config.name
     for name, known in core.catalog.neighbour_stores.items():
         if known == store:

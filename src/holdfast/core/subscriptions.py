@@ -11,7 +11,6 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.performatives import Source
 from holdfast.amqp.types import Symbol
 from holdfast.broker.cursor import Cursor
-from holdfast.core.endings import end_subscription
 from holdfast.core.outgoing import Egress
 from holdfast.core.peer import Peer
 from holdfast.core.places import Refusal
@@ -43,7 +42,15 @@ class SubscriptionLink(Egress):
         if self.link.closed_by_peer:
             for cursor in self._found:
                 if not cursor.takers:  # else it is read again: whoever reads it keeps it
-                    end_subscription(self.core, cursor)
+                    _end(self.core, cursor)
+
+
+def _end(core: "NodeCore", cursor: Cursor) -> None:
+    """The named cursor, which has no reader, goes with what it kept; stored with the turn's batch. Idempotent."""
+    queue = cursor.queue
+    if queue.named.get(cursor.name) is cursor:
+        core.resume.release(queue, cursor)
+        queue.remove_cursor(cursor.name)
 
 
 def look_up(core: "NodeCore", peer: Peer, link: Sender) -> None:

@@ -14,7 +14,6 @@ from holdfast.broker import entry, rewriting
 from holdfast.broker.port import Batch
 from holdfast.broker.queue import Queue
 from holdfast.broker.records import origin_key, pack_origin, split_cursor_key
-from holdfast.core import identity
 from holdfast.core.blob import PIECE_OVERHEAD
 from holdfast.core.catalog import WAITING
 from holdfast.core.producer import ProducerLink
@@ -155,7 +154,7 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
         retry.puts[origin_key(origin.origin, origin.suffix)] = pack_origin(before)
     for destination, number in turn.identities.items():
         core.catalog.put_identity(destination, number)
-    identity.undo(core, turn)
+    core.identities.undo(turn)
 
 
 def _undo_moves(core: "NodeCore", turn: Turn, retry: Batch) -> None:

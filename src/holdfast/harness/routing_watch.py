@@ -122,7 +122,7 @@ class RoutingWatch:
         """A new life: its table is the file's."""
         core = node.core
         assert core is not None
-        self._stores[core.store_uuid.bytes] = node.name
+        self._stores[core.identities.store_uuid.bytes] = node.name
         self._versions[node.name] = core.forwarding.version
         self._change()
         self.turns_of_sessions[node.name] += 2  # it registers, and may have to go past its earlier life's word
@@ -162,7 +162,7 @@ class RoutingWatch:
         core = node.core
         if core is not None and core.forwarding.version != self._versions[node.name]:
             self._versions[node.name] = core.forwarding.version
-            self._stores[core.store_uuid.bytes] = node.name
+            self._stores[core.identities.store_uuid.bytes] = node.name
             self._change()
 
     def _change(self) -> None:

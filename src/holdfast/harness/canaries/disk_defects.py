@@ -15,10 +15,10 @@ Function = Callable[..., Any]
 def _renewal_not_taken_back(original: Function) -> Function:
     """A refused turn that numbered many messages anew counts as done, though they lie under their old numbers."""
 
-    def undo(core: Any, turn: Any) -> None:
+    def undo(self: Any, turn: Any) -> None:
         many = sum(len(turn.rewritten) for _ in turn.renewals) > MANY
         renewals, turn.renewals = turn.renewals, {} if many else turn.renewals
-        original(core, turn)
+        original(self, turn)
         turn.renewals = renewals
 
     return undo
@@ -27,9 +27,9 @@ def _renewal_not_taken_back(original: Function) -> Function:
 def _purged_without_its_end(original: Function) -> Function:
     """Of what a purge takes while a commit is under way, the last leaves without the word that nobody is to wait."""
 
-    def end_in_transit(core: Any, gone: list[Any]) -> None:
-        under_way = core.turns.in_flight is not None and len(gone) > 2
-        original(core, gone[:-1] if under_way else gone)
+    def end_in_transit(self: Any, gone: list[Any]) -> None:
+        under_way = self._turns.in_flight is not None and len(gone) > 2
+        original(self, gone[:-1] if under_way else gone)
 
     return end_in_transit
 
@@ -56,16 +56,16 @@ DISK_CANARIES = (
     Canary(
         name="renewal-not-taken-back",
         sentence="A refused turn that numbered many messages anew counts as done: they keep the former numbers.",
-        target="core.identity:undo",
-        signature="(core: 'NodeCore', turn: 'Turn') -> None",
+        target="core.identity:Identities.undo",
+        signature="(self, turn: holdfast.core.turns.Turn) -> None",
         broken=_renewal_not_taken_back,
         expected="which it has not stored",
     ),
     Canary(
         name="purged-without-its-end",
         sentence="Of what a purge takes beside a commit under way, the last leaves without a tombstone.",
-        target="core.chores:end_in_transit",
-        signature="(core: 'NodeCore', gone: list[tuple[holdfast.broker.queue.Queue, int, bytes]]) -> None",
+        target="core.endings:Endings.end_in_transit",
+        signature="(self, gone: list[tuple[holdfast.broker.queue.Queue, int, bytes]]) -> None",
         broken=_purged_without_its_end,
         expected="not done",
     ),

@@ -54,7 +54,7 @@ def _receipt_of_an_empty_queue(original: Function) -> Function:
 
     def receipt_for(self: Any, origin: bytes, destination: str) -> int:
         known: int = original(self, origin, destination)
-        if origin == self.core.store_uuid.bytes:
+        if origin == self.core.identities.store_uuid.bytes:
             queue = self.core.catalog.transmission(destination)
             given = int(self.core.catalog.identities.get(destination, 1)) - 1
             if queue.messages == 1 and given > MANY:

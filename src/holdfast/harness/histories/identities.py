@@ -113,7 +113,7 @@ async def _is_exact(stage: Stage, found: dict[str, list[bytes]]) -> None:
     stage.consumer("jfk", "work")
     await stage.all_shown()
     for node in SENDERS:
-        stage.check(not stage.core(node).renewed, f"{node} is who it was")
+        stage.check(not stage.core(node).identities.renewed, f"{node} is who it was")
         stage.equal(f"what {node} tells as lost", stage.losses(node), [])
 
 
@@ -163,7 +163,7 @@ async def two_names_at_once(stage: Stage) -> None:
     found["x"] = []
     stage.nodes["hub"].store.hold()
     queued = await stage.send("x", "work@jfk", stage.some(1, 10))
-    sent = stage.core("x").forwarding.sent
+    sent = stage.core("x").identities.sent
     await stage.arises("x has sent all of it, and has it still", lambda: sent.get("jfk", 0) == len(queued))
     stage.equal("what is in both", stage.keys("x", "@jfk"), queued)
     _copy(stage, "x", "xx", stage.random.choice((None, "its file is not the one that was opened last")))

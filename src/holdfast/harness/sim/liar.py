@@ -338,7 +338,7 @@ class Liar:
 
     def store_of(self, name: str) -> UUID:
         core = self.bed.sim_nodes[name].core
-        found = core.store_uuid if core is not None else self.bed.sim_nodes[name].store.uuid
+        found = core.identities.store_uuid if core is not None else self.bed.sim_nodes[name].store.uuid
         self._stores[found] = name
         return found
 
