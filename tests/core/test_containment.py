@@ -103,7 +103,7 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
         ("local", "Cursor.give_back", "Cursor.failures"),
         ("local", "Disk.answered", "Containment.finish"),
         ("rejected", "Settlements._add", "Settlements.step"),
-        ("rejected", "_move_to_dead_letters", "dead_letter"),
+        ("rejected", "Endings._move_to_dead_letters", "Endings.dead_letter"),
         ("cut", "begin", "Destination.snapshot_marks"),
         ("large", "begin", "Blobs.before_commit"),
         ("subscribed", "ConsumerLink.__init__", "Sender.message_bytes_max"),

@@ -30,7 +30,7 @@ PLACES: Final = (
     "Destination.release", "Destination.tick", "Forwarding.take", "Forwarding.note", "Forwarding.tick", "Origin.decide",
     "Origin.finish", "Queue.append", "Queue.append_all", "Queue.retire_all", "Queue.fits", "Queue.fits_all",
     "Queue.value", "Cursor.pump", "Cursor._run", "Cursor._next", "Cursor.finish", "Cursor.give_back", "Cursor.detach",
-    "Catalog.put_counters", "Catalog.put_hop", "Chores.step", "Turn.arrived", "Turn.keep_origin", "next_identity",
+    "Catalog.put_counters", "Catalog.put_hop", "Chores.step", "Turn.arrived", "Turn.keep_origin", "Identities.next",
     "Neighbour.hear", "Neighbour.lost", "Neighbour.opened", "Neighbour.tick", "Neighbour.next_deadline",
     "ControlReceiver.delivered", "ControlSender.credited", "answer", "welcome", "open_door", "RequestLink.serve_one",
     "ReplyLink.credited", "LargeSend.step", "Stream.add", "Session.on_flow", "Session.on_disposition",
