@@ -49,6 +49,7 @@ from holdfast.core.outbox import Outbox
 from holdfast.core.outgoing import Egress, OutgoingParts
 from holdfast.core.peer import Peer
 from holdfast.core.pressure import Pressure
+from holdfast.core.recovery import Recovery
 from holdfast.core.refusals import Refusals
 from holdfast.core.relief import Relief
 from holdfast.core.report import Meter
@@ -91,6 +92,10 @@ class NodeCore:
         self.links = LinkTables()
         self.dispatch = Dispatch(self.links)
         self.connections = Connections(self.outbox, self.dispatch.deliver)
+        self.recovery = Recovery(self)
+        self.containment = Containment(
+            self.clock, self.turns, self.outbox, self.log, self.connections, lambda: self.recovery
+        )
         self.memory = memory = Memory(config.limits, self.connections)
         self.links.wait_in("memory", lambda: memory.waiting)
         self.catalog = Catalog(config, store, clock=self.clock, work=self.work, memory=memory, new_uuid=self.new_uuid)
@@ -174,7 +179,6 @@ class NodeCore:
         self.stopped = False
         self.meter = Meter(self)
         self.turn_times = TurnTimes()
-        self.containment = Containment(self)
         self.failure: Exception | None = None
         """What `next_deadline` raised, and of which part it had asked."""
         self.asked: Timed | None = None
@@ -326,6 +330,8 @@ class NodeCore:
             except Exception as error:
                 if isinstance(event, events.ConnectionOpened):
                     self.containment.opening_failed(event, error)
+                    if event.neighbour is not None:
+                        self.neighbours[event.neighbour].recover(dial_over=True)
                 elif isinstance(event, events.ConnectFailed):
                     neighbour = self.neighbours[event.neighbour]
                     self.containment.part_failed(neighbour, error)
