@@ -194,7 +194,7 @@ def test_neighbours_hear_of_it_and_keep_the_session_and_their_messages() -> None
     neighbour = jfk.core.neighbours["hub"]
     assert neighbour.established and jfk.core.disk.stalled_at(neighbour)
     assert any("neighbour hub: its disk does not answer" in line for line in jfk.logs)
-    assert neighbour.senders["hub"].link.credit == 0
+    assert neighbour.hop.senders["hub"].link.credit == 0
     for number in range(2, 9):
         client.send(link, str(number))
     rig.run(60)

@@ -188,7 +188,7 @@ def test_the_queue_for_a_node_that_left_is_freed_and_its_link_asks_it_for_nothin
         rig.run(2)
         core = a.core
         assert core is not None
-        (custody,) = [sender for each in core.neighbours.values() for sender in each.senders.values()]
+        (custody,) = [sender for hop in core.next_hops.values() for sender in hop.senders.values()]
         assert custody.link is not None
         operator = rig.client(a)
         operator.manage("STATUS", "node")

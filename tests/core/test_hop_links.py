@@ -76,7 +76,7 @@ def test_more_destinations_than_a_session_has_handles() -> None:
     for node in (jfk, hub):
         assert node.core is not None
         node.core.validate()
-    assert len(jfk.core.neighbours["hub"].links.sessions) == 2
+    assert len(jfk.core.next_hops["hub"].links.sessions) == 2
     assert not any("take turns" in line for line in jfk.logs)
 
 
@@ -98,7 +98,7 @@ def test_handle_max_0_takes_more_sessions(side: str) -> None:
     rig.run(1)
     send_to_all(rig, jfk, 5, each=2)
     assert_all_came(rig, jfk, hub, 5, each=2)
-    assert len(jfk.core.neighbours["hub"].links.sessions) == 6
+    assert len(jfk.core.next_hops["hub"].links.sessions) == 6
     assert not any("take turns" in line for line in jfk.logs)
 
 
@@ -127,11 +127,11 @@ def test_a_busy_destination_gives_its_link_up_after_its_turn() -> None:
     rig = Rig()
     jfk, hub = many(rig, 2, jfk=Limits(neighbour_links_max=1), hub=Limits(credit=1))
     rig.run(1)
-    links = jfk.core.neighbours["hub"].links
+    links = jfk.core.next_hops["hub"].links
     client = rig.client(jfk)
     first, second = client.sender("work@d0"), client.sender("work@d1")
     rig.settle()
-    busy = jfk.core.neighbours["hub"].senders["d0"]
+    busy = jfk.core.next_hops["hub"].senders["d0"]
     busy.wants = lambda: 0  # as with a neighbour that takes nothing more of it
     client.send(first, "stuck")
     rig.run(0.1)
@@ -149,7 +149,7 @@ def test_a_refusal_is_forgotten_with_the_connection_that_it_was_on() -> None:
     rig.run(1)
     send_to_all(rig, jfk, 20)
     rig.run(2)
-    links = jfk.core.neighbours["hub"].links
+    links = jfk.core.next_hops["hub"].links
     assert any("take turns" in line for line in jfk.logs) and len(links.holding) < 20
     hub.crash()
     hub.config = replace(hub.config, limits=Limits())
@@ -169,13 +169,13 @@ def test_neighbour_links_max() -> None:
     rig.run(1)
     send_to_all(rig, jfk, 3)
     rig.run(1)
-    assert len(jfk.core.neighbours["hub"].links.holding) == 3
+    assert len(jfk.core.next_hops["hub"].links.holding) == 3
     rig = Rig()
     jfk, _ = many(rig, 4, jfk=Limits(neighbour_links_max=3))
     rig.run(1)
     send_to_all(rig, jfk, 4)
     rig.run(10)
-    assert len(jfk.core.neighbours["hub"].links.holding) == 3
+    assert len(jfk.core.next_hops["hub"].links.holding) == 3
 
 
 def test_no_handle_for_any_destination_keeps_the_session_and_says_so() -> None:
@@ -221,7 +221,7 @@ def test_the_links_of_a_lost_connection_are_forgotten() -> None:
     send_to_all(rig, jfk, 6)
     (wire,) = rig.between("jfk", "hub")
     wire.cut()
-    links = jfk.core.neighbours["hub"].links
+    links = jfk.core.next_hops["hub"].links
     assert not links.holding and not links.ready and links.peer is None
     rig.run(60)
     assert sorted(came(hub)) == wanted(6)
@@ -244,7 +244,7 @@ def test_a_custody_link_that_is_detached_at_once_is_answered(monkeypatch: pytest
     send_to_all(rig, jfk, 1)
     rig.run(10)
     assert came(hub) == ["d0 0"] and not left[0]
-    assert len(jfk.core.neighbours["hub"].links.sessions[0].links) == 2, "the control link and one custody link"
+    assert len(jfk.core.next_hops["hub"].links.sessions[0].links) == 2, "the control link and one custody link"
 
 
 def test_a_producers_link_that_is_detached_at_once_is_answered() -> None:

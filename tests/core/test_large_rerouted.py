@@ -20,7 +20,7 @@ def test_routes_that_change_twice_while_it_is_given_up_lose_nothing() -> None:
     rig.settle()
     neighbour: Any = jfk.core.neighbours["hub"]  # type: ignore[union-attr]
     client.send(link, "x" * 200_000)
-    while not (sender := neighbour.senders.get("hub")) or sender.large is None:
+    while not (sender := neighbour.hop.senders.get("hub")) or sender.large is None:
         assert rig.move()
     for _ in range(2):
         sender.stop()
@@ -45,7 +45,7 @@ def test_nothing_is_sent_before_its_end_is_told() -> None:
     rig.settle()
     neighbour: Any = jfk.core.neighbours["hub"]  # type: ignore[union-attr]
     client.send(link, "x" * 200_000)
-    while not (sender := neighbour.senders.get("hub")) or sender.large is None:
+    while not (sender := neighbour.hop.senders.get("hub")) or sender.large is None:
         assert rig.move()
     sender.stop()
     sender.go(neighbour.peer)

@@ -546,7 +546,7 @@ def test_hop_in_doubt_max() -> None:
         client.send(link, str(number))
     rig.settle()
     assert jfk.core is not None
-    sender = jfk.core.neighbours["hub"].senders["hub"]
+    sender = jfk.core.next_hops["hub"].senders["hub"]
     assert len(sender.in_doubt) == 3
     hub.hold_commits = False
     rig.run(1)

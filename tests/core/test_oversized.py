@@ -66,7 +66,7 @@ def dead(node: Node) -> int:
 
 def sender_of(node: Node) -> CustodySender:
     assert node.core is not None
-    return node.core.neighbours["hub"].senders["hub"]
+    return node.core.next_hops["hub"].senders["hub"]
 
 
 def waits(node: Node) -> Any:
@@ -205,10 +205,10 @@ def test_another_way_takes_them() -> None:
     no_room(a)
     c.start()
     rig.run(3)
-    assert a.core.neighbours["c"].senders["d"].oversized.sequences
+    assert a.core.next_hops["c"].senders["d"].oversized.sequences
     reroute(rig, a, d="b")
     rig.run(3)
-    assert d.bodies("work") == [LARGE] and not a.core.neighbours["c"].senders["d"].oversized.sequences
+    assert d.bodies("work") == [LARGE] and not a.core.next_hops["c"].senders["d"].oversized.sequences
 
 
 def gives_room(node: Node, due: float) -> Any:

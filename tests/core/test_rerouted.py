@@ -90,7 +90,7 @@ def test_an_answer_of_the_old_way_still_retires() -> None:
     b.hold_commits = c.hold_commits = True
     send(rig, a, *names(3, 20))
     reroute(rig, a, d="c")
-    assert len(a.core.neighbours["c"].senders["d"].in_doubt) == 18
+    assert len(a.core.next_hops["c"].senders["d"].in_doubt) == 18
     send(rig, a, *names(21, 25))
     b.hold_commits = False
     rig.settle()
@@ -275,7 +275,7 @@ def fill(rig: Rig, node: Node, to: str, body: str) -> int:
 @pytest.fixture
 def small_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept aside is an eighth of what it is, so that disks can be as small."""
-    for name in ("node.FORWARDING_BYTES", "forwarding.RESERVE_BYTES"):
+    for name in ("room.FORWARDING_BYTES", "forwarding.RESERVE_BYTES"):
         monkeypatch.setattr(f"holdfast.core.{name}", 128 * 1024)
     monkeypatch.setattr("holdfast.core.forwarding.ROOM_BYTES", 32 * 1024)
     monkeypatch.setattr("holdfast.core.disk.ROOM_BYTES", 512)  # clients may fill it to the last message
@@ -339,7 +339,7 @@ def test_what_is_tried_again_is_a_turns_bytes_at_a_time() -> None:
     a.core.catalog.identities["c"] = 2  # 1 sleeps elsewhere
     send(rig, a, *[f"{number} {'x' * 200_000}" for number in range(60)], to="c")
     rig.run(3)
-    sender = a.core.neighbours["c"].senders["c"]
+    sender = a.core.next_hops["c"].senders["c"]
     while not sender.open:  # each try that is refused ends its link
         rig.run(0.1)
     (blocked,) = sender.blocked.values()

@@ -463,7 +463,7 @@ def test_of_many_origins_that_one_neighbour_has_no_place_for_some_are_named() ->
     rig.settle()
     client.send(link, "1")
     rig.run(1)
-    sender = core.neighbours["hub"].senders["hub"]
+    sender = core.next_hops["hub"].senders["hub"]
     for number in range(warnings_module.BLOCKED_MAX + 3):
         sender.blocked[UUID(int=number)] = Blocked(rig.now + 1e6, 7, rig.now - warnings_module.BLOCKED_S)
     told = [line for line in status(rig, jfk)["warnings"] if "it has no place for number 7" in line]

@@ -181,7 +181,8 @@ class Asks:
             self._end(ask)
             return
         hop = core.forwarding.next_hop(hint.destination)
-        onward = core.neighbours.get(look.neighbour) if look.neighbour is not None else hop
+        asked = look.neighbour if look.neighbour is not None or hop is None else hop.name
+        onward = None if asked is None else core.neighbours.get(asked)
         if onward is None:
             self._end(ask)
         elif onward.name in ask.asked:

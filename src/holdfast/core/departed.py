@@ -19,7 +19,6 @@ from holdfast.core.endings import MOVED_BYTES, MOVED_COUNT
 if TYPE_CHECKING:
     from holdfast.broker.queue import Queue
     from holdfast.core.hop_receiver import CustodyReceiver
-    from holdfast.core.hops import CustodySender
     from holdfast.core.node import NodeCore
 
 """Messages that one turn makes dead letters of, and what it reads for that."""
@@ -203,10 +202,8 @@ class Departures:
         name = queue.name[1:]
         for link in list(core.links.producers_of(queue)):  # where new mail is kept, they find a new queue
             link.detach_with(f"queue {queue.name!r} was deleted by an operator", conditions.RESOURCE_DELETED)
-        for neighbour in core.neighbours.values():
-            sender = neighbour.senders.get(name)
-            if sender is not None:
-                _close(sender)
+        for hop in core.next_hops.values():
+            hop.close(name)
         for receiver in core.links.custody_receivers.values():
             if receiver.onward is queue:
                 receiver.onward = None
@@ -226,20 +223,3 @@ def _dismiss(receiver: "CustodyReceiver", error: Error) -> None:
         receiver.link.detach(closed=True, error=error)
         receiver.peer.touch()
     receiver.fence()
-
-
-def _close(sender: "CustodySender") -> None:
-    """Its queue is deleted: stops sending and drops what is in doubt."""
-    sender.stop()
-    sender.in_doubt.clear()
-    if sender.link is not None and sender.peer is not None and not sender.link.detached:
-        sender.link.detach(closed=True)
-        sender.peer.touch()
-    sender.queue.shared.detach(sender, failed=False)
-    neighbour = sender.neighbour
-    neighbour.links.ready.pop(sender, None)
-    if sender.link is None:
-        neighbour.links.gone(sender, None)
-    del neighbour.senders[sender.destination]
-    neighbour.timed.pop(sender, None)
-    neighbour.unanswered.pop(sender, None)

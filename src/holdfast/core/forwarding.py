@@ -19,8 +19,8 @@ from holdfast.core.hop_credit import HopCredits
 if TYPE_CHECKING:
     from holdfast.core.carried import Arrival
     from holdfast.core.hop_receiver import CustodyReceiver
+    from holdfast.core.next_hop import NextHop
     from holdfast.core.node import NodeCore
-    from holdfast.core.sessions import Neighbour
 
 PAIRS_MAX: Final = 10_000
 """(origin, destination) pairs of which it is remembered who brought them, and the last mark."""
@@ -87,16 +87,16 @@ class Forwarding:
 
     # ------------------------------------------------------------------------------------------------ the table
 
-    def next_hop(self, destination: str) -> "Neighbour | None":
+    def next_hop(self, destination: str) -> "NextHop | None":
         """Where a message for `destination` goes next: as the table says, else to a neighbour of that name."""
-        return self.core.neighbours.get(self.table.get(destination, destination))
+        return self.core.next_hops.get(self.table.get(destination, destination))
 
     def knows(self, destination: str) -> bool:
         """Whether `destination` is in the configuration (a neighbour, or with a route) or in the topology.
 
         That something is queued for it says nothing: it may have left (ADR 0024).
         """
-        if self.table.get(destination, destination) in self.core.neighbours:
+        if self.table.get(destination, destination) in self.core.next_hops:
             return True
         return self.core.routing is not None and self.core.routing.knows(destination)
 
@@ -105,7 +105,7 @@ class Forwarding:
         core = self.core
         accepted = {}
         for destination, via in table.items():
-            if via in core.neighbours and destination != core.config.name:
+            if via in core.next_hops and destination != core.config.name:
                 accepted[destination] = via
             else:
                 text = f"route to {destination!r}: found {via!r}, accepted is a neighbour, for another node than this"
@@ -118,21 +118,21 @@ class Forwarding:
             self.steer(destination)
         for destination in self.returned:
             self._try_soon(destination)
-        for neighbour in core.neighbours.values():
+        for neighbour in core.next_hops.values():
             neighbour.tell_version()
         core.departures.look_soon()
 
     def steer(self, destination: str) -> None:
         """Has the transmission queue for `destination` pumped by its next hop's sender alone."""
         hop = self.next_hop(destination)
-        for neighbour in self.core.neighbours.values():
+        for neighbour in self.core.next_hops.values():
             sender = neighbour.senders.get(destination)
             if sender is not None and neighbour is not hop:
                 sender.stop()
         if hop is not None:
             hop.sender_to(destination)
 
-    def established(self, neighbour: "Neighbour") -> None:
+    def established(self, neighbour: "NextHop") -> None:
         for destination, _ in self.core.catalog.transmissions():
             if self.next_hop(destination) is neighbour:
                 neighbour.sender_to(destination)
@@ -272,7 +272,7 @@ class Forwarding:
         if held is not None and queue.name.startswith("@"):
             held.sequences.pop(sequence, None)
 
-    def version_heard(self, neighbour: "Neighbour") -> None:
+    def version_heard(self, neighbour: "NextHop") -> None:
         """That neighbour's table is another one now: what it returned, or would get, may be tried again."""
         for destination, held in self.returned.items():
             if neighbour.name in held.by or self.next_hop(destination) is neighbour:
@@ -319,11 +319,11 @@ class Forwarding:
             self._forget_pair(next(iter(self.brought)))
         self.brought[pair] = neighbour
         self.ways += 1
-        self.core.neighbours[neighbour].brings[pair] = None
+        self.core.next_hops[neighbour].brings[pair] = None
 
     def _forget_pair(self, pair: tuple[UUID, str]) -> None:
         self.ways += 1
-        neighbour = self.core.neighbours[self.brought.pop(pair)]
+        neighbour = self.core.next_hops[self.brought.pop(pair)]
         neighbour.brings.pop(pair, None)
         neighbour.told.pop((pair[1], pair[0]), None)
 
@@ -347,7 +347,7 @@ class Forwarding:
             return catalog.receipts.get(destination, 0)
         return catalog.passing.get((entry.uuid_of(origin), destination), 0) if catalog.passing else 0
 
-    def hear_mark(self, neighbour: "Neighbour", destination: str, origin: UUID, mark: int) -> None:
+    def hear_mark(self, neighbour: "NextHop", destination: str, origin: UUID, mark: int) -> None:
         """A row of a control message. Passed on at most once for each value, and so never in a circle."""
         if destination == self.core.config.name or mark <= 0:
             return
@@ -358,7 +358,7 @@ class Forwarding:
         else:
             self.note(origin, destination, mark)
 
-    def marks_for(self, neighbour: "Neighbour", rows_max: int, *, at_first: bool) -> list[tuple[str, UUID, int]]:
+    def marks_for(self, neighbour: "NextHop", rows_max: int, *, at_first: bool) -> list[tuple[str, UUID, int]]:
         """(destination, origin, mark) that the neighbour has not been told: of its own store, and of what it brought.
 
         `at_first` looks for all of its own store: should that have been rolled back, it must hear so before it sends.

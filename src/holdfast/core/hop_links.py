@@ -7,7 +7,7 @@ that has nothing to send gives its place up at once, one that has after TURN_S. 
 
 from collections.abc import Callable, Iterator
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 from holdfast.amqp import conditions
@@ -15,14 +15,11 @@ from holdfast.amqp.connection import Sender, Session
 from holdfast.amqp.performatives import Error
 from holdfast.broker.cursor import READ_BYTES
 from holdfast.broker.queue import Queue
-from holdfast.core.peer import REASON_CHARACTERS_MAX
-
-if TYPE_CHECKING:
-    from holdfast.core.hops import CustodySender
-    from holdfast.core.node import NodeCore
-    from holdfast.core.peer import Peer
-    from holdfast.core.sending import LargeSend
-    from holdfast.core.sessions import Neighbour
+from holdfast.broker.work import Clock
+from holdfast.core.config import Limits
+from holdfast.core.hop_state import HopState
+from holdfast.core.log import Log
+from holdfast.core.peer import REASON_CHARACTERS_MAX, Peer
 
 SESSIONS_MAX: Final = 16
 """Sessions that a node begins on one connection for its links; two hold what one neighbour usually gets."""
@@ -62,7 +59,7 @@ def hop_key(neighbour: str, destination: str) -> bytes:
     return key if len(key) <= KEY_BYTES_MAX else sha256(key).digest()
 
 
-def control_session(peer: "Peer") -> Session | None:
+def control_session(peer: Peer) -> Session | None:
     """The session of the control link; None where it is the peer's own, which has not begun it yet.
 
     Who dials begins one at once. Of a connection that has a single channel it is the only one.
@@ -78,15 +75,17 @@ def control_session(peer: "Peer") -> Session | None:
 class TakesTurns:
     """The part of a custody sender that gives its link up so that another destination can have one."""
 
-    core: "NodeCore"
+    clock: Clock
+    destination: str
     queue: Queue
-    peer: "Peer | None"
+    peer: Peer | None
     link: Sender | None
     in_doubt: dict[int, int]
     retry_at: float | None
     open: bool
     active: bool
-    large: "LargeSend | None"
+    large: object | None
+    """The large message that is on its way out; None where none is."""
     wants: Callable[[], int]
     room_bytes: Final = READ_BYTES
     deferred: Final = False
@@ -94,6 +93,10 @@ class TakesTurns:
     def __init__(self) -> None:
         self.yields_at: float | None = None
         """Since when it sends nothing more, for another destination to have its link."""
+
+    def attach(self, peer: Peer, session: Session) -> None:
+        """It has a place for its link, in that session."""
+        raise AssertionError("hops.py attaches")
 
     def will_want(self) -> int:
         """Its connection has no budget of a turn."""
@@ -128,7 +131,7 @@ class TakesTurns:
         if link is None or not link.attached or self.large is not None:
             return
         if self.yields_at is None:
-            self.yields_at = self.core.clock.now
+            self.yields_at = self.clock.now
         self.open = False
         link.detach(closed=True)
         if self.peer is not None:
@@ -138,23 +141,25 @@ class TakesTurns:
 class HopLinks:
     """The places for custody links on the connection that the neighbour has now."""
 
-    def __init__(self, neighbour: "Neighbour") -> None:
-        self.core = neighbour.core
-        self.neighbour = neighbour
+    def __init__(self, limits: Limits, clock: Clock, log: Log, hop: HopState) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._log = log
+        self._hop = hop
         self.peer: Peer | None = None
         self.sessions: list[Session] = []
-        self.holding: dict[CustodySender, float] = {}
+        self.holding: dict[TakesTurns, float] = {}
         """Those that have a link, or the right to one, and since when."""
-        self.ready: dict[CustodySender, None] = {}
+        self.ready: dict[TakesTurns, None] = {}
         """Those that have something to send and no link, the one that has waited longest first."""
         self.due_at: float | None = None
         self._refused_at: float | None = None
         self._refused_count = 0
         self._warned_at: float | None = None
-        self._refusals: dict[CustodySender, str] = {}
+        self._refusals: dict[TakesTurns, str] = {}
         """Senders whose link the neighbour refused on this connection, the last time that they asked, and why."""
 
-    def begin(self, peer: "Peer", session: Session) -> None:
+    def begin(self, peer: Peer, session: Session) -> None:
         """A connection whose control link is on `session`."""
         self.end()
         self.peer = peer
@@ -174,7 +179,7 @@ class HopLinks:
     @property
     def _most(self) -> int:
         """Links that this node may have on the connection; the rest of `links_max` is for the neighbour's."""
-        limits = self.core.config.limits
+        limits = self._limits
         most = min(limits.neighbour_links_max, max(1, limits.links_max // 2 - 1))
         return most if self._refused_at is None else max(1, min(most, self._refused_count))
 
@@ -212,7 +217,7 @@ class HopLinks:
 
     # ------------------------------------------------------------------------------------------------ who has one
 
-    def ask(self, sender: "CustodySender") -> None:
+    def ask(self, sender: TakesTurns) -> None:
         """The sender has no link and wants one: now, or when its turn comes."""
         peer = self.peer
         if peer is None or sender in self.holding:
@@ -224,32 +229,32 @@ class HopLinks:
             self.ready[sender] = None
             self._look_soon()
 
-    def note_work(self, sender: "CustodySender") -> None:
+    def note_work(self, sender: TakesTurns) -> None:
         """A sender without a link has something to send."""
         if self.peer is not None and sender not in self.holding and sender not in self.ready and sender.may_attach:
             self.ready[sender] = None
             self._look_soon()
 
     def _look_soon(self) -> None:
-        self.due_at = self.core.clock.now if self.due_at is None else min(self.due_at, self.core.clock.now + LOOK_S)
-        self.neighbour.stir()
+        self.due_at = self._clock.now if self.due_at is None else min(self.due_at, self._clock.now + LOOK_S)
+        self._hop.stir()
 
-    def _give(self, sender: "CustodySender", session: Session, peer: "Peer") -> None:
+    def _give(self, sender: TakesTurns, session: Session, peer: Peer) -> None:
         self.ready.pop(sender, None)
-        self.holding[sender] = self.core.clock.now
+        self.holding[sender] = self._clock.now
         sender.attach(peer, session)
 
-    def gone(self, sender: "CustodySender", error: Error | None) -> None:
+    def gone(self, sender: TakesTurns, error: Error | None) -> None:
         """Its link is over, and its place free. `error`: the neighbour's, with which it refused the link."""
         self.holding.pop(sender, None)
         self._refusals.pop(sender, None)
         if error is not None:
             self._refusals[sender] = f"{error.condition}: {error.description}"[:REASON_CHARACTERS_MAX]
         if error is not None and error.condition == conditions.RESOURCE_LIMIT_EXCEEDED:
-            self._refused_at, self._refused_count = self.core.clock.now, len(self.holding)
+            self._refused_at, self._refused_count = self._clock.now, len(self.holding)
         if self.ready:
-            self.due_at = self.core.clock.now
-            self.neighbour.stir()
+            self.due_at = self._clock.now
+            self._hop.stir()
 
     # ------------------------------------------------------------------------------------------------ time
 
@@ -298,18 +303,18 @@ class HopLinks:
             elif sender.has_work:
                 waiting = sender.queue.messages - sender.queue.tombstones
                 text = f"it takes nothing for {sender.destination!r}, {waiting} messages wait: {reason}"
-                yield sender.destination, f"neighbour {self.neighbour.name}: {text}; compare the routes of both nodes"
+                yield sender.destination, f"neighbour {self._hop.name}: {text}; compare the routes of both nodes"
 
     def _warn(self, now: float) -> None:
         if self._warned_at is not None and now < self._warned_at + WARN_S:
             return
         self._warned_at = now
-        self.core.log.write("WARNING", self.describe())
+        self._log.write("WARNING", self.describe())
 
     def describe(self) -> str:
         """The warning while destinations wait for a link."""
         return (
-            f"neighbour {self.neighbour.name}: {len(self.ready)} destinations wait for a custody link, "
+            f"neighbour {self._hop.name}: {len(self.ready)} destinations wait for a custody link, "
             f"{len(self.holding)} have one, the most that are allowed: they take turns; raise session_links_max or "
             "sessions_max there, or neighbour_links_max or links_max here"
         )

@@ -97,7 +97,7 @@ class CustodyReceiver(Intake):
     def fence(self) -> None:
         """A newer link speaks for this hop, or this one is gone: nothing more of it is taken."""
         if not self.fenced:
-            self.core.neighbours[self.neighbour].messages_in += self.taken
+            self.core.next_hops[self.neighbour].messages_in += self.taken
         self.fenced = True
         self.aliases.forget()
         super().gone()

@@ -22,7 +22,8 @@ from holdfast.core.aliases import Given
 from holdfast.core.blocked import ASIDE_MAX, Blocked, aside_of
 from holdfast.core.endings import tombstone_of
 from holdfast.core.forwarding import HELD_MAX, PASSED_BYTES
-from holdfast.core.hop_links import TakesTurns, name_and_source
+from holdfast.core.hop_links import HopLinks, TakesTurns, name_and_source
+from holdfast.core.hop_state import HopState
 from holdfast.core.outgoing import too_large
 from holdfast.core.oversized import Oversized
 from holdfast.core.peer import Peer
@@ -30,7 +31,6 @@ from holdfast.core.sending import LargeSend
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
-    from holdfast.core.sessions import Neighbour
 
 BESIDE_BYTES: Final = 4_096  # more than custody ever says beside a message: names, a whole trace, the header
 
@@ -45,7 +45,7 @@ RETRY_S: Final = (1.0, 30.0)
 
 
 class CustodySender(TakesTurns):
-    """Our end towards `neighbour` for `destination`; a taker on the transmission queue's cursor.
+    """Our end towards the neighbour of `hop` for `destination`; a taker on the transmission queue's cursor.
 
     It outlives its links: what is in doubt stays its own until the next answer says how far the neighbour stored.
     Only the next hop's sender takes entries (`active`). One that was it before gives all back, which goes again by
@@ -56,10 +56,12 @@ class CustodySender(TakesTurns):
     taken the next ones follow.
     """
 
-    def __init__(self, core: "NodeCore", neighbour: "Neighbour", destination: str, queue: Queue) -> None:
+    def __init__(self, core: "NodeCore", hop: HopState, places: HopLinks, destination: str, queue: Queue) -> None:
         super().__init__()
         self.core = core
-        self.neighbour = neighbour
+        self.clock = core.clock
+        self.hop = hop
+        self.places = places
         self.destination = destination
         self.queue = queue
         self.excluded: set[int] = set()
@@ -93,7 +95,7 @@ class CustodySender(TakesTurns):
             self.active = True
             self.queue.touch()
         if self.link is None and peer is not None and peer.amqp.usable:
-            self.neighbour.links.ask(self)
+            self.places.ask(self)
 
     def stop(self) -> None:
         """The way is another one now. The map of what is in doubt is kept: it may be answered yet."""
@@ -108,7 +110,7 @@ class CustodySender(TakesTurns):
             self.number -= 1
             self.large.stop()
             if not self.in_doubt:
-                self.neighbour.unanswered.pop(self, None)
+                self.hop.unanswered.pop(self, None)
         self.give_back([sequence for sequence, shown in self.cursor.shown.items() if shown.taker is self])
 
     def give_back(self, sequences: list[int]) -> None:
@@ -184,7 +186,7 @@ class CustodySender(TakesTurns):
             self.given = None
         self.open = False
         self.queue.look_again(list(self.cursor.shown))
-        self.neighbour.unanswered.pop(self, None)
+        self.hop.unanswered.pop(self, None)
         self.yields_at = self.link = self.peer = None
 
     def recover(self) -> None:
@@ -199,7 +201,7 @@ class CustodySender(TakesTurns):
     def wants(self) -> int:
         link = self.link
         if link is None:
-            self.neighbour.links.note_work(self)
+            self.places.note_work(self)
             return 0
         if not self.open or self.large or self.peer is None or not self.peer.writable or not link.sendable:
             return 0  # also while an aborted large delivery has not ended
@@ -223,8 +225,8 @@ class CustodySender(TakesTurns):
             if blocked is not None:
                 blocked.aside[sequence] = number
                 if number < blocked.lowest:
-                    blocked.due = self.core.clock.now
-                    self.neighbour.stir()
+                    blocked.due = self.clock.now
+                    self.hop.stir()
                 return
         self._send(sequence, value)
 
@@ -271,7 +273,7 @@ class CustodySender(TakesTurns):
             number,
             trace=written,
             receipt=core.forwarding.receipt_for(origin, self.destination),
-            steady_ms=core.clock.steady_ms,
+            steady_ms=self.clock.steady_ms,
             short=path is not None,
             aliases=aliases,
         )
@@ -283,7 +285,7 @@ class CustodySender(TakesTurns):
             sent = core.identities.sent
             sent[self.destination] = max(entry.identity_of(value).number, sent.get(self.destination, 0))
         self.in_doubt[number] = sequence
-        self.neighbour.unanswered.setdefault(self, core.clock.now)
+        self.hop.unanswered.setdefault(self, self.clock.now)
         if large:
             self.large = LargeSend(
                 core.large_sends, peer, link, value, parts,
@@ -295,7 +297,7 @@ class CustodySender(TakesTurns):
                 given.told(trace, *told)
         if said is value:
             head = value[: PASSED_BYTES + 16 * value[3]]
-            core.forwarding.passed.append((head, self.destination, self.neighbour.name, core.clock.wall_ms))
+            core.forwarding.passed.append((head, self.destination, self.hop.name, self.clock.wall_ms))
         peer.touch()
         if core.config.telemetry_messages:
             core.outbox.record_message("sent", self.queue, sequence, value, destination=self.destination)
@@ -315,11 +317,11 @@ class CustodySender(TakesTurns):
         first, longest = RETRY_S
         blocked = self.blocked.get(identity.origin)
         if blocked is None:  # its first try is with the next epoch
-            self.blocked[identity.origin] = Blocked(self.core.clock.now, identity.number, self.core.clock.now)
+            self.blocked[identity.origin] = Blocked(self.clock.now, identity.number, self.clock.now)
             self.schedule()
             return
         blocked.attempts += 1
-        blocked.due = self.core.clock.now + min(longest, first * 2.0 ** min(blocked.attempts, 10))
+        blocked.due = self.clock.now + min(longest, first * 2.0 ** min(blocked.attempts, 10))
         blocked.lowest = min(blocked.lowest, identity.number)
         blocked.probe = None
         blocked.window = 1
@@ -342,8 +344,8 @@ class CustodySender(TakesTurns):
                 del self.blocked[origin]
                 self.give_back(list(blocked.aside))
             else:
-                blocked.due = self.core.clock.now
-                self.neighbour.stir()
+                blocked.due = self.clock.now
+                self.hop.stir()
                 blocked.attempts = 0
                 blocked.window *= 2
 
@@ -384,8 +386,8 @@ class CustodySender(TakesTurns):
 
     def schedule(self) -> None:
         """From now on `tick` is wanted at a moment of its own."""
-        self.neighbour.timed[self] = None
-        self.neighbour.stir()
+        self.hop.timed[self] = None
+        self.hop.stir()
 
     def next_deadline(self) -> float | None:
         """When `tick` is wanted, while the session is up."""
@@ -404,10 +406,10 @@ class CustodySender(TakesTurns):
         if isinstance(state, Accepted):
             stored = [self.in_doubt.pop(number) for number in contexts if number in self.in_doubt]
             if self.in_doubt:
-                self.neighbour.unanswered[self] = self.core.clock.now
+                self.hop.unanswered[self] = self.clock.now
             else:
-                self.neighbour.unanswered.pop(self, None)
-            self.neighbour.messages_out += len(stored)
+                self.hop.unanswered.pop(self, None)
+            self.hop.messages_out += len(stored)
             self.cursor.finish_wherever(stored)
             self._unblock(stored)
             self.queue.touch()
@@ -427,21 +429,21 @@ class CustodySender(TakesTurns):
         link, peer, yielded = self.link, self.peer, self.yields_at is not None
         self.lost()
         refused = link is not None and link.refused
-        self.neighbour.links.gone(self, link.error if link is not None and refused else None)
-        if self.active and peer is not None and self.neighbour.peer is peer and not peer.amqp.closed:
+        self.places.gone(self, link.error if link is not None and refused else None)
+        if self.active and peer is not None and self.hop.peer is peer and not peer.amqp.closed:
             if yielded and not refused:
-                self.neighbour.links.ask(self)
+                self.places.ask(self)
                 return
             first, longest = RETRY_S
-            self.retry_at = self.core.clock.now + min(longest, first * 2.0**self.refusals)
+            self.retry_at = self.clock.now + min(longest, first * 2.0**self.refusals)
             self.schedule()
             if refused:
                 self.refusals = min(self.refusals + 1, 10)
 
     def tick(self, now: float) -> None:
-        if self.retry_at is not None and now >= self.retry_at and self.neighbour.established:
+        if self.retry_at is not None and now >= self.retry_at and self.hop.established:
             self.retry_at = None
-            self.go(self.neighbour.peer)
+            self.go(self.hop.peer)
         elif self.open:
             self.oversized.step(self, now)
             self._try_blocked(now)

@@ -222,7 +222,7 @@ def links(facts: Facts) -> None:
         for session in peer.amqp.sessions:
             _must(session.connection is peer.amqp, f"connection {number} has another's session")
     sending = [link.large for link in facts.links if isinstance(link, (ConsumerLink, ReaderLink))]
-    sending += [sender.large for neighbour in core.neighbours.values() for sender in neighbour.senders.values()]
+    sending += [sender.large for hop in core.next_hops.values() for sender in hop.senders.values()]
     sent = {send for send in sending if send is not None}
     _must(
         sent == {send for peer in core.connections.sending for send in peer.sends},
@@ -279,10 +279,13 @@ def neighbours(facts: Facts) -> None:
             _must(peer.neighbour is neighbour, f"neighbour {name}: its connection is another's")
         _must(not neighbour.established or peer is not None, f"neighbour {name} is Established without a connection")
         _must(not neighbour.offered or neighbour.established, f"neighbour {name} is offered to routing, and down")
-        for destination, sender in neighbour.senders.items():
+        for destination, sender in neighbour.hop.senders.items():
             _sender(facts, sender, f"neighbour {name}: custody for {destination}")
-        for sender in neighbour.unanswered:
-            _must(bool(sender.in_doubt), f"neighbour {name}: nothing of {sender.destination} waits for an answer")
+        for doubting in neighbour.hop.unanswered:
+            _must(bool(doubting.in_doubt), f"neighbour {name}: nothing of {doubting.destination} waits for an answer")
+        _must(
+            neighbour.hop.peer is (peer if neighbour.established else None), f"neighbour {name}: its hop is elsewhere"
+        )
 
 
 def _sender(facts: Facts, sender: CustodySender, where: str) -> None:
@@ -292,7 +295,7 @@ def _sender(facts: Facts, sender: CustodySender, where: str) -> None:
     _must((sender.link is None) == (sender.peer is None), f"{where} has a link without a connection")
     if sender.peer is not None:
         _alive(core, sender.peer, f"{where}: its")
-        _must(sender.peer is sender.neighbour.peer, f"{where} speaks on a connection that the session has left")
+        _must(sender.peer is sender.hop.peer, f"{where} speaks on a connection that the session has left")
     _must(not sender.open or sender.link is not None, f"{where} is open without a link")
     returned = core.forwarding.returned.get(sender.destination)
     known = {*sender.in_doubt.values(), *sender.oversized.sequences, *(() if returned is None else returned.sequences)}
@@ -300,10 +303,10 @@ def _sender(facts: Facts, sender: CustodySender, where: str) -> None:
         known.update(blocked.aside)
     held = {sequence for sequence, item in sender.queue.shared.shown.items() if item.taker is sender}
     _must(held <= known, f"{where} has entries in its hands, and forgot them", sorted(held - known)[:20])
-    places = sender.neighbour.links
+    places = sender.places
     _must((sender in places.holding) <= (sender.link is not None), f"{where} has a link's place, and no link")
     waits = sender in places.ready or sender in places.holding or not sender.may_attach or not sender.has_work
-    waits = waits or core.stopping or sender.retry_at is not None or not sender.neighbour.established
+    waits = waits or core.stopping or sender.retry_at is not None or not sender.hop.established
     _must(waits or sender.link is not None, f"{where} has work, and nothing attaches its link")
 
 

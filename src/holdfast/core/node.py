@@ -44,6 +44,7 @@ from holdfast.core.logins import Logins
 from holdfast.core.losses import Losses
 from holdfast.core.memory import Memory
 from holdfast.core.neighbour_stores import NeighbourStores
+from holdfast.core.next_hop import NextHop
 from holdfast.core.offering import offer
 from holdfast.core.outbox import Outbox
 from holdfast.core.outgoing import Egress, OutgoingParts
@@ -206,7 +207,9 @@ class NodeCore:
         )  # fmt: skip
         self.control_kinds[disk.KIND] = self.disk.hear
         self.descriptors = Descriptors(self.log)
-        self.neighbours |= {neighbour.name: sessions.Neighbour(self, neighbour) for neighbour in config.neighbours}
+        self.next_hops = {item.name: NextHop(self, item.name) for item in config.neighbours}
+        for item in config.neighbours:
+            self.neighbours[item.name] = sessions.Neighbour(self, item, self.next_hops[item.name])
         self.asks, self.clocks = Asks(self), Clocks(self)
         self.routing = None if config.topology is None else Routes(self, config.topology)
         if self.routing is not None:

@@ -76,6 +76,6 @@ class Oversized:
 
 
 def _end(sender: "CustodySender", sequence: int, value: bytes) -> None:
-    reason = f"larger than {sender.neighbour.name!r} takes"
+    reason = f"larger than {sender.hop.name!r} takes"
     sender.core.endings.dead_letter_on_its_way(sender.queue, sequence, value, reason, sender.destination)
     sender.cursor.shown.pop(sequence)

@@ -154,8 +154,8 @@ class Meter:
 def _measure_senders(core: "NodeCore") -> None:
     origins = core.catalog.origins.values()
     late, gaps = sum(origin.late for origin in origins), sum(len(origin.finished) for origin in origins)
-    for neighbour in core.neighbours.values():
-        for destination, sender in neighbour.senders.items():
+    for hop in core.next_hops.values():
+        for destination, sender in hop.senders.items():
             core.outbox.record(
                 "custody",
                 {
@@ -196,8 +196,8 @@ def session_map(core: "NodeCore", neighbour: "Neighbour") -> dict[str, Any]:
             "not_counted": Ulong(liveness.stalls),
             "false_alarms": Ulong(liveness.false_alarms),
         },
-        "messages_in": Ulong(neighbour.messages_in + sum(link.taken for link in links)),
-        "messages_out": Ulong(neighbour.messages_out),
+        "messages_in": Ulong(neighbour.hop.messages_in + sum(link.taken for link in links)),
+        "messages_out": Ulong(neighbour.hop.messages_out),
         "bytes_in": Ulong(neighbour.bytes_in + (peer.heard_bytes if peer is not None else 0)),
         "bytes_out": Ulong(neighbour.bytes_out + neighbour.written_bytes),
     }

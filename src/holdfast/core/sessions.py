@@ -16,9 +16,9 @@ from holdfast.amqp.types import Symbol, Ulong
 from holdfast.core import control, events
 from holdfast.core.config import NeighbourConfig
 from holdfast.core.control import CONTROL_ADDRESS, CONTROL_RESERVE, ControlSender
-from holdfast.core.hop_links import HopLinks, control_session
-from holdfast.core.hops import CustodySender
+from holdfast.core.hop_links import control_session
 from holdfast.core.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
+from holdfast.core.next_hop import NextHop
 from holdfast.core.peer import Peer
 from holdfast.core.session_states import TRANSITIONS, Happened, State
 from holdfast.names import NAME_BYTES_MAX
@@ -67,11 +67,13 @@ def driver_told(core: "NodeCore", event: events.Event) -> None:
 
 
 class Neighbour:
-    """One configured neighbour: its session's state, and the custody senders towards it, which outlive sessions."""
+    """The session with one configured neighbour. `hop`: the neighbour as a next hop, which outlives sessions."""
 
-    def __init__(self, core: "NodeCore", config: NeighbourConfig) -> None:
+    def __init__(self, core: "NodeCore", config: NeighbourConfig, hop: NextHop) -> None:
         self.core = core
         self.config = config
+        self.hop = hop
+        hop.joined(stir=self.stir, tell_version=self.tell_version)
         self.state = State.IDLE
         self.since = core.clock.now
         self.reason = self.ended = ""
@@ -105,24 +107,14 @@ class Neighbour:
         """Whether routing may use the link: Established, and not held down."""
         self.flaps = 0
         self.established_count = 0
-        self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
-        """Of sessions that have ended; `messages_out` also of this one."""
+        self.bytes_in = self.bytes_out = 0
+        """Of sessions that have ended."""
         self.written_bytes = 0
         """Of this connection, as the driver last measured."""
         self.declared_at: float | None = None
         """When we last declared the link down, while the neighbour may yet say that it was not."""
         self.process: int | None = None
         """Which life of the neighbour's it was, as its hello said."""
-        self.senders: dict[str, CustodySender] = {}
-        self.unanswered: dict[CustodySender, float] = {}
-        """Those that sent something, and since when nothing of it was answered."""
-        self.timed: dict[CustodySender, None] = {}
-        """Those that may have something to do at a moment of their own: all are many, and few of them do."""
-        self.links = HopLinks(self)
-        self.told: dict[tuple[str, UUID], int] = {}
-        """(destination, origin) -> the last mark told in this session."""
-        self.brings: dict[tuple[UUID, str], None] = {}
-        """(origin, destination) of what it was the last to bring."""
         self.version: int | None = None
         """The version of its forwarding table, as it last told."""
 
@@ -198,8 +190,7 @@ class Neighbour:
         """What the link costs now, as its own messages find it."""
         round_trip_s, loss_share = self.liveness.smoothed_s, self.liveness.take_loss_share()
         if self.offered and self.core.routing is not None and round_trip_s is not None:
-            backlog_bytes = sum(sender.queue.bytes_held for sender in self.senders.values() if sender.active)
-            self.core.routing.cost_measured(self, round_trip_s, loss_share, backlog_bytes)
+            self.core.routing.cost_measured(self, round_trip_s, loss_share, self.hop.backlog_bytes())
 
     # ------------------------------------------------------------------------------------------------ time
 
@@ -220,7 +211,7 @@ class Neighbour:
         if now >= self.heard_at + self.liveness.hold_time_s:
             self.core.connections.drop(peer, f"nothing heard for {self.liveness.hold_time_s:g} s")
             return
-        self._act(self.liveness.tick(now, self.heard_at, self._unanswered_at()))
+        self._act(self.liveness.tick(now, self.heard_at, self.hop.unanswered_at()))
         if self.peer is not peer:
             return
         if self._control_is_up and now >= self.say_at:
@@ -229,29 +220,23 @@ class Neighbour:
             self._tell_cost()
         if self.established and not self.offered and self.damping.release(now):
             self._offer()
-        for sender in list(self.timed):
-            sender.tick(now)
-            if not sender.timed:
-                del self.timed[sender]
-        if self.established:
-            self.links.tick(now)
+        self.hop.tick(now)
 
     def next_deadline(self) -> float | None:
         if self.peer is None:
             return self.dial_at if not self.dialling or self.state is State.CONNECT else None
         liveness = self.liveness
-        moments = [self.heard_at + liveness.hold_time_s, liveness.next_deadline(self.heard_at, self._unanswered_at())]
+        moments = [
+            self.heard_at + liveness.hold_time_s,
+            liveness.next_deadline(self.heard_at, self.hop.unanswered_at()),
+        ]
         if self._control_is_up:
             moments += [self.say_at, self.sign_at] if self.peer.pauses else [self.say_at]
         if self.established:
-            moments += [sender.next_deadline() for sender in self.timed]
-            moments.append(self.links.due_at)
+            moments += self.hop.next_deadlines()
             if not self.offered:
                 moments.append(self.damping.reuse_at())
         return min([at for at in moments if at is not None])
-
-    def _unanswered_at(self) -> float | None:
-        return min(self.unanswered.values(), default=None)
 
     def _act(self, act: Act) -> None:
         peer = self.peer
@@ -402,7 +387,7 @@ class Neighbour:
         self.rival_at = None
         self.heard_hello = False
         self.written_bytes = 0
-        self.told.clear()
+        self.hop.told.clear()
         self.liveness.reset(self.config.hold_time_s)
         self._attach_control(peer)
 
@@ -418,7 +403,7 @@ class Neighbour:
         if len(session.links) > session.handle_max_out:
             peer.log("WARNING", f"no session with {self.name!r}: it takes no control link (handle-max)")
             return
-        self.links.begin(peer, session)
+        self.hop.links.begin(peer, session)
         link = session.attach_sender(
             f"control:{self.core.config.name}",
             Source(address=CONTROL_ADDRESS),
@@ -436,7 +421,7 @@ class Neighbour:
     def control_attached(self) -> None:
         """Our control link was answered: tell what we are and what we have of theirs, before anything else."""
         self.stir()
-        self.told.clear()
+        self.hop.told.clear()
         core = self.core
         self._tell_marks(
             {
@@ -458,20 +443,14 @@ class Neighbour:
             self.control_attached()
 
     def _maybe_established(self) -> None:
-        if self.state is State.OPEN_CONFIRM and self.heard_hello and self._control_is_up:
+        peer = self.peer
+        if peer is not None and self.state is State.OPEN_CONFIRM and self.heard_hello and self._control_is_up:
             self._move(Happened.CONTROL_UP)
-            self.core.forwarding.established(self)
+            self.hop.session_up(peer)
+            self.core.forwarding.established(self.hop)
             self.core.clocks.established()
             self.core.disk.established(self)
             self._offer()
-
-    def sender_to(self, destination: str) -> None:
-        """Makes sure that the transmission queue for `destination` has its pump towards this neighbour."""
-        sender = self.senders.get(destination)
-        if sender is None:
-            queue = self.core.catalog.transmission(destination)
-            sender = self.senders[destination] = CustodySender(self.core, self, destination, queue)
-        sender.go(self.peer if self.established else None)
 
     # ------------------------------------------------------------------------------------------------ losing
 
@@ -490,10 +469,7 @@ class Neighbour:
         self.stir()
         if dial_over:
             self._dial_ended()
-        for sender in self.senders.values():
-            if sender not in sender.cursor.takers and not self.core.stopping:
-                sender.cursor.attach(sender)  # its end was cut short (departed.py), and is tried again
-            sender.recover()
+        self.hop.recover(stopping=self.core.stopping)
         peer = self.peer
         if peer is not None:
             if self.core.connections.holds(peer):
@@ -502,8 +478,7 @@ class Neighbour:
             self._let_go(peer)
         if self.state is not State.IDLE and not (self.state is State.CONNECT and self.dialling):
             self.control = None
-            for sender in self.senders.values():
-                sender.lost()
+            self.hop.links_lost()
             self._move(Happened.LOST, "a failure of this node, see its log")
         if self.offered and not self.established:
             self.offered = False
@@ -517,10 +492,7 @@ class Neighbour:
         self.bytes_in += peer.heard_bytes
         self.bytes_out += self.written_bytes
         self.written_bytes = 0
-        self.links.end()
-        for sender in self.senders.values():
-            sender.lost()
-            sender.retry_at = None
+        self.hop.session_lost()
 
     # ------------------------------------------------------------------------------------------------ control
 
@@ -540,11 +512,11 @@ class Neighbour:
     def _tell_marks(self, fields: dict[str, Any]) -> None:
         """(destination, origin, mark) of what came by this neighbour, and which it has not been told."""
         at_first = fields["kind"] == "hello"
-        rows = self.core.forwarding.marks_for(self, RECEIPTS_MAX, at_first=at_first)
+        rows = self.core.forwarding.marks_for(self.hop, RECEIPTS_MAX, at_first=at_first)
         marks = [[destination, origin, Ulong(mark)] for destination, origin, mark in rows]
         reserve = 0 if at_first else CONTROL_RESERVE
         if (rows or at_first) and self.send(fields | {"marks": marks}, reserve=reserve):
-            self.told.update({(destination, origin): mark for destination, origin, mark in rows})
+            self.hop.told.update({(destination, origin): mark for destination, origin, mark in rows})
 
     def hear_probe(self, number: int, version: int) -> None:
         if self.control is not None:
@@ -598,9 +570,9 @@ class Neighbour:
                 and isinstance(origin, UUID)
                 and is_whole_within(mark, 1, 2**63)
             ):
-                self.core.forwarding.hear_mark(self, str(destination), origin, int(mark))
+                self.core.forwarding.hear_mark(self.hop, str(destination), origin, int(mark))
 
     def _hear_version(self, version: object) -> None:
         if is_whole(version) and version != self.version:
             self.version = int(version)
-            self.core.forwarding.version_heard(self)
+            self.core.forwarding.version_heard(self.hop)

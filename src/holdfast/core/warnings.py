@@ -135,9 +135,9 @@ class Warnings:
             if shared is not None:
                 advice = "stop the copy, or give it a store of its own (`holdfast store restore`)"
                 yield f"store {name}", f"neighbour {name}: {shared}; {advice}"
-            if neighbour.links.ready:
-                yield f"{TURNS} {name}", neighbour.links.describe()
-            for destination, text in islice(neighbour.links.refusals(), REFUSALS_MAX):
+            if neighbour.hop.links.ready:
+                yield f"{TURNS} {name}", neighbour.hop.links.describe()
+            for destination, text in islice(neighbour.hop.links.refusals(), REFUSALS_MAX):
                 yield f"refused {name} {destination}", text
             if routing is None or not neighbour.established:
                 continue
@@ -164,7 +164,7 @@ class Warnings:
 
     def _blocked(self, neighbour: "Neighbour") -> Iterator[Condition]:
         """What a neighbour has had no place for for a while."""
-        for destination, sender in neighbour.senders.items():
+        for destination, sender in neighbour.hop.senders.items():
             for origin, blocked in sender.blocked.items():
                 if self.core.clock.now < blocked.since + BLOCKED_S:
                     continue

@@ -271,7 +271,7 @@ def _wait(core: "NodeCore", destination: str, queue: Queue, sequence: int) -> st
     if forwarding.holds(destination, sequence):
         return "a change of a table: it came back"
     if not hop.established:
-        return f"the session with {hop.name!r}, which is {hop.state.value}"
+        return f"the session with {hop.name!r}, which is {core.neighbours[hop.name].state.value}"
     sender = hop.senders.get(destination)
     blocked = None if sender is None else _blocked(sender, queue.value(sequence))
     if blocked is not None:
@@ -295,7 +295,7 @@ def _blocked(sender: "CustodySender", value: bytes | None) -> str | None:
     """What keeps the message back where the next hop has no place for something of its origin."""
     if value is None:
         return None
-    name, identity = sender.neighbour.name, entry.identity_of(value)
+    name, identity = sender.hop.name, entry.identity_of(value)
     blocked = sender.blocked.get(identity.origin)
     if blocked is None:
         return None

@@ -30,7 +30,7 @@ def _holds(core: NodeCore) -> bool:
 
 
 def _in_doubt(core: NodeCore) -> bool:
-    return any(sender.in_doubt for neighbour in core.neighbours.values() for sender in neighbour.senders.values())
+    return any(sender.in_doubt for hop in core.next_hops.values() for sender in hop.senders.values())
 
 
 def _comes_up(core: NodeCore) -> bool:

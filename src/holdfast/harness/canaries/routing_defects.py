@@ -49,7 +49,7 @@ def _queue_not_turned(original: Function) -> Function:
 
     def steer(self: Any, destination: str) -> None:
         queue = self.core.catalog.queues.get(f"@{destination}")
-        pumped = any(destination in neighbour.senders for neighbour in self.core.neighbours.values())
+        pumped = any(destination in hop.senders for hop in self.core.next_hops.values())
         if pumped and queue is not None and queue.messages > DEEP and len(self.table) >= LARGER:
             return
         original(self, destination)

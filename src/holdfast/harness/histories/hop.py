@@ -15,7 +15,7 @@ JFK_HUB = sites("jfk-hub")
 
 def in_doubt(stage: Stage, node: str, neighbour: str, destination: str) -> int:
     """Transfers that the node has sent there and awaits the answer of."""
-    sender = stage.core(node).neighbours[neighbour].senders.get(destination)
+    sender = stage.core(node).next_hops[neighbour].senders.get(destination)
     return len(sender.in_doubt) if sender is not None else 0
 
 

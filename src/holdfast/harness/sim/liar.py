@@ -453,7 +453,7 @@ def sizes(core: NodeCore) -> dict[str, int]:
         "waiting entries": waiting.messages if waiting is not None else 0,
         "passing marks": len(catalog.passing),
         "ways back": len(forwarding.brought),
-        "marks told": sum(len(neighbour.told) for neighbour in core.neighbours.values()),
+        "marks told": sum(len(hop.told) for hop in core.next_hops.values()),
         "replaced stores": len(catalog.replaced),
         "closing stores": len(destination.closing),
         "hops": len(catalog.hops),

@@ -1,0 +1,113 @@
+"""A neighbour as the next hop of messages: its custody senders and their links, which outlive sessions.
+
+Rules of this file: a session sets it from above, by `session_up` and `session_lost`; it asks of the session only what
+`joined` was given.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from holdfast.core.hop_links import HopLinks
+from holdfast.core.hop_state import HopState
+from holdfast.core.hops import CustodySender
+from holdfast.core.peer import Peer
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+
+class NextHop(HopState):
+    """The senders towards one neighbour, by destination."""
+
+    def __init__(self, core: "NodeCore", name: str) -> None:
+        super().__init__(name)
+        self.core = core
+        self.senders: dict[str, CustodySender] = {}
+        self.links = HopLinks(core.config.limits, core.clock, core.log, self)
+        self.told: dict[tuple[str, UUID], int] = {}
+        """(destination, origin) -> the last mark told in this session."""
+        self.brings: dict[tuple[UUID, str], None] = {}
+        """(origin, destination) of what it was the last to bring."""
+        self.tell_version: Callable[[], None] = lambda: None
+        """Our forwarding table is another one: what we sent back may be tried again."""
+
+    def joined(self, *, stir: Callable[[], None], tell_version: Callable[[], None]) -> None:
+        """What its session does for it."""
+        self.stir = stir
+        self.tell_version = tell_version
+
+    # ------------------------------------------------------------------------------------------------ the session
+
+    def session_up(self, peer: Peer) -> None:
+        """The session is Established, on that connection."""
+        self.peer = peer
+
+    def session_lost(self) -> None:
+        """Its connection is gone, or is given up; before or after it was Established."""
+        self.peer = None
+        self.links.end()
+        for sender in self.senders.values():
+            sender.lost()
+            sender.retry_at = None
+
+    def links_lost(self) -> None:
+        """As `session_lost`, where that may have been done in part; who waits to try again does so still."""
+        self.peer = None
+        for sender in self.senders.values():
+            sender.lost()
+
+    def recover(self, *, stopping: bool) -> None:
+        """After a failure was contained: does what it may have kept from being done."""
+        for sender in self.senders.values():
+            if sender not in sender.cursor.takers and not stopping:
+                sender.cursor.attach(sender)  # its end was cut short (departed.py), and is tried again
+            sender.recover()
+
+    def sender_to(self, destination: str) -> None:
+        """Makes sure that the transmission queue for `destination` has its pump towards this neighbour."""
+        sender = self.senders.get(destination)
+        if sender is None:
+            queue = self.core.catalog.transmission(destination)
+            sender = self.senders[destination] = CustodySender(self.core, self, self.links, destination, queue)
+        sender.go(self.peer)
+
+    def close(self, destination: str) -> None:
+        """The queue for that destination is deleted: nothing more is sent, and what is in doubt is dropped."""
+        sender = self.senders.get(destination)
+        if sender is None:
+            return
+        sender.stop()
+        sender.in_doubt.clear()
+        if sender.link is not None and sender.peer is not None and not sender.link.detached:
+            sender.link.detach(closed=True)
+            sender.peer.touch()
+        sender.queue.shared.detach(sender, failed=False)
+        self.links.ready.pop(sender, None)
+        if sender.link is None:
+            self.links.gone(sender, None)
+        del self.senders[destination]
+        self.timed.pop(sender, None)
+        self.unanswered.pop(sender, None)
+
+    def backlog_bytes(self) -> int:
+        """What is queued for destinations whose next hop it is."""
+        return sum(sender.queue.bytes_held for sender in self.senders.values() if sender.active)
+
+    # ------------------------------------------------------------------------------------------------ time
+
+    def tick(self, now: float) -> None:
+        for sender in list(self.timed):
+            sender.tick(now)
+            if not sender.timed:
+                del self.timed[sender]
+        if self.peer is not None:
+            self.links.tick(now)
+
+    def next_deadlines(self) -> list[float | None]:
+        """When `tick` is wanted, while the session is Established: each sender's moment, and the links'."""
+        return [*(sender.next_deadline() for sender in self.timed), self.links.due_at]
+
+    def unanswered_at(self) -> float | None:
+        """Since when nothing of what was sent was answered; None where nothing waits for an answer."""
+        return min(self.unanswered.values(), default=None)
