@@ -44,15 +44,15 @@ def test_each_block_comes_once_at_the_soonest_of_its_entries(noted: list[Any], f
     wheel, queues = Wheel(), [Blocks() for _ in range(3)]
     expected: dict[tuple[int, int], int] = {}
     for index, sequence, second in noted:
-        wheel.note(queues[index], sequence, second)  # type: ignore[arg-type]
+        wheel.note(queues[index], sequence, second)
         key = index, sequence // BLOCK_COUNT
         expected[key] = min(second, expected.get(key, second))
-    wheel.forget(queues[forgotten])  # type: ignore[arg-type]
+    wheel.forget(queues[forgotten])
     expected = {key: second for key, second in expected.items() if key[0] != forgotten}
     found: dict[tuple[int, int], int] = {}
     for second in range(51):
         while (item := wheel.take(second)) is not None:
-            found[queues.index(item[0]), item[1]] = second  # type: ignore[arg-type]
+            found[queues.index(item[0]), item[1]] = second
     assert found == expected and wheel.first_s() is None
     assert not any(queue.expiring for queue in queues)
 
@@ -63,6 +63,6 @@ def test_blocks_of_what_consumers_took_are_forgotten() -> None:
     for sequence in range(0, 10_000 * BLOCK_COUNT, BLOCK_COUNT // 2):
         queue.first = sequence - 10 * BLOCK_COUNT
         queue.above = [5 * BLOCK_COUNT]
-        wheel.note(queue, sequence, 1_000_000 + sequence)  # type: ignore[arg-type]
+        wheel.note(queue, sequence, 1_000_000 + sequence)
         assert len(queue.expiring) <= PRUNE_COUNT + 1
     assert 5 in queue.expiring and len(wheel._slots) <= PRUNE_COUNT + 1 and len(wheel._seconds) <= PRUNE_COUNT + 1

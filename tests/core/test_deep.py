@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker.cursor import RETIRES_MAX
 from holdfast.broker.queue import RECLAIM_COUNT
+from holdfast.broker.work import RETIRES_MAX
 from holdfast.core import report
 from holdfast.core.chores import ASKED_MAX
 from holdfast.core.config import Limits, NodeConfig, QueueConfig

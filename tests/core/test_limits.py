@@ -27,7 +27,7 @@ from holdfast.amqp.performatives import (
 )
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.amqp.weight import weight
-from holdfast.broker.queue import ENTRY_BYTES
+from holdfast.broker.entry_log import ENTRY_BYTES
 from holdfast.core import events
 from holdfast.core.config import Limits
 from support.limits import RESOURCE, conditions, world

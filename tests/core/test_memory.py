@@ -10,8 +10,8 @@ from amqp.joined import wire
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Accepted, Begin, Flow, Modified, Properties, Rejected, Source, Target
 from holdfast.amqp.types import Symbol
+from holdfast.broker.entry_log import ENTRY_BYTES
 from holdfast.broker.halting import FINISHED_MIN
-from holdfast.broker.queue import ENTRY_BYTES
 from holdfast.core import events
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.connections import Connections

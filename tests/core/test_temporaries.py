@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.performatives import Accepted, Properties, Rejected, Source, Target
 from holdfast.amqp.types import Described, Symbol, Ulong
-from holdfast.broker.queue import ENTRY_BYTES
+from holdfast.broker.entry_log import ENTRY_BYTES
 from holdfast.core import events, settlements, temporaries
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.temporaries import ORPHANS_MAX

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.amqp.sender import Pending
+from holdfast.broker.entry_log import ENTRY_BYTES
 from holdfast.broker.exclusions import ASIDE_BYTES, EXCLUDED_BYTES, GIVEN_BACK_BYTES
-from holdfast.broker.queue import ENTRY_BYTES
 from holdfast.core.memory import PARKED_BYTES, REQUEST_BYTES
 from holdfast.core.node import NodeCore
 from holdfast.core.relay import RelayLink

@@ -9,22 +9,15 @@ always marked as one.
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from holdfast.broker import entry, halting
+from holdfast.broker.entry_log import EntryLog
 from holdfast.broker.exclusions import LOOKS_MAX, LOOKS_PER_ENTRY, Exclusions
 from holdfast.broker.ranges import RangeSet
+from holdfast.broker.read_ahead import READ_BYTES, READ_COUNT
 from holdfast.broker.taker import Shown, Taker
-
-if TYPE_CHECKING:
-    from holdfast.broker.queue import Queue
-
-READ_COUNT: Final = 256
-READ_BYTES: Final = 1024 * 1024
-"""What one visit to the store fetches ahead of a cursor."""
-
-RETIRES_MAX: Final = 8_000
-"""With so many in the turn's batch a commit comes before more is dropped: no batch is as deep as a queue."""
+from holdfast.broker.work import RETIRES_MAX
 
 PUMP_BYTES: Final = 4 * 1024 * 1024
 """What a pump hands out at most, and one entry more: whether a socket takes it is known only when the turn ends."""
@@ -39,18 +32,30 @@ MARK_AHEAD: Final = 256
 """A mark is stored at least that far ahead of a cursor that reads a backlog, so that it is not stored for each."""
 
 
+class Owner(Protocol):
+    """What a cursor tells the queue that it belongs to."""
+
+    def dirty(self, cursor: "Cursor") -> None:
+        """The cursor's record is to be stored with this turn's batch."""
+
+    def reclaim(self) -> None:
+        """The cursor has passed more: what every reader has passed may leave."""
+
+
 class Cursor:
     """`name` is empty for the queue's shared cursor. `floor`: all below is finished; `finished`: what is above."""
 
     __slots__ = (
         "aside_full", "counted_bytes", "counts", "exclusions", "finished", "finished_bytes", "floor", "lease_epoch",
-        "links_ended", "mark", "mark_stored", "mode", "name", "passed", "passed_bytes", "place_kept", "position",
-        "prefetched", "queue", "read_ahead_bytes", "read_bytes", "returned", "shown", "shown_below", "takers",
-        "tracked",
+        "links_ended", "mark", "mark_stored", "mode", "name", "owner", "passed", "passed_bytes", "place_kept",
+        "position", "prefetched", "queue", "read_ahead_bytes", "read_bytes", "returned", "shown", "shown_below",
+        "takers", "tracked",
     )  # fmt: skip
 
-    def __init__(self, queue: "Queue", name: str = "", *, mode: str = "copy", floor: int = 0) -> None:
+    def __init__(self, queue: EntryLog, owner: Owner, name: str = "", *, mode: str = "copy", floor: int = 0) -> None:
         self.queue = queue
+        self.owner = owner
+        """The same queue, as whose cursor this is told of."""
         self.name = name
         self.mode = mode
         self.floor = floor
@@ -91,6 +96,8 @@ class Cursor:
 
     def attach(self, taker: Taker) -> None:
         self.takers[taker] = None
+        if not self.name:
+            self.queue.consumers_changed(True)
         self.exclusions.joined(taker)
         self.queue.touch()
 
@@ -98,6 +105,8 @@ class Cursor:
         """Takes the taker away; what it held stays in its hands."""
         if taker in self.takers:
             del self.takers[taker]
+            if not (self.name or self.takers):
+                self.queue.consumers_changed(False)
             back = self.exclusions.left(taker, self.returned)
             if not self.takers:
                 self.forget_read_ahead()
@@ -144,7 +153,7 @@ class Cursor:
         count = given - ran - (-ran // RUN_PER_ENTRY) + len(aside) + self.passed
         if count >= limit:
             queue.touch()
-        queue.out_total += given
+        queue.count_out(given)
         queue.work.offered_count += count
         queue.work.offered_bytes += self.passed_bytes
         if self.prefetched:
@@ -294,9 +303,7 @@ class Cursor:
             self.shown.update(zip(sequences, [Shown(taker, size) for size in sizes], strict=True))
         self.position = sequences[-1] + 1
         if cached:
-            queue.cached.refund(sum(map(len, values)))
-            for sequence in sequences:
-                del queue.cache[sequence]
+            queue.uncache_run(sequences, values)
         return taken, sum(sizes)
 
     def _keep(self, *sequences: int) -> None:  # nobody has these after all: they are offered anew, in their places
@@ -328,9 +335,9 @@ class Cursor:
                     return None
                 sequence, value = found
             try:
-                if not queue.expired(value) or queue.name.startswith("@"):  # in transit its end goes in its place
+                if queue.in_transit or not queue.expired(value):  # in transit its end goes in its place
                     return sequence, value, entry.size_of(value), self.failures(sequence)
-                queue.drop_expired(self, sequence, value)
+                self._drop_expired(sequence, value)
             except Exception:
                 self._keep(sequence)
                 raise
@@ -340,6 +347,17 @@ class Cursor:
                 break
         queue.touch()  # a backlog of what has expired is not one turn's work
         return None
+
+    def _drop_expired(self, sequence: int, value: bytes) -> None:
+        """An entry whose time to live is over leaves, or is done with where others read it too."""
+        self.forget_counts(sequence)
+        if self.tracked:
+            self.finished.add(sequence)
+            self.raise_floor()
+            self.owner.dirty(self)
+            self.owner.reclaim()
+        else:
+            self.queue.retire_expired(sequence, entry.size_of(value))
 
     def _ahead(self) -> tuple[int, bytes] | None:
         """The first entry at or after `position` that is visible, below the mark and not finished."""
@@ -405,7 +423,7 @@ class Cursor:
         ahead = self.position + max(MARK_AHEAD, self.wanted())
         if ahead > self.mark and self.takers:
             if self.name:
-                self.queue.dirty(self)
+                self.owner.dirty(self)
             else:
                 self.queue.touch_counters()
             self.mark = min(ahead, max(self.queue.next_sequence, self.mark))
@@ -447,8 +465,8 @@ class Cursor:
                 self.links_ended.pop(sequence, None)
         if done and tracked:
             self.raise_floor()
-            queue.dirty(self)
-            queue.reclaim()
+            self.owner.dirty(self)
+            self.owner.reclaim()
         elif done:
             queue.retire_all(done, size)
 
@@ -512,14 +530,8 @@ class Cursor:
         self.exclusions.done_below(self.floor)
         for below in [item for item in self.counts if item < self.floor]:
             self.forget_counts(below)
-        self.queue.dirty(self)
-        self.queue.reclaim()
-
-    def finish_unshown(self, sequence: int) -> None:
-        """An entry that no taker is to see any more (expired) is done with."""
-        self.forget_counts(sequence)
-        self.finished.add(sequence)
-        self.raise_floor()
+        self.owner.dirty(self)
+        self.owner.reclaim()
 
     def raise_floor(self) -> None:
         """What is finished from the floor on lies below it."""
@@ -551,7 +563,7 @@ class Cursor:
             if sequence >= self.floor:
                 self.finished.add(sequence)
         self.raise_floor()
-        self.queue.dirty(self)
+        self.owner.dirty(self)
 
     def drop(self, sequences: list[int]) -> None:
         """Entries that are in no taker's hands leave the queue, from whatever place."""
@@ -563,7 +575,7 @@ class Cursor:
             for sequence in waiting:
                 self.finished.add(sequence)
             self.raise_floor()
-            self.queue.dirty(self)
+            self.owner.dirty(self)
 
     def forget_all(self, sequences: list[int]) -> None:
         """Entries left the queue by another way (purge, expiry) while no taker held them."""

@@ -4,13 +4,11 @@ Rules of this file: a cursor that is halted goes on by what its own takers do, o
 that it is short of: another account's room says nothing.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sized
+from typing import Final, Protocol
 
 from holdfast.accounts import Account
-
-if TYPE_CHECKING:
-    from holdfast.broker.cursor import Cursor
+from holdfast.broker.exclusions import Exclusions, Withheld
 
 FINISHED_MAX: Final = 16_384
 """Ranges kept above the floor; at the bound nothing new is offered until what lies below is done."""
@@ -26,7 +24,32 @@ GIVEN_BACK_MIN: Final = 64
 """With so many that were given back nothing new is offered where the node's memory for them is used up."""
 
 
-def is_halted(cursor: "Cursor") -> bool:
+class Source(Protocol):
+    """What a cursor reads, and the accounts that its cursors share with others."""
+
+    in_transit: bool
+    ranges: Account
+    withheld: Withheld
+
+
+class Reader(Protocol):
+    """What a cursor holds that is not done: all of it may halt it."""
+
+    counts: dict[int, int]
+    exclusions: Exclusions
+    tracked: bool
+
+    @property
+    def queue(self) -> Source: ...
+    @property
+    def finished(self) -> Sized: ...
+    @property
+    def shown(self) -> Sized: ...
+    @property
+    def returned(self) -> Sized: ...
+
+
+def is_halted(cursor: Reader) -> bool:
     """Whether nothing that was never shown is offered for now."""
     if _has_much_back(cursor) and not cursor.queue.withheld.given_back.room:
         return True
@@ -38,7 +61,7 @@ def is_halted(cursor: "Cursor") -> bool:
     return ranges >= most or ranges + outstanding >= OUTSTANDING_MAX
 
 
-def short_of(cursor: "Cursor") -> Iterator[Account]:
+def short_of(cursor: Reader) -> Iterator[Account]:
     """The accounts without room of which each alone halts the cursor; none where it holds too much by itself."""
     given_back, ranges = cursor.queue.withheld.given_back, cursor.queue.ranges
     if _has_much_back(cursor) and not given_back.room:
@@ -47,7 +70,7 @@ def short_of(cursor: "Cursor") -> Iterator[Account]:
         yield ranges
 
 
-def _has_much_back(cursor: "Cursor") -> bool:
+def _has_much_back(cursor: Reader) -> bool:
     if not cursor.counts:
         return False
     # Of an earlier life's counts some lie ahead: only what is below can be done first.

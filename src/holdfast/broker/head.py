@@ -6,19 +6,19 @@ asked what is in memory of those that were looked at, and read on from the curso
 """
 
 from heapq import heapify, heappop
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from holdfast.broker.queue import Queue
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.entry_log import EntryLog
 
 FRONT_COUNT: Final = 64
 FRONT_BYTES: Final = 64 * 1024
 """What is read at once, about."""
 
 
-def head_of(queue: "Queue") -> int:
-    """The lowest visible sequence that is neither finished nor leaving, `visible` where there is none."""
-    shared = queue.shared
+def head_of(queue: EntryLog, shared: Cursor) -> int:
+    """The lowest visible sequence that is neither finished nor leaving, `visible` where there is none; `shared`: the
+    queue's cursor of ordinary consumers."""
     position, shown, returned, aside = shared.position, shared.shown, shared.returned, shared.exclusions.aside
     front = queue.read(shared.floor, count_max=FRONT_COUNT, bytes_max=FRONT_BYTES)
     if not front:

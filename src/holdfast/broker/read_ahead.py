@@ -4,18 +4,29 @@ Rules of this file: a cursor that finds no room in the account reads no more tha
 and not used for long is dropped, and read again when needed. No clock: time is counted in pumps.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from holdfast.accounts import Account
 
-if TYPE_CHECKING:
-    from holdfast.broker.cursor import Cursor
+READ_COUNT: Final = 256
+READ_BYTES: Final = 1024 * 1024
+"""What one visit to the store fetches ahead of a cursor."""
 
 LOW_BYTES: Final = 64 * 1024
 """With less room than this nothing is read ahead."""
 
 IDLE_PUMPS: Final = 1_000
 """Who has not handed anything out in so many pumps of all cursors that read ahead makes room for another."""
+
+
+class Reader(Protocol):
+    """A cursor, of which this keeps what it has read ahead."""
+
+    prefetched: list[tuple[int, bytes]]
+    read_ahead_bytes: int
+    """What is counted of it."""
+    read_bytes: int
+    """What was read anew and is not counted yet."""
 
 
 class ReadAhead:
@@ -26,7 +37,7 @@ class ReadAhead:
 
     def __init__(self, account: Account) -> None:
         self.account = account
-        self._holders: dict[Cursor, int] = {}
+        self._holders: dict[Reader, int] = {}
         """Cursors that have something, by when they were last looked at, and the pump at which they handed it out."""
         self._pumps = 0
 
@@ -44,7 +55,7 @@ class ReadAhead:
         self._pumps += 1
         return False
 
-    def keep(self, cursor: "Cursor", size: int) -> None:
+    def keep(self, cursor: Reader, size: int) -> None:
         """`cursor` was pumped and has entries left, of which `size` bytes were read anew; they go where there is no
         room."""
         self._pumps += 1
@@ -54,14 +65,14 @@ class ReadAhead:
         cursor.read_ahead_bytes += size
         self._holders[cursor] = self._pumps
 
-    def forget(self, cursor: "Cursor") -> None:
+    def forget(self, cursor: Reader) -> None:
         """`cursor` has nothing left, or is to read it again."""
         if self._holders.pop(cursor, None) is not None:
             self._let_go(cursor)
         cursor.prefetched.clear()
         cursor.read_bytes = 0
 
-    def _let_go(self, cursor: "Cursor") -> None:
+    def _let_go(self, cursor: Reader) -> None:
         cursor.prefetched.clear()
         self.account.refund(cursor.read_ahead_bytes)
         cursor.read_ahead_bytes = 0

@@ -3,16 +3,12 @@
 Rules of this file: what was finished before is what lies below the position and is in nobody's hands.
 """
 
-from typing import TYPE_CHECKING
-
 from holdfast.broker import halting
+from holdfast.broker.cursor import Cursor
 from holdfast.broker.ranges import RangeSet
 
-if TYPE_CHECKING:
-    from holdfast.broker.cursor import Cursor
 
-
-def begin(cursor: "Cursor", head: int) -> None:
+def begin(cursor: Cursor, head: int) -> None:
     """From now on others read the queue too: what is finished must be remembered until they have."""
     cursor.tracked = True
     cursor.floor = head
@@ -28,9 +24,9 @@ def begin(cursor: "Cursor", head: int) -> None:
     cursor.finished = RangeSet([*ranges, *left])
     cursor.position = max(cursor.position, head)
     cursor.raise_floor()
-    cursor.queue.dirty(cursor)
+    cursor.owner.dirty(cursor)
 
 
-def is_crowded(cursor: "Cursor") -> bool:
+def is_crowded(cursor: Cursor) -> bool:
     """Whether too much is in takers' hands for tracking to begin."""
     return not cursor.tracked and len(cursor.below_position()) >= halting.OUTSTANDING_MAX

@@ -7,10 +7,7 @@ comes. Reads no clock; times are the node's steady clock.
 """
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from holdfast.broker.queue import Queue
+from typing import Final, Generic, Protocol, TypeVar
 
 BLOCK_BITS: Final = 8
 BLOCK_COUNT: Final = 1 << BLOCK_BITS
@@ -33,18 +30,31 @@ def due_s(expires_ms: int, ttl_ms: int) -> int:
     return -(-expires_ms // (1000 * step)) * step
 
 
-class Wheel:
-    """When to look at which block of a node's queues. Each queue knows the second of each of its blocks
-    (`Queue.expiring`)."""
+class Timed(Protocol):
+    """A queue, of whose blocks this keeps when to look at them."""
+
+    expiring: dict[int, int]
+    """By block: the second in which it is looked at."""
+    expiring_max: int
+
+    def unfinished(self) -> tuple[int, list[int]]:
+        """Entries that may still be there: all from the first on, and those of the second below it."""
+
+
+TimedT = TypeVar("TimedT", bound=Timed)
+
+
+class Wheel(Generic[TimedT]):
+    """When to look at which block of a node's queues."""
 
     __slots__ = ("_seconds", "_slots")
 
     def __init__(self) -> None:
-        self._slots: dict[int, dict[tuple[Queue, int], None]] = {}
+        self._slots: dict[int, dict[tuple[TimedT, int], None]] = {}
         self._seconds: list[int] = []
         """A heap of the seconds of `_slots`."""
 
-    def note(self, queue: "Queue", sequence: int, second: int) -> None:
+    def note(self, queue: TimedT, sequence: int, second: int) -> None:
         """The block of `sequence` is to be looked at in `second`, or sooner where it is known to be."""
         block = sequence >> BLOCK_BITS
         known = queue.expiring.get(block)
@@ -68,7 +78,7 @@ class Wheel:
             del self._slots[heappop(seconds)]
         return seconds[0] if seconds else None
 
-    def take(self, until_s: int) -> tuple["Queue", int] | None:
+    def take(self, until_s: int) -> tuple[TimedT, int] | None:
         """A block whose second has come, as (queue, block); it is forgotten here. None where there is none."""
         first = self.first_s()
         if first is None or first > until_s:
@@ -78,14 +88,14 @@ class Wheel:
         del slot[queue, block], queue.expiring[block]
         return queue, block
 
-    def forget(self, queue: "Queue") -> None:
+    def forget(self, queue: TimedT) -> None:
         """The queue is deleted."""
         for block, second in queue.expiring.items():
             del self._slots[second][queue, block]
         queue.expiring.clear()
         self._tidy()
 
-    def _prune(self, queue: "Queue") -> None:
+    def _prune(self, queue: TimedT) -> None:
         """Forgets blocks of which consumers left nothing, so that what is kept follows what is stored."""
         first, above = queue.unfinished()
         alive = {sequence >> BLOCK_BITS for sequence in above}

@@ -4,14 +4,16 @@ Rules of this file: data, and the budget's sums alone.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Final, Generic, TypeVar
 
 from holdfast.accounts import Account
 from holdfast.broker.port import Batch
-from holdfast.broker.wheel import Wheel
+from holdfast.broker.wheel import Timed, Wheel
 
-if TYPE_CHECKING:
-    from holdfast.broker.queue import Queue
+RETIRES_MAX: Final = 8_000
+"""With so many in the turn's batch a commit comes before more is dropped: no batch is as deep as a queue."""
+
+QueueT = TypeVar("QueueT", bound=Timed)
 
 
 @dataclass(slots=True)
@@ -24,7 +26,7 @@ class Clock:
     now: float = 0.0
 
 
-class Work:
+class Work(Generic[QueueT]):
     """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
 
     __slots__ = (
@@ -34,15 +36,15 @@ class Work:
 
     def __init__(self) -> None:
         self.batch = Batch()
-        self.busy: dict[Queue, None] = {}
-        self.counted: dict[Queue, None] = {}
-        self.halted: dict[Account, dict[Queue, None]] = {}
+        self.busy: dict[QueueT, None] = {}
+        self.counted: dict[QueueT, None] = {}
+        self.halted: dict[Account, dict[QueueT, None]] = {}
         """They offer nothing new before that account, which others share, has room again (halting.py)."""
         self.retires_in_flight: list[tuple[int, int]] = []
         """(queue id, sequence) of the commit under way."""
         self.moved: list[tuple[int, int]] = []
         """The same of what this turn moves elsewhere; its retirement joins the batch when it is handed over."""
-        self.referred: list[tuple[Queue, int, int]] = []
+        self.referred: list[tuple[QueueT, int, int]] = []
         """(queue, sequence, blob) of what this turn appends whose message is a blob."""
         self.rewritten: dict[tuple[int, int], bytes] = {}
         """By (queue id, sequence): values that were put anew at their old places, and are not on disk yet."""
@@ -57,7 +59,7 @@ class Work:
         """Turns of the loop so far."""
         self.urgent = False
         """Somebody waits for this turn's commit though it appends nothing."""
-        self.wheel = Wheel()
+        self.wheel: Wheel[QueueT] = Wheel()
 
     @property
     def is_used_up(self) -> bool:

@@ -9,6 +9,7 @@ one place where that is seen.
 from typing import Final
 
 from holdfast.broker import entry, records
+from holdfast.broker.queue import Queue
 from holdfast.broker.records import BlobRecord
 from holdfast.broker.work import Work
 from holdfast.core.blob import Blob, Place
@@ -24,7 +25,7 @@ TABLE: Final = "blobs"
 class Blobs:
     """All blobs in the store."""
 
-    def __init__(self, catalog: Catalog, store: Tables, work: Work) -> None:
+    def __init__(self, catalog: Catalog, store: Tables, work: Work[Queue]) -> None:
         self._catalog = catalog
         self._work = work
         self.by_number: dict[int, Blob] = {}

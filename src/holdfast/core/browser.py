@@ -8,8 +8,9 @@ from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.performatives import Accepted, TransactionalState
 from holdfast.broker import entry
-from holdfast.broker.cursor import PUMP_BYTES, READ_COUNT
+from holdfast.broker.cursor import PUMP_BYTES
 from holdfast.broker.queue import Queue
+from holdfast.broker.read_ahead import READ_COUNT
 from holdfast.core import annotate
 from holdfast.core.carried import passed_by
 from holdfast.core.drains import offers

@@ -12,6 +12,7 @@ from uuid import UUID
 from holdfast.broker import deletion, records, tracking
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.custody import Origin
+from holdfast.broker.entry_log import EntryLog
 from holdfast.broker.port import EntryReader, Rows, Space
 from holdfast.broker.producers import Producer
 from holdfast.broker.queue import COUNTERS, Queue
@@ -80,7 +81,7 @@ class Catalog:
         store: Tables,
         *,
         clock: Clock,
-        work: Work,
+        work: Work[Queue],
         memory: Memory,
         new_uuid: Callable[[], UUID],
     ) -> None:
@@ -236,7 +237,7 @@ class Catalog:
 
     def _load_cursor(self, queue: Queue, name: str, record: records.CursorRecord) -> None:
         if name:
-            cursor = Cursor(queue, name, mode="take" if record.taking else "copy", floor=record.floor)
+            cursor = Cursor(queue, queue, name, mode="take" if record.taking else "copy", floor=record.floor)
             queue.named[name] = cursor
             mark = record.mark if self.former is None else max(record.mark, queue.next_sequence)
             cursor.shown_below = cursor.mark = cursor.mark_stored = mark
@@ -268,7 +269,7 @@ class Catalog:
             memory=None if config.durable else self.memory.queues,
         )
         self.queues[config.name] = self.by_id[queue_id] = queue
-        if config.name.startswith("@"):
+        if queue.in_transit:
             self.transit[config.name[1:]] = queue
         self.next_queue_id = max(self.next_queue_id, queue_id + 1)
         return queue
@@ -343,14 +344,18 @@ class Catalog:
         if destination is not None:
             del self.transit[destination]
 
-    def has(self, queue: Queue) -> bool:
+    def has(self, queue: EntryLog) -> bool:
         """Whether the queue is there: it was not deleted, nor made anew under its name."""
         return self.queues.get(queue.name) is queue
 
     def has_cursor(self, cursor: Cursor) -> bool:
         """Whether the cursor and its queue are there: neither was deleted."""
-        queue = cursor.queue
-        return self.has(queue) and (cursor is queue.shared or queue.named.get(cursor.name) is cursor)
+        queue = self.queues.get(cursor.queue.name)
+        return queue is not None and queue is cursor.queue and cursor in (queue.shared, queue.named.get(cursor.name))
+
+    def queue_of(self, cursor: Cursor) -> Queue:
+        """The cursor's queue, which is there."""
+        return self.queues[cursor.queue.name]
 
     def has_left(self, queue_id: int) -> None:
         """Nothing of that deleted queue is on disk any more once this turn's batch is."""

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from holdfast.broker import entry
-from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
+from holdfast.broker.read_ahead import READ_BYTES
+from holdfast.broker.work import RETIRES_MAX
 from holdfast.core.returns import Returns
 from holdfast.core.settlements import Settlements
 

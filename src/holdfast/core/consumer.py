@@ -36,7 +36,7 @@ class ConsumerLink(Offered):
     """A consumer on `cursor`: the queue's shared one, or a durable subscription's own."""
 
     def __init__(self, core: "NodeCore", peer: Peer, link: Sender, cursor: Cursor, *, presettled: bool) -> None:
-        super().__init__(core.outgoing_parts, peer, link, cursor.queue)
+        super().__init__(core.outgoing_parts, peer, link, core.catalog.queue_of(cursor))
         self.core = core
         self.cursor = cursor
         self.presettled = presettled
@@ -131,7 +131,7 @@ class ConsumerLink(Offered):
             core.links.presettled[self] = None
         self.handed(len(value))
         if core.config.telemetry_messages:
-            core.outbox.record_message("sent", self.cursor.queue, sequence, value)
+            core.outbox.record_message("sent", self.queue, sequence, value)
 
     def take_all(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
         link, core = self.link, self.core
@@ -201,7 +201,7 @@ class ConsumerLink(Offered):
         Who holds all that it may gets nothing before it settles, and may be waiting for this answer to do so.
         """
         core, cursor = self.core, self.cursor
-        if not offers(core, cursor.queue) or (cursor.aside_full and not self.deferred):
+        if not offers(core, self.queue) or (cursor.aside_full and not self.deferred):
             return False
         if cursor.place_kept and not self._waits_for_another():
             return False
@@ -282,7 +282,7 @@ class ConsumerLink(Offered):
         self.core.chores.returns.give_back_found(
             self, self.cursor, lambda: self.in_hands(known, held=held), max(held, len(known))
         )
-        self.core.temporaries.left(self, self.cursor.queue)
+        self.core.temporaries.left(self, self.queue)
 
     def in_hands(self, unsettled: list[Any], *others: int, held: int = 0) -> list[int]:
         """What it holds, `held` and `self.held` entries: of its deliveries without an outcome, of those that its end

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from holdfast.amqp.types import Ulong
 from holdfast.broker import entry
-from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
-from holdfast.broker.work import Clock, Work
+from holdfast.broker.read_ahead import READ_BYTES
+from holdfast.broker.work import RETIRES_MAX, Clock, Work
 from holdfast.core.catalog import DEAD_LETTERS, Catalog
 from holdfast.core.config import DeadLettersConfig
 from holdfast.core.log import Log
@@ -41,7 +41,7 @@ class DeadLetters:
         clock: Clock,
         catalog: Catalog,
         turns: Turns,
-        work: Work,
+        work: Work[Queue],
         log: Log,
         losses: Losses,
     ) -> None:

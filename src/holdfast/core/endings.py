@@ -55,7 +55,7 @@ class Endings:
         clock: Clock,
         catalog: Catalog,
         turns: Turns,
-        work: Work,
+        work: Work[Queue],
         room: Room,
         memory: Memory,
         pressure: Pressure,
@@ -96,7 +96,7 @@ class Endings:
         return True
 
     def _move_to_dead_letters(self, cursor: Cursor, sequence: int, value: bytes, reason: str) -> None:
-        queue = cursor.queue
+        queue = self._catalog.queue_of(cursor)
         self.dead_letter(value, reason, queue.name)
         if cursor.tracked or not queue.config.durable:
             cursor.finish([sequence])

@@ -11,10 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.broker import entry, rewriting
-from holdfast.broker.cursor import READ_BYTES, RETIRES_MAX
 from holdfast.broker.queue import Queue
+from holdfast.broker.read_ahead import READ_BYTES
 from holdfast.broker.taker import Shown
 from holdfast.broker.wheel import BLOCK_BITS, BLOCK_COUNT, STEP_S_MAX, due_s
+from holdfast.broker.work import RETIRES_MAX
 from holdfast.core.catalog import WAITING
 from holdfast.core.endings import tombstone_of
 from holdfast.core.hops import CustodySender

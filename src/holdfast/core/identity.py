@@ -10,9 +10,9 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from holdfast.broker import entry, records, rewriting
-from holdfast.broker.cursor import READ_BYTES
 from holdfast.broker.port import Rows
 from holdfast.broker.queue import Queue
+from holdfast.broker.read_ahead import READ_BYTES
 from holdfast.broker.records import Renewal
 from holdfast.broker.work import Work
 from holdfast.core import own_names
@@ -83,7 +83,7 @@ class Identities:
         former: Former | None,
         catalog: Catalog,
         turns: Turns,
-        work: Work,
+        work: Work[Queue],
         room: Room,
         outbox: Outbox,
         log: Log,

@@ -14,8 +14,9 @@ from holdfast.accounts import Account
 from holdfast.amqp.connection import Delivery, Receiver, Sender
 from holdfast.broker import entry
 from holdfast.broker.cursor import Cursor
+from holdfast.broker.entry_log import ENTRY_BYTES
 from holdfast.broker.port import Batch
-from holdfast.broker.queue import ENTRY_BYTES, Queue
+from holdfast.broker.queue import Queue
 from holdfast.core.browser import ReaderLink
 from holdfast.core.catalog import WAITING
 from holdfast.core.consumer import ConsumerLink
@@ -141,7 +142,9 @@ def queues(facts: Facts) -> None:
             )
             _must(shown_later, f"queue {name!r}: nothing will show what was taken", queue.visible, queue.next_sequence)
         for cursor in queue.cursors:
-            _cursor(facts, cursor)
+            _must(cursor.queue is queue, f"queue {name!r} has another queue's cursor")
+            _cursor(facts, queue, cursor)
+        _must(queue.has_consumers == bool(queue.shared.takers), f"queue {name!r}: its flag, and its consumers")
         if known is not None and queue not in core.chores.purges:
             _nothing_passed_over(queue, known)
 
@@ -156,9 +159,9 @@ def _nothing_passed_over(queue: Queue, known: dict[int, bytes]) -> None:
                 _must(swept, f"cursor {cursor.name!r} of queue {queue.name!r} passed over {sequence}")
 
 
-def _cursor(facts: Facts, cursor: Cursor) -> None:
+def _cursor(facts: Facts, queue: Queue, cursor: Cursor) -> None:
     """What takers hold are entries, each in one taker's hands, and no taker is gone."""
-    core, queue = facts.core, cursor.queue
+    core = facts.core
     where = f"cursor {cursor.name!r} of queue {queue.name!r}"
     takers = {id(taker) for taker in cursor.takers}
     _must(len(takers) == len(cursor.takers), f"{where} has a taker twice")

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from holdfast.amqp.types import Ulong
 from holdfast.broker import records
+from holdfast.broker.queue import Queue
 from holdfast.broker.records import LossRecord, LossTotals
 from holdfast.broker.work import Clock, Work
 from holdfast.core.log import Log
@@ -33,7 +34,7 @@ class Stored(Protocol):
 class Losses:
     """The list of what was lost, stored over restarts."""
 
-    def __init__(self, store: Stored, clock: Clock, turns: Turns, work: Work, outbox: Outbox, log: Log) -> None:
+    def __init__(self, store: Stored, clock: Clock, turns: Turns, work: Work[Queue], outbox: Outbox, log: Log) -> None:
         self._clock = clock
         self._turns = turns
         self._work = work

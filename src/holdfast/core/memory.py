@@ -149,7 +149,7 @@ class Memory:
         """Bytes that all connections together are handed in one turn."""
         return min(OFFERED_BYTES, max(self.handed_max, self.total.room // 2))
 
-    def give_budget(self, work: Work) -> None:
+    def give_budget(self, work: Work[Any]) -> None:
         """Says how much the turn may offer."""
         work.offered_bytes_max, work.offered_count_max = self.offered_max, self.offered_count_max
 

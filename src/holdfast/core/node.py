@@ -86,7 +86,7 @@ class NodeCore:
         self.started_at = now
         self.started_wall_ms = wall_ms = calendar_ms(wall_ms)
         self.clock = Clock(wall_ms, wall_ms, now)
-        self.work = Work()
+        self.work: Work[Queue] = Work()
         self.turns = Turns(self.work.batch)
         self.outbox = Outbox()
         self.log = Log(self.clock, self.outbox, config.limits.log_lines_per_minute)

@@ -11,8 +11,8 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.performatives import Error, TransactionalState
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
-from holdfast.broker.cursor import READ_BYTES
 from holdfast.broker.queue import Queue
+from holdfast.broker.read_ahead import READ_BYTES
 from holdfast.broker.work import Clock, Work
 from holdfast.core.config import NodeConfig
 from holdfast.core.link_tables import LinkTables
@@ -68,7 +68,7 @@ class OutgoingParts:
 
     config: NodeConfig
     clock: Clock
-    work: Work
+    work: Work[Queue]
     links: LinkTables
     memory: Memory
     large_sends: LargeSends

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.broker.queue import ENTRY_BYTES
+from holdfast.broker.entry_log import ENTRY_BYTES
 from holdfast.core import invariants, undo
 from holdfast.core.browser import ReaderLink
 from holdfast.core.consumer import ConsumerLink
@@ -62,6 +62,7 @@ class Recovery:
         suspended = [record for record in core.resume.outgoing.values() if record.until is not None]
         kept = {id(record.taker): {*record.held.values()} for record in suspended}
         for queue in core.catalog.queues.values():
+            queue.consumers_changed(bool(queue.shared.takers))
             for cursor in queue.cursors:
                 cursor.exclusions.recount(cursor.takers, cursor.returned)
                 here = {*map(id, cursor.takers), *map(id, core.chores.settlements.waiting)}

@@ -1,6 +1,6 @@
 """How much more the store takes: as it said last, less what is on its way there and what is gathered for it."""
 
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from holdfast.broker.work import Work
 from holdfast.core.turns import Turns
@@ -22,7 +22,7 @@ class Room:
 
     __slots__ = ("_store", "_turns", "_work", "bytes")
 
-    def __init__(self, store: Measured, turns: Turns, work: Work) -> None:
+    def __init__(self, store: Measured, turns: Turns, work: Work[Any]) -> None:
         self._store = store
         self._turns = turns
         self._work = work

@@ -113,7 +113,7 @@ class Annotation(Settlement):
     """Why the annotations of so many messages were left out."""
 
     def settle(self, core: "NodeCore", sequence: int) -> Ended:
-        ended, why = core.endings.annotate_entry(self.link.peer, self.cursor.queue, sequence, self.notes)
+        ended, why = core.endings.annotate_entry(self.link.peer, self.link.queue, sequence, self.notes)
         if why:
             self.left_out += 1
             self.why = why

@@ -14,6 +14,7 @@ from holdfast.amqp.framing import Framing
 from holdfast.amqp.message import split
 from holdfast.broker import entry
 from holdfast.broker.port import PIECE_BYTES
+from holdfast.broker.queue import Queue
 from holdfast.broker.work import Work
 from holdfast.core.blob import PIECE_OVERHEAD, Blob
 from holdfast.core.blobs import Blobs
@@ -227,7 +228,7 @@ class LargeReceives:
         store: Tables,
         room: Room,
         turns: Turns,
-        work: Work,
+        work: Work[Queue],
         blobs: Blobs,
         pressure: Pressure,
         incidents: Incidents,

@@ -47,8 +47,8 @@ class SubscriptionLink(Egress):
 
 def _end(core: "NodeCore", cursor: Cursor) -> None:
     """The named cursor, which has no reader, goes with what it kept; stored with the turn's batch. Idempotent."""
-    queue = cursor.queue
-    if queue.named.get(cursor.name) is cursor:
+    queue = core.catalog.queues.get(cursor.queue.name)
+    if queue is not None and queue.named.get(cursor.name) is cursor:
         core.resume.release(queue, cursor)
         queue.remove_cursor(cursor.name)
 

@@ -7,7 +7,7 @@ asked at all.
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from holdfast.broker.cursor import RETIRES_MAX
+from holdfast.broker.work import RETIRES_MAX
 from holdfast.core.drains import has_something
 from holdfast.core.session_times import Timed
 
