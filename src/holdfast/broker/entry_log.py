@@ -14,6 +14,7 @@ from uuid import UUID
 from holdfast.accounts import Account
 from holdfast.broker import entry, records
 from holdfast.broker.exclusions import Withheld
+from holdfast.broker.kinds import QueueKind
 from holdfast.broker.port import EntryReader, Settings
 from holdfast.broker.read_ahead import ReadAhead
 from holdfast.broker.wheel import PRUNE_COUNT, due_s
@@ -36,6 +37,7 @@ class EntryLog:
 
     queue_id: int
     name: str
+    kind: QueueKind
     uuid: UUID
     config: Settings
     reader: EntryReader
@@ -74,7 +76,12 @@ class EntryLog:
     """Entries that expired and leave with a batch that is not on disk yet."""
 
     def __post_init__(self) -> None:
-        self.in_transit = self.name.startswith("@")
+        self.in_transit = self.kind is QueueKind.TRANSMISSION
+
+    @property
+    def holds_custody(self) -> bool:
+        """Whether its messages are on their way: what expires has its end told in its place."""
+        return self.kind is QueueKind.TRANSMISSION or self.kind is QueueKind.WAITING
 
     # ------------------------------------------------------------------------------------------------ append
 

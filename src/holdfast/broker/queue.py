@@ -13,6 +13,7 @@ from holdfast.broker import entry, tracking
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.entry_log import ENTRY_BYTES, EntryLog
 from holdfast.broker.head import head_of
+from holdfast.broker.kinds import QueueKind
 from holdfast.broker.read_ahead import READ_BYTES
 from holdfast.broker.work import RETIRES_MAX, Work
 
@@ -125,7 +126,7 @@ class Queue(EntryLog):
         """Entries that may still be there: all from the first on, and those of the second below it."""
         if self.named or self.shared.tracked:
             return self.reclaim_from, []
-        if self.name == "$waiting":  # no cursor goes through it
+        if self.kind is QueueKind.WAITING:  # no cursor goes through it
             return next((sequence for sequence, _ in self.read(0, count_max=1, bytes_max=1)), self.visible), []
         return self.shared.position, self.shared.below_position()
 

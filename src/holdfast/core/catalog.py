@@ -13,6 +13,7 @@ from holdfast.broker import deletion, records, tracking
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.custody import Origin
 from holdfast.broker.entry_log import EntryLog
+from holdfast.broker.kinds import QueueKind
 from holdfast.broker.port import EntryReader, Rows, Space
 from holdfast.broker.producers import Producer
 from holdfast.broker.queue import COUNTERS, Queue
@@ -27,7 +28,7 @@ DEAD_LETTERS: Final = "$dead-letters"
 WAITING: Final = "$waiting"
 """Messages from other nodes that wait for an earlier one, before they have a place in their queue."""
 
-OWN_QUEUES: Final = (DEAD_LETTERS, WAITING)
+OWN_QUEUES: Final = {DEAD_LETTERS: QueueKind.DEAD_LETTERS, WAITING: QueueKind.WAITING}
 """Made when first needed, at the bound on queues too, which does not count them: a message's end needs them."""
 
 STEADY_KEY: Final = b"steady"
@@ -70,6 +71,11 @@ def _check_empty(name: str, messages: int) -> None:
     if messages:
         text = f"found false, accepted is true while {messages} messages of it are stored"
         raise ConfigError(f"queue {name!r} durable: {text}")
+
+
+def _kind_of(name: str) -> QueueKind:
+    """The kind of a queue that is stored. No name of a client's begins with `@` or `$` (names.check_name)."""
+    return QueueKind.TRANSMISSION if name.startswith("@") else OWN_QUEUES.get(name, QueueKind.ORDINARY)
 
 
 class Catalog:
@@ -163,7 +169,7 @@ class Catalog:
             timed, looked_after = small.get(records.timed_key(queue.queue_id)), int(fields.get(TIMED_FIELD, 0))
             if timed is not None:
                 queue.timed = records.PAIRS.unpack(timed)
-            elif looked_after < (TIMED_IN_CUSTODY if name.startswith(("@", WAITING)) else 1) and queue.config.durable:
+            elif looked_after < (TIMED_IN_CUSTODY if queue.holds_custody else 1) and queue.config.durable:
                 queue.set_timed((0, queue.next_sequence))  # an earlier version kept no such row
             if settings.get(name, stored) != stored or looked_after < TIMED_IN_CUSTODY or self.former is not None:
                 self._store(queue)
@@ -257,6 +263,7 @@ class Catalog:
         queue = Queue(
             queue_id=queue_id,
             name=config.name,
+            kind=_kind_of(config.name),
             uuid=uuid,
             config=config,
             reader=self.store,

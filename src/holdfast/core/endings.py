@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry, rewriting
 from holdfast.broker.cursor import Cursor
+from holdfast.broker.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.broker.work import Clock, Work
 from holdfast.core import annotate
@@ -77,7 +78,7 @@ class Endings:
         """What a consumer rejected goes to the dead letters with its reason, in the batch that retires it; without
         room, and of the dead letters, it goes there not."""
         queue = cursor.queue
-        value = None if queue.name == DEAD_LETTERS else queue.value(sequence)
+        value = None if queue.kind is QueueKind.DEAD_LETTERS else queue.value(sequence)
         size = 0 if value is None else len(value)
         if value is None or not self._room.has(size, forwarding=True):
             cursor.finish([sequence])
@@ -88,7 +89,7 @@ class Endings:
     def end_too_large(self, cursor: Cursor, sequence: int, value: bytes, size: int) -> bool:
         """An entry that a consumer was offered, of `size` bytes as a delivery, goes to the dead letters because no
         consumer takes so much. False where it cannot."""
-        if cursor.queue.name == DEAD_LETTERS or not self._room.has(len(value), forwarding=True):
+        if cursor.queue.kind is QueueKind.DEAD_LETTERS or not self._room.has(len(value), forwarding=True):
             return False
         ended = cursor.links_ended.get(sequence, 0)
         reason = f"its {size} bytes are more than the consumers take: {ended} links were detached because of it"
@@ -188,7 +189,9 @@ class Endings:
             return True
         if queue.memory is not None and not queue.memory.fits(grown):
             return False
-        bytes_max = self._config.dead_letters.bytes_max if queue.name == DEAD_LETTERS else queue.config.bytes_max
+        bytes_max = (
+            self._config.dead_letters.bytes_max if queue.kind is QueueKind.DEAD_LETTERS else queue.config.bytes_max
+        )
         return bytes_max is None or queue.bytes_held + grown <= bytes_max
 
     def end_in_transit(self, gone: list[tuple[Queue, int, bytes]]) -> None:

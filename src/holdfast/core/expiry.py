@@ -16,7 +16,6 @@ from holdfast.broker.read_ahead import READ_BYTES
 from holdfast.broker.taker import Shown
 from holdfast.broker.wheel import BLOCK_BITS, BLOCK_COUNT, STEP_S_MAX, due_s
 from holdfast.broker.work import RETIRES_MAX
-from holdfast.core.catalog import WAITING
 from holdfast.core.endings import tombstone_of
 from holdfast.core.hops import CustodySender
 
@@ -117,7 +116,7 @@ class Expiry:
         found, ended = _entries(queue, scan)
         size = sum([len(value) for _, value in found])
         expired = [item for item in found if self._is_over(queue, *item, leaving)]
-        if expired and (queue.in_transit or queue.name == WAITING):
+        if expired and queue.holds_custody:
             self._end_in_custody(queue, expired)
         elif expired:
             if not gone:  # before anything is hidden, which then is for no longer than its batch needs

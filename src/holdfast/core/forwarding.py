@@ -269,7 +269,7 @@ class Forwarding:
     def undone(self, queue: Queue, sequence: int) -> None:
         """The append was refused: it never was."""
         held = self.returned.get(queue.name[1:])
-        if held is not None and queue.name.startswith("@"):
+        if held is not None and queue.in_transit:
             held.sequences.pop(sequence, None)
 
     def version_heard(self, neighbour: "NextHop") -> None:

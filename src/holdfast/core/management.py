@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from holdfast.amqp.types import Ulong
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.custody import Origin
+from holdfast.broker.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.core.asks import CLIENT_ASKS_MAX, IDS_MAX, LIMIT_S, LIMIT_S_DEFAULT, answer_of, ids_of
 from holdfast.core.catalog import DEAD_LETTERS, WAITING
@@ -194,7 +195,7 @@ def queue_delete(core: "NodeCore", name: str, arguments: dict[str, Any]) -> "Ans
     queue = _queue(core, name)
     if queue.in_transit:
         return _delete_for_departed(core, queue, arguments)
-    if name.startswith("$"):
+    if queue.kind is not QueueKind.ORDINARY:
         raise Refused(409, f"queue {name!r} belongs to the node")
     core.resume.release(queue)
     if queue.shared.takers or queue.shared.shown or core.links.producers_of(queue) or core.links.readers_of(queue):
@@ -238,7 +239,7 @@ def _delete_for_departed(core: "NodeCore", queue: Queue, arguments: dict[str, An
 
 def queue_purge(core: "NodeCore", name: str, arguments: dict[str, Any]) -> Later:
     queue = _queue(core, name)
-    if name == WAITING:
+    if queue.kind is QueueKind.WAITING:
         raise Refused(409, f"queue {name!r} belongs to the node: SKIP closes the gaps that its messages wait for")
     if queue.named:
         raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.amqp import conditions
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker import deletion
+from holdfast.broker.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.core.config import QueueConfig
 
@@ -94,6 +95,7 @@ class Temporaries:
         queue = TemporaryQueue(
             queue_id=catalog.next_queue_id,
             name=name,
+            kind=QueueKind.DYNAMIC,
             uuid=core.new_uuid(),
             config=QueueConfig(name=name, durable=False, when_full="refuse"),
             reader=catalog.store,

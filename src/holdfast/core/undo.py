@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.amqp.performatives import Released
 from holdfast.broker import entry, rewriting
+from holdfast.broker.kinds import QueueKind
 from holdfast.broker.port import Batch
 from holdfast.broker.queue import Queue
 from holdfast.broker.records import origin_key, pack_origin, split_cursor_key
 from holdfast.core.blob import PIECE_OVERHEAD
-from holdfast.core.catalog import WAITING
 from holdfast.core.producer import ProducerLink
 from holdfast.core.turns import Turn
 
@@ -178,7 +178,7 @@ def _give_back(queue: Queue, sequences: list[int]) -> None:
     `$waiting` has is read by no cursor. A transmission queue offers nothing while what lies ahead of its cursor is
     moved."""
     cursor = queue.shared
-    if queue.name == WAITING:
+    if queue.kind is QueueKind.WAITING:
         return
     below = [sequence for sequence in sequences if sequence < cursor.position]
     known = {*cursor.shown, *cursor.returned} if below else set()  # of these their taker gives them back

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.broker import entry
+from holdfast.broker.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
 from holdfast.core.catalog import DEAD_LETTERS, WAITING
@@ -91,10 +92,11 @@ class Look:
         queues, hint = self.core.catalog.queues, self.hint
         if hint is not None and hint.destination != self.core.config.name:
             return [f"@{hint.destination}", DEAD_LETTERS]
-        first = [hint.to] if hint is not None else sorted(name for name in queues if name.startswith("@"))
+        first = [hint.to] if hint is not None else sorted(name for name, queue in queues.items() if queue.in_transit)
         names = [*first, WAITING, DEAD_LETTERS]
         if hint is None:
-            names += [name for name, queue in queues.items() if not name.startswith(("@", "$")) and queue.messages]
+            clients = [queue for queue in queues.values() if queue.kind is QueueKind.ORDINARY]
+            names += [queue.name for queue in clients if queue.messages]
         return names
 
     def _in_queue(self, name: str, newest: bool) -> Iterator[None]:
@@ -196,15 +198,15 @@ def state_of(core: "NodeCore", queue: Queue, sequence: int, value: bytes) -> Ste
     """What is said of a message that lies here."""
     item = entry.unpack(value)
     step: Step = {"queue": queue.name, "sequence": sequence, "since": iso8601(item.enqueued_ms), "custody": True}
-    onward = queue.name.startswith("@")
+    onward = queue.in_transit
     if item.identity is not None:
         step |= _identity(core, item, queue.name[1:] if onward else core.config.name)
-    if queue.name == DEAD_LETTERS:
+    if queue.kind is QueueKind.DEAD_LETTERS:
         notes = annotate.notes_of(item)
         return step | {"state": "dead letter", "reason": str(notes.get(REASON, "")), "waits_for": "an operator"}
     if queue.expired(value):
         return step | {"state": "expired", "waits_for": "its end, which is told in its place"}
-    if queue.name == WAITING:
+    if queue.kind is QueueKind.WAITING:
         return step | {"state": "held back", "waits_for": _gap(core, item, sequence)}
     if onward:
         return step | {"state": "in transmission", "waits_for": _wait(core, queue.name[1:], queue, sequence)}
