@@ -132,9 +132,9 @@ def test_a_node_that_stops_passes_over_what_waits_of_a_deleted_queue(way: str, m
     while has(node, address):
         assert rig.move()
     assert waiting.waiting
-    core.work.busy.clear()
+    core.work.dirty_queues.clear()
     waiting.stop()
-    assert queue not in core.work.busy and not waiting.waiting
+    assert queue not in core.work.dirty_queues and not waiting.waiting
     assert core.chores.settlements.account.held == 0
 
 

@@ -145,7 +145,7 @@ def test_a_turn_hands_out_a_bounded_number_of_entries_however_many_read_a_queue(
     fill(rig, client, 40)
     assert all(each.bodies() == names(1, 40) for each in clients) and len(links) == 12
     assert max(count for _, count, _ in counts) < 100 + 40
-    assert not node.due and node.core is not None and not node.core.work.busy
+    assert not node.due and node.core is not None and not node.core.work.dirty_queues
 
 
 @pytest.mark.parametrize("durable", [True, False], ids=["stored", "in memory"])

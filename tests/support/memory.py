@@ -58,7 +58,7 @@ def check_accounts(core: NodeCore) -> None:
     found["excluded"] = sum(EXCLUDED_BYTES * len(taker.excluded) for cursor in cursors for taker in cursor.takers)
     found["given_back"] = sum(  # counted as a queue is offered anew: one with news is offered in the next turn
         cursor.exclusions.counted_given_back
-        if cursor.queue in core.work.busy
+        if cursor.queue in core.work.dirty_queues
         else GIVEN_BACK_BYTES * len(cursor.counts)
         for cursor in cursors
     )

@@ -28,8 +28,8 @@ def part(queue: Queue) -> None:
     collector, which runs seldom (ADR 0005).
     """
     work = queue.work
-    work.busy.pop(queue, None)
-    work.counted.pop(queue, None)
+    work.dirty_queues.pop(queue, None)
+    work.dirty_counters.pop(queue, None)
     for halted in work.halted.values():
         halted.pop(queue, None)
     for cursor in queue.cursors:

@@ -116,7 +116,7 @@ class EntryLog:
             batch.bytes_appended += len(value)
         else:
             self.ephemeral[sequence] = value
-        self.work.counted[self] = None
+        self.work.dirty_counters[self] = None
         if not durable:
             self.count_memory()
         return sequence
@@ -141,7 +141,7 @@ class EntryLog:
             batch.bytes_appended += stored_bytes
         else:
             self.ephemeral.update(zip(sequences, values, strict=True))
-        self.work.counted[self] = None
+        self.work.dirty_counters[self] = None
         if not durable:
             self.count_memory()
 
@@ -264,8 +264,8 @@ class EntryLog:
                 if value is not None and value[1] & entry.BLOB:
                     self.work.left.append((self.queue_id, sequence))
             self.count_memory()
-        self.work.counted[self] = None
-        self.work.busy[self] = None
+        self.work.dirty_counters[self] = None
+        self.work.dirty_queues[self] = None
 
     def count_out(self, count: int) -> None:
         """So many entries were handed out."""
@@ -320,10 +320,10 @@ class EntryLog:
 
     def touch(self) -> None:
         """There is something to offer or to reclaim before the turn ends."""
-        self.work.busy[self] = None
+        self.work.dirty_queues[self] = None
 
     def touch_counters(self) -> None:
-        self.work.counted[self] = None
+        self.work.dirty_counters[self] = None
 
     def tombstone_count(self) -> bytes | None:
         """The row that says how many tombstones there are; None where none is needed, now or before."""

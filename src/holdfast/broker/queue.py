@@ -250,7 +250,7 @@ class Queue(EntryLog):
     def dirty(self, cursor: Cursor) -> None:
         """The cursor's record is to be stored with this turn's batch."""
         self.dirty_cursors[cursor.name] = cursor
-        self.work.counted[self] = None
+        self.work.dirty_counters[self] = None
 
     def before_commit(self) -> None:
         """Stores ahead what consumers are about to be shown, with the counters that are written anyway."""

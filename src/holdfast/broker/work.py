@@ -30,14 +30,16 @@ class Work(Generic[QueueT]):
     """The turn's gathering place: the batch, and the queues that have something to do before the turn ends."""
 
     __slots__ = (
-        "batch", "busy", "counted", "halted", "left", "moved", "offered_bytes", "offered_bytes_max", "offered_count",
-        "offered_count_max", "referred", "retires_in_flight", "rewritten", "turns", "urgent", "wheel",
+        "batch", "dirty_counters", "dirty_queues", "halted", "left", "moved", "offered_bytes", "offered_bytes_max",
+        "offered_count", "offered_count_max", "referred", "retires_in_flight", "rewritten", "turns", "urgent", "wheel",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.batch = Batch()
-        self.busy: dict[QueueT, None] = {}
-        self.counted: dict[QueueT, None] = {}
+        self.dirty_queues: dict[QueueT, None] = {}
+        """They have something to offer, or to take off the disk."""
+        self.dirty_counters: dict[QueueT, None] = {}
+        """Their counters, or the records of their cursors, are to be stored with the batch."""
         self.halted: dict[Account, dict[QueueT, None]] = {}
         """They offer nothing new before that account, which others share, has room again (halting.py)."""
         self.retires_in_flight: list[tuple[int, int]] = []

@@ -164,7 +164,7 @@ class Catalog:
                 queue.shared.counts = dict(records.PAIRS.iter_unpack(counts))
                 # The counts are forgotten now: after a crash all up to the last of them counts as shown.
                 queue.shared.mark = max(queue.shared.mark, max(queue.shared.counts) + 1)
-                self.work.counted[queue] = None
+                self.work.dirty_counters[queue] = None
                 self.work.batch.deletes.append(("node", b"c" + records.counters_key(queue.queue_id)))
             timed, looked_after = small.get(records.timed_key(queue.queue_id)), int(fields.get(TIMED_FIELD, 0))
             if timed is not None:
@@ -285,7 +285,7 @@ class Catalog:
         fields = {key: getattr(queue.config, key) for key in CONFIG_FIELDS}
         record = records.pack_map({"id": queue.queue_id, "uuid": queue.uuid, TIMED_FIELD: TIMED_IN_CUSTODY, **fields})
         self.work.batch.puts["queues", queue.name.encode()] = record
-        self.work.counted[queue] = None
+        self.work.dirty_counters[queue] = None
 
     def create(self, config: QueueConfig) -> Queue:
         """A new queue; its record goes with this turn's batch. ConfigError at the bound on their number."""
@@ -536,7 +536,7 @@ class Catalog:
         """
         marks: list[tuple[Cursor, int]] = []
         batch = self.work.batch
-        for queue in list(self.work.counted):
+        for queue in list(self.work.dirty_counters):
             if not queue.config.durable or not self.has(queue):
                 continue
             queue.before_commit()
@@ -551,10 +551,10 @@ class Catalog:
 
     def counters_put(self) -> None:
         """The batch with them is handed over. Calls nothing that could fail."""
-        for queue in self.work.counted:
+        for queue in self.work.dirty_counters:
             queue.deleted_cursors.clear()
             queue.dirty_cursors.clear()
-        self.work.counted.clear()
+        self.work.dirty_counters.clear()
 
     def _put_cursors(self, queue: Queue) -> list[tuple[Cursor, int]]:
         """The records of `queue`'s cursors that changed or went."""
@@ -585,7 +585,7 @@ class Catalog:
             counts = b"".join(records.PAIRS.pack(*pair) for pair in sorted(shared.counts.items()))
             if counts:
                 self.work.batch.puts["node", b"c" + records.counters_key(queue.queue_id)] = counts
-            self.work.counted[queue] = None
+            self.work.dirty_counters[queue] = None
         self.work.batch.puts["node", STEADY_KEY] = self.clock.steady_ms.to_bytes(8, "big")
 
 

@@ -137,7 +137,7 @@ def queues(facts: Facts) -> None:
             strange = [sequence for sequence, value in queue.cache.items() if known.get(sequence) != value]
             _must(not strange, f"queue {name!r} caches what is not its entry", strange)
         if queue.config.durable and queue.visible < queue.next_sequence:
-            shown_later = queue in core.work.counted or (
+            shown_later = queue in core.work.dirty_counters or (
                 core.turns.in_flight is not None and any(item is queue for item, _ in core.turns.in_flight.visible)
             )
             _must(shown_later, f"queue {name!r}: nothing will show what was taken", queue.visible, queue.next_sequence)
@@ -190,7 +190,7 @@ def _cursor(facts: Facts, queue: Queue, cursor: Cursor) -> None:
         cursor.mark_stored <= cursor.mark or not queue.config.durable, f"{where}: its stored mark is ahead of its mark"
     )
     if queue.config.durable and cursor.mark > cursor.mark_stored and cursor.takers:
-        due = queue in core.work.counted or (
+        due = queue in core.work.dirty_counters or (
             core.turns.in_flight is not None and any(item is cursor for item, _ in core.turns.in_flight.marks)
         )
         _must(due, f"{where} waits for a mark that nothing stores", cursor.mark, cursor.mark_stored)

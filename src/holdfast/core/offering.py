@@ -40,9 +40,9 @@ def offer(core: "NodeCore", extent: Extent = None) -> None:
         for account in [account for account in work.halted if account.room]:
             for queue in work.halted.pop(account):
                 queue.touch()
-    if work.busy:
+    if work.dirty_queues:
         core.memory.give_budget(work)
-        busy, work.busy = work.busy, {}
+        busy, work.dirty_queues = work.dirty_queues, {}
         turn, before = core.turns.gathered, core.turns.gathered.extent() if extent is None else extent
         for queue in list(busy):
             if work.is_used_up:
@@ -58,7 +58,7 @@ def offer(core: "NodeCore", extent: Extent = None) -> None:
                 )
                 turn, before = core.turns.gathered, core.turns.gathered.extent()
         if busy:
-            work.busy = busy | work.busy
+            work.dirty_queues = busy | work.dirty_queues
         for receiver in list(core.links.parked_receivers):
             if receiver.parked:
                 core.links.refills[receiver] = None

@@ -132,5 +132,5 @@ class Offered(Egress):
 
     def offer_again(self) -> None:
         """It was deferred in this turn: its queue is offered in the next one, behind those that are told so before."""
-        self.queue.work.busy.pop(self.queue, None)
+        self.queue.work.dirty_queues.pop(self.queue, None)
         self.queue.touch()

@@ -53,7 +53,7 @@ def begin(core: "NodeCore") -> bool:
     """Hands the gathered turn over; True where it needed no disk and is done already."""
     turn, work = core.turns.gathered, core.work
     core.destination.before_commit()
-    if not (turn or work.counted or turn.moves or work.left or work.referred or core.blobs.by_number):
+    if not (turn or work.dirty_counters or turn.moves or work.left or work.referred or core.blobs.by_number):
         core.retire_at = None
         if turn.heard_bytes:
             turn.forget_heard()
@@ -69,7 +69,7 @@ def begin(core: "NodeCore") -> bool:
     for producer in turn.producers:
         if core.catalog.producers.get(producer.key) is producer:
             core.catalog.put_producer(producer)
-    visible = [(queue, queue.next_sequence) for queue in work.counted]
+    visible = [(queue, queue.next_sequence) for queue in work.dirty_counters]
     marks = core.catalog.put_counters()
     if turn.rewritten:  # appends are applied last: what left after it was put anew would be back
         gone = {(queue.queue_id, sequence) for queue, sequence in turn.rewritten}.intersection(

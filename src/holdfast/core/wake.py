@@ -22,7 +22,9 @@ ALWAYS: Final = (None,)
 
 def _goes_on(core: "NodeCore") -> bool:
     """Whether a queue goes on in the next turn with what waits for no commit."""
-    return len(core.work.batch.retires) < RETIRES_MAX and any(_needs_no_disk(core, queue) for queue in core.work.busy)
+    return len(core.work.batch.retires) < RETIRES_MAX and any(
+        _needs_no_disk(core, queue) for queue in core.work.dirty_queues
+    )
 
 
 def _needs_no_disk(core: "NodeCore", queue: "Queue") -> bool:
@@ -51,7 +53,7 @@ def wanted(core: "NodeCore") -> float:
     if core.work.halted and any(account.room for account in core.work.halted):
         return now
     if core.turns.in_flight is None and not core.disk.rests:
-        if core.work.busy or core.users.waking or core.blobs.dropping:
+        if core.work.dirty_queues or core.users.waking or core.blobs.dropping:
             return now
         if core.destination.busy and core.destination not in resting:
             return now
@@ -59,7 +61,9 @@ def wanted(core: "NodeCore") -> float:
             return now
         if core.retire_at is not None and core.retire_at < first:
             first = core.retire_at
-    elif (core.work.busy and _goes_on(core)) or (core.chores.settlements.goes_on and core.chores not in resting):
+    elif (core.work.dirty_queues and _goes_on(core)) or (
+        core.chores.settlements.goes_on and core.chores not in resting
+    ):
         return now
     at = core.deadlines.soonest(now)
     if at is not None and at < first:
