@@ -14,23 +14,12 @@ from holdfast.amqp import conditions
 from holdfast.amqp.connection import Sender, Session
 from holdfast.amqp.performatives import Error
 from holdfast.broker.queue import Queue
-<<<<<<< HEAD
+from holdfast.broker.read_ahead import READ_BYTES
 from holdfast.broker.work import Clock
 from holdfast.core.config import Limits
 from holdfast.core.hop_state import HopState
 from holdfast.core.log import Log
 from holdfast.core.peer import REASON_CHARACTERS_MAX, Peer
-=======
-from holdfast.broker.read_ahead import READ_BYTES
-from holdfast.core.peer import REASON_CHARACTERS_MAX
-
-if TYPE_CHECKING:
-    from holdfast.core.hops import CustodySender
-    from holdfast.core.node import NodeCore
-    from holdfast.core.peer import Peer
-    from holdfast.core.sending import LargeSend
-    from holdfast.core.sessions import Neighbour
->>>>>>> 738e840 (Take EntryLog out of Queue, and break the import circle of broker)
 
 SESSIONS_MAX: Final = 16
 """Sessions that a node begins on one connection for its links; two hold what one neighbour usually gets."""
