@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from amqp.joined import Pair, of
 from holdfast.amqp.connection import Delivery
+from holdfast.amqp.pending import Pending
 from holdfast.amqp.performatives import Flow
-from holdfast.amqp.sender import Pending, Sender
+from holdfast.amqp.sender import Sender
 
 
 def linked(frame: int, window: int, **changes: Any) -> tuple[Pair, Sender]:
@@ -32,7 +33,7 @@ def state_of(pair: Pair, sender: Sender) -> Any:
     session, theirs = sender.session, pair.server.sessions[0]
     return (
         sender.credit, sender._delivery_count, dict(sender.unsettled), list(session.unsettled_out),
-        session.next_delivery_id, len(session.backlog), theirs.window_in + session.window_out,
+        session.outgoing.next_delivery_id, len(session.backlog), theirs.window_in + session.window_out,
         [(event.delivery_id, event.settled, event.payload) for event in of(Delivery, pair.server_events)],
     )  # fmt: skip
 

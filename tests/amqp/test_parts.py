@@ -11,7 +11,7 @@ from holdfast.amqp.connection import Connection, CreditChanged, Delivery, Delive
 from holdfast.amqp.effort import PART
 from holdfast.amqp.events import DeliveryBegun
 from holdfast.amqp.performatives import Accepted, Released
-from holdfast.amqp.receiver import PART_BYTES
+from holdfast.amqp.transfers import PART_BYTES
 from holdfast.errors import LocalProtocolError
 from holdfast.units import KIB
 

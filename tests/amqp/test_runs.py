@@ -72,7 +72,7 @@ def one_by_one(events: list[Any]) -> list[Any]:
 
 def state_of(side: Connection, links: list[Receiver]) -> Any:
     return (
-        [(link.credit, link.allowance, link.detached, link._delivery_count, bool(link.partial)) for link in links],
+        [(link.credit, link.allowance, link.detached, link.delivery_count, bool(link.partial)) for link in links],
         [(one.window_in, one.next_incoming_id, list(one.unsettled_in)) for one in side.sessions],
         (side.partial_bytes, side.partials.held),
         side.closed,
@@ -184,7 +184,7 @@ def test_a_sender_that_never_repeats_itself_is_no_longer_learnt() -> None:
     for number in range(runs.MISSES_MAX + 5):
         first.grant(8)
         hear(side, transfers(1_000 + number, 1, tag=bytes(1 + number % 2)), NOW)
-    assert first.shape_misses == runs.MISSES_MAX and side.sessions[0].run_link is None
+    assert first.template_misses == runs.MISSES_MAX and side.sessions[0].run_link is None
     assert len(hear(side, transfers(2_000, 3), NOW)) == 3
 
 

@@ -71,7 +71,9 @@ def sending(
 def flow(side: Connection, window: int, credit: int | None = None, *, count: int = 0) -> Flow:
     """The peer has taken all that was sent, and opens its window (and credit)."""
     handle = None if credit is None else 0
-    return Flow(side.sessions[0].next_outgoing_id, window, 0, 1000, handle, None if credit is None else count, credit)
+    return Flow(
+        side.sessions[0].outgoing.next_outgoing_id, window, 0, 1000, handle, None if credit is None else count, credit
+    )
 
 
 def sent(side: Connection) -> list[tuple[Any, bytes]]:

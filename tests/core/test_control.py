@@ -83,7 +83,7 @@ def test_nothing_is_said_into_a_closed_session_window_and_the_last_echo_goes_whe
     link = ours.control.link
     session = link.session
     link.credit, window = 2**31 - 1, session.window_out
-    session.window_out = 0
+    session.outgoing.window = 0
     for number in range(1_000):
         ours.hear_probe(number, 1)
     assert not ours.send({"kind": "x"})
@@ -92,7 +92,7 @@ def test_nothing_is_said_into_a_closed_session_window_and_the_last_echo_goes_whe
     ours.control.credited()
     assert not ours.control.greeted, "the first message would be lost"
     ours.control.greeted = True
-    session.window_out = window
+    session.outgoing.window = window
     ours.control.credited()
     assert ours.control.owed is None and session.window_out == window - 1
 

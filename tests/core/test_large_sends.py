@@ -115,7 +115,7 @@ def test_settled_deliveries_may_share_an_id_on_a_link_without_an_address(rig: Ri
     node.hold_commits = True
     texts = {"b": body(5 * MIB, "b"), "c": body(5 * MIB, "c")}
     for to, text in texts.items():
-        client.session.next_delivery_id = 7
+        client.session.outgoing.next_delivery_id = 7
         link.send(Message(properties=Properties(to=to), data=[text.encode()]).encode(), context=to, settled=True)
         rig.settle()
     node.hold_commits = False

@@ -6,18 +6,16 @@ windows bound them.
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.effort import TAKEN, Effort, Enough
 from holdfast.amqp.events import ConnEvent
 from holdfast.amqp.performatives import Open
-from holdfast.amqp.settings import Settings
+from holdfast.amqp.session import Session
+from holdfast.amqp.session_endpoint import SessionEndpoint
+from holdfast.amqp.settings import PARTIALS_BYTES_MAX, Partials, Settings
 from holdfast.errors import RemoteProtocolError
-
-if TYPE_CHECKING:
-    from holdfast.amqp.session import Session
-
 
 SESSION_BYTES: Final = 2 * 1024
 SENT_BYTES: Final = 256
@@ -35,16 +33,19 @@ class Bounds:
     deliveries of which the last frame is still to come, all links together. `remote_open`: what the peer said
     of itself, its limits among it."""
 
-    def __init__(self, settings: Settings, *, server: bool, now: float) -> None:
+    def __init__(self, settings: Settings, *, server: bool, now: float, partials: Partials | None) -> None:
         self.settings = settings
         self.closed = False
         """Closed, or failed: write the output, then the transport may go."""
         self.remote_open: Open | None = None
         self.terms_bytes = 0
         self.partial_bytes = 0
+        self.partials = partials or Partials(PARTIALS_BYTES_MAX)
+        self.links = 0
+        """How many are attached, of all sessions."""
         self._rest = bytearray()
         """What came of a frame that is not whole, or waits unread."""
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, SessionEndpoint] = {}
         self.resumes_at: float | None = None
         """When what lies unread goes on (`resume`): the peer asked for too much work. None: nothing waits."""
         counted = server and settings.effort_per_s > 0
@@ -63,7 +64,7 @@ class Bounds:
         return held
 
     @property
-    def sessions(self) -> "list[Session]":
+    def sessions(self) -> list[Session]:
         """Those that are not over, by channel."""
         return [self._sessions[channel] for channel in sorted(self._sessions)]
 
@@ -156,6 +157,24 @@ class Bounds:
                 conditions.RESOURCE_LIMIT_EXCEEDED,
                 f"the terms of all links together hold {self.settings.terms_bytes_max} bytes at most here",
             )
+
+    def count_links(self, change: int) -> None:
+        """So many more are attached, or fewer."""
+        self.links += change
+
+    def hold_part(self, payload_bytes: int, held_bytes: int, bounded: bool) -> bool:
+        """Count a frame of an unfinished delivery, `held_bytes` with what its state holds; False where it is `bounded`
+        and past the connection's bound: nothing is counted."""
+        if bounded and self.partial_bytes + held_bytes > self.settings.partial_bytes_max:
+            return False
+        self.partial_bytes += held_bytes
+        self.partials.held += payload_bytes
+        return True
+
+    def release_parts(self, payload_bytes: int, held_bytes: int) -> None:
+        """The opposite of `hold_part`, for what is handed on or given up."""
+        self.partial_bytes -= held_bytes
+        self.partials.held -= payload_bytes
 
     def check_name(self, what: str, name: str) -> None:
         """RemoteProtocolError for a name that is too long."""

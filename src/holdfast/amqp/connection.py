@@ -31,7 +31,6 @@ from holdfast.amqp.events import (
 from holdfast.amqp.faults import Fault
 from holdfast.amqp.frames import (
     AMQP_FRAME,
-    AMQP_HEADER,
     EMPTY_FRAME,
     EMPTY_RUN,
     FRAME_HEAD,
@@ -42,7 +41,7 @@ from holdfast.amqp.frames import (
     frame,
     sasl_frame_bytes,
 )
-from holdfast.amqp.layers import on_header, on_sasl_frame
+from holdfast.amqp.handshake import Handshake, Progress
 from holdfast.amqp.link import Link
 from holdfast.amqp.outgoing import Outgoing
 from holdfast.amqp.performatives import (
@@ -60,10 +59,11 @@ from holdfast.amqp.performatives import (
 )
 from holdfast.amqp.plain import plain_disposition, plain_flow, plain_transfer
 from holdfast.amqp.receiver import Receiver
-from holdfast.amqp.sasl import Authenticate, ClientSasl, ServerSasl
+from holdfast.amqp.sasl import Authenticate
 from holdfast.amqp.sender import Sender
 from holdfast.amqp.session import OUTGOING_WINDOW, Session
-from holdfast.amqp.settings import PARTIALS_BYTES_MAX, Partials, Settings
+from holdfast.amqp.session_endpoint import SessionEndpoint
+from holdfast.amqp.settings import Partials, Settings
 from holdfast.amqp.states import CLOSING, MAY_SPEAK, TRANSITIONS, State, Step
 from holdfast.amqp.types import Symbol
 from holdfast.amqp.weight import weight
@@ -96,7 +96,7 @@ class Connection(Bounds):
         partials: Partials | None = None,
     ) -> None:
         settings.validate()
-        super().__init__(settings, server=server, now=now)
+        super().__init__(settings, server=server, now=now, partials=partials)
         self.server = server
         self.state = State.START
         self.output: list[bytes | memoryview] = []
@@ -104,13 +104,9 @@ class Connection(Bounds):
         self.usable = False
         """Sessions may speak."""
         self.frame_size_out = FRAME_SIZE_MIN  # the smaller of both sides' max-frame-size
-        self.links = 0
-        self.partials = partials or Partials(PARTIALS_BYTES_MAX)
-        self._authenticate = authenticate
-        self._sasl: ServerSasl | ClientSasl | None = None
-        self._expects_header = True
+        self._handshake = Handshake(settings, server=server, authenticate=authenticate)
         self._wanted_bytes = HEADER_BYTES
-        self._remote: dict[int, Session] = {}
+        self._remote: dict[int, SessionEndpoint] = {}
         self._idle_in_s = settings.idle_time_out_s
         self._idle_out_s: float | None = None
         self._heard = self._spoke = now
@@ -118,14 +114,10 @@ class Connection(Bounds):
         self._closing_timed = False
         self.deadline_sooner = False
         """`next_deadline` may have come nearer; all else moves it away. Whoever remembers it clears this."""
-        self._login_done = False
         self._at = 0
         if not server:
-            if settings.mechanism is not None:
-                self._sasl = ClientSasl(settings.mechanism, settings.user, settings.password, settings.hostname)
-                self.output.append(self._sasl.start())
-                self.authenticated_user = settings.user if settings.mechanism == "PLAIN" else None
-            self.output.append(AMQP_HEADER)
+            self.output.append(self._handshake.start())
+            self.authenticated_user = self._handshake.user
             self._step(Step.S_HEADER)
             self._send_open()
 
@@ -235,7 +227,7 @@ class Connection(Bounds):
             channel += 1
         if channel >= self.channels:
             raise LocalProtocolError(f"all {channel} channels are in use")
-        session = Session(self, channel, incoming_window)
+        session = SessionEndpoint(self, channel, incoming_window)
         self._sessions[channel] = session
         self._send_begin(session, None)
         return session
@@ -278,21 +270,22 @@ class Connection(Bounds):
     def _consume(self, buf: bytes, events: list[ConnEvent]) -> None:
         at = 0
         size = len(buf)
+        handshake = self._handshake
         while not self.closed:
             try:
-                if self._expects_header:
+                if handshake.expects_header:
                     if size - at < HEADER_BYTES:
                         self._wanted_bytes = HEADER_BYTES
                         break
                     at += HEADER_BYTES
-                    on_header(self, buf[at - HEADER_BYTES : at], events)
-                elif self._sasl is not None:
+                    self._progress(handshake.on_header(buf[at - HEADER_BYTES : at]), events)
+                elif handshake.login is not None:
                     wanted = sasl_frame_bytes(buf, at, size)
                     if wanted > size - at:
                         self._wanted_bytes = wanted
                         break
                     self._at = at
-                    on_sasl_frame(self, buf, at, at + wanted, events)
+                    self._progress(handshake.on_sasl_frame(buf[at + 4 * buf[at + 4] : at + wanted]), events)
                     at += wanted
                 else:
                     at = self._consume_frames(buf, at, size, events)
@@ -301,7 +294,7 @@ class Connection(Bounds):
                         break
             except Fault as fault:
                 at = self._at
-                fault.answer(events)
+                self._answer(fault, events)
             except Enough as enough:
                 at = self._at
                 self._wanted_bytes = 0
@@ -310,6 +303,24 @@ class Connection(Bounds):
                 break
         if at < size and not self.closed:
             self._rest += memoryview(buf)[at:]
+
+    def _progress(self, progress: Progress, events: list[ConnEvent]) -> None:
+        """What the handshake has decided."""
+        if progress.output:
+            self.output.append(progress.output)
+        for step in progress.steps:
+            self._step(step)
+        self.authenticated_user = self._handshake.user
+        if progress.refusal is not None:
+            self._lose(progress.refusal, events)
+
+    def _answer(self, fault: Fault, events: list[ConnEvent]) -> None:
+        """End what is at fault, and tell both sides."""
+        session = self._sessions[fault.channel]
+        if fault.link is None:
+            session.fault(fault.error, events)
+        else:
+            session.fault_link(fault.link, fault.error, events)
 
     def _consume_frames(self, buf: bytes, at: int, size: int, events: list[ConnEvent]) -> int:
         """AMQP frames from `at` on: the hot loop. Returns -1 minus the offset where a whole frame lacks.
@@ -348,7 +359,7 @@ class Connection(Bounds):
                     transfer = parse(buf, body + 3, end) or plain_transfer(buf, body, end, nesting)
                     session.on_transfer(transfer, buf, end, events)
                     if in_runs:
-                        runs.learn(session, transfer, buf, start)
+                        session.run_link = runs.learn(session, transfer, buf, start)
                     continue
                 if code == fast.DISPOSITION:
                     disposition = fast.parse_disposition(buf, body + 3, end) or plain_disposition(
@@ -438,7 +449,7 @@ class Connection(Bounds):
             assert self.remote_open is not None
             if local > self.remote_open.channel_max:
                 raise RemoteProtocolError(conditions.NOT_ALLOWED, "more sessions than the peer's own channel-max")
-            session = Session(self, local)
+            session = SessionEndpoint(self, local)
             self._sessions[local] = session
             self._remote[channel] = session
             session.on_begin(begin, channel)
@@ -455,7 +466,7 @@ class Connection(Bounds):
         if not session.end_sent:
             events.append(SessionBegun(session, begin.remote_channel is None))
 
-    def _session_on(self, channel: int, what: str) -> Session | None:
+    def _session_on(self, channel: int, what: str) -> SessionEndpoint | None:
         """The session that a frame is for; None if its frames are dropped now."""
         if not self._takes_frames():
             return None
@@ -535,7 +546,7 @@ class Connection(Bounds):
         self.write(
             session.channel,
             Begin(
-                remote_channel, session.next_outgoing_id, session.window_in, OUTGOING_WINDOW,
+                remote_channel, session.outgoing.next_outgoing_id, session.window_in, OUTGOING_WINDOW,
                 self.settings.handle_max,
             ),
         )  # fmt: skip
@@ -551,9 +562,9 @@ class Connection(Bounds):
     def _fail(self, error: Error, events: list[ConnEvent]) -> None:
         """Close because of what the peer did, or did not do in time, or of a failure of ours. Before our open there is
         nothing to close: the transport ends, a login with its outcome (CLIENTS 4)."""
-        if isinstance(self._sasl, ServerSasl):
-            self.output.append(self._sasl.refuse(error.condition))
-        elif self._sasl is None:
+        if self._handshake.login is not None:
+            self._progress(self._handshake.refuse(error.condition), events)
+        else:
             if self.state is State.HDR_EXCH or self.state is State.OPEN_RCVD:
                 self._send_open()
             if self.state in MAY_SPEAK:
@@ -571,8 +582,8 @@ class Connection(Bounds):
         events.append(ConnectionClosed(None) if error is None else ProtocolFailed(error))
 
     def _finish_sessions(self, error: Error | None, events: list[ConnEvent]) -> None:
-        for session in self.sessions:
-            session.finish(error, events)
+        for channel in sorted(self._sessions):
+            self._sessions[channel].finish(error, events)
         self._sessions.clear()
         self._remote.clear()
 

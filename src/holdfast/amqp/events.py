@@ -5,15 +5,13 @@ hot path (Delivery, Outcomes) are named tuples, because one is made for each del
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from holdfast.amqp.link import Link
 from holdfast.amqp.performatives import Error, Open
-
-if TYPE_CHECKING:
-    from holdfast.amqp.link import Link
-    from holdfast.amqp.receiver import Receiver
-    from holdfast.amqp.sender import Sender
-    from holdfast.amqp.session import Session
+from holdfast.amqp.receiver import Receiver
+from holdfast.amqp.sender import Sender
+from holdfast.amqp.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,7 @@ class Opened:
 class SessionBegun:
     """Both begins are done. `remote_initiated`: the peer's was the first."""
 
-    session: "Session"
+    session: Session
     remote_initiated: bool
 
 
@@ -35,7 +33,7 @@ class SessionBegun:
 class SessionEnded:
     """The session is over; each of its links got its LinkDetached before."""
 
-    session: "Session"
+    session: Session
     error: Error | None
 
 
@@ -43,7 +41,7 @@ class SessionEnded:
 class LinkAttached:
     """The peer's attach came. `remote_initiated`: accept() or refuse() it; else it answers ours (`refused`?)."""
 
-    link: "Link"
+    link: Link
     remote_initiated: bool
 
 
@@ -54,7 +52,7 @@ class LinkDetached:
     `unsettled`: contexts of our deliveries without an outcome, in the order in which they were sent.
     """
 
-    link: "Link"
+    link: Link
     closed: bool
     error: Error | None
     unsettled: list[Any] = field(default_factory=list)
@@ -64,14 +62,14 @@ class LinkDetached:
 class CreditChanged:
     """Our sending end may send more, or less, or shall drain."""
 
-    link: "Sender"
+    link: Sender
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
     """The peer has used up or given back the credit that we asked it to drain."""
 
-    link: "Receiver"
+    link: Receiver
 
 
 class Delivery(NamedTuple):
@@ -81,7 +79,7 @@ class Delivery(NamedTuple):
     or, where it is empty, what became of it.
     """
 
-    link: "Receiver"
+    link: Receiver
     delivery_id: int
     tag: bytes
     message_format: int
@@ -96,7 +94,7 @@ class Delivery(NamedTuple):
 class ResumeAborted:
     """The peer cannot resume the delivery `tag` of an earlier session: it is settled, and did not happen."""
 
-    link: "Receiver"
+    link: Receiver
     tag: bytes
 
 
@@ -105,7 +103,7 @@ class Deliveries(NamedTuple):
     Delivery events; only where Settings.runs asks for it. Tags and states are not told.
     """
 
-    link: "Receiver"
+    link: Receiver
     first_id: int
     payloads: list[bytes]
     message_format: int
@@ -116,7 +114,7 @@ class DeliveryBegun(NamedTuple):
     """The first frame of a delivery came, with `payload`, and more were to come: on links with `tells_begin`, before
     anything else of it. Whoever does not want it has `Receiver.settle_unfinished`."""
 
-    link: "Receiver"
+    link: Receiver
     delivery_id: int
     payload: bytes
 
@@ -127,7 +125,7 @@ class DeliveryPart(NamedTuple):
     `first` and `last` tell its ends; `settled` holds with the last. Settle it, unless `settled`, after the last.
     """
 
-    link: "Receiver"
+    link: Receiver
     delivery_id: int
     message_format: int
     settled: bool
@@ -146,7 +144,7 @@ class DeliveryAborted:
     """The peer gave up a delivery of which it had sent something, also where nothing of it was handed on; it is
     settled, and never was, but for the credit that it took (§2.6.14)."""
 
-    link: "Receiver"
+    link: Receiver
     delivery_id: int
 
 
@@ -156,7 +154,7 @@ class Outcomes(NamedTuple):
     `settled` False: the peer waits for `link.settle(first, last, state)` (rcv-settle-mode second).
     """
 
-    link: "Sender"
+    link: Sender
     contexts: list[Any]
     state: Any
     settled: bool
@@ -168,7 +166,7 @@ class Outcomes(NamedTuple):
 class ReceiverSettled:
     """The peer settled deliveries that it had sent us."""
 
-    link: "Receiver"
+    link: Receiver
     first: int
     last: int
 

@@ -1,27 +1,23 @@
 """Inside the engine: what a peer did wrong, and how far it reaches. AMQP 1.0 §2.8.15 to §2.8.18.
 
-Rules of this file: raised below `Connection.receive`, caught and answered there, never seen outside. A plain
-RemoteProtocolError ends the connection.
+Rules of this file: raised below `Connection.receive`, caught there and answered by the session, never seen outside. A
+plain RemoteProtocolError ends the connection.
 """
 
-from typing import TYPE_CHECKING
-
+from holdfast.amqp.link import Link
 from holdfast.amqp.performatives import Error
+from holdfast.amqp.ports import SessionPort
 from holdfast.amqp.types import Symbol
 from holdfast.errors import RemoteProtocolError
 
-if TYPE_CHECKING:
-    from holdfast.amqp.events import ConnEvent
-    from holdfast.amqp.link import Link
-    from holdfast.amqp.session import Session
-
 
 class Fault(RemoteProtocolError):
-    """Ends less than the connection."""
+    """Ends less than the connection: the session on `channel` (of ours), or its `link` alone."""
 
-    def answer(self, events: "list[ConnEvent]") -> None:
-        """End what is at fault, and tell both sides."""
-        raise AssertionError("a fault is a session's or a link's")
+    def __init__(self, channel: int, link: Link | None, condition: str, description: str) -> None:
+        super().__init__(condition, description)
+        self.channel = channel
+        self.link = link
 
     @property
     def error(self) -> Error:
@@ -32,20 +28,12 @@ class Fault(RemoteProtocolError):
 class SessionFault(Fault):
     """Ends the session."""
 
-    def __init__(self, session: "Session", condition: str, description: str) -> None:
-        super().__init__(condition, description)
-        self.session = session
-
-    def answer(self, events: "list[ConnEvent]") -> None:
-        self.session.fault(self.error, events)
+    def __init__(self, session: SessionPort, condition: str, description: str) -> None:
+        super().__init__(session.channel, None, condition, description)
 
 
 class LinkFault(Fault):
     """Detaches the link."""
 
-    def __init__(self, link: "Link", condition: str, description: str) -> None:
-        super().__init__(condition, description)
-        self.link = link
-
-    def answer(self, events: "list[ConnEvent]") -> None:
-        self.link._fault(self.error, events)
+    def __init__(self, link: Link, condition: str, description: str) -> None:
+        super().__init__(link.session.channel, link, condition, description)

@@ -1,19 +1,17 @@
 """What both ends of a link have in common: attach, refuse, detach. AMQP 1.0 §2.6.
 
 Rules of this file: a link lives until both sides have detached. Every method may be called at any time; on a link
-that is over it does nothing, because the user learns of the end only after the bytes that caused it.
+that is over it does nothing, because the user learns of the end only after the bytes that caused it. What the peer's
+frames did is returned, for the session to tell.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.amqp import conditions, resuming
-from holdfast.amqp.events import ConnEvent, LinkDetached
 from holdfast.amqp.performatives import RCV_SETTLE_MODE_MAX, SND_SETTLE_MODE_MAX, Attach, Detach, Error
+from holdfast.amqp.ports import SessionPort
 from holdfast.amqp.types import Symbol
 from holdfast.errors import LocalProtocolError
-
-if TYPE_CHECKING:
-    from holdfast.amqp.session import Session
 
 Names = tuple[str, ...] | None
 
@@ -42,7 +40,7 @@ class Link:
     role: bool
     """Ours: False for a Sender, True for a Receiver."""
 
-    def __init__(self, session: "Session", name: str) -> None:
+    def __init__(self, session: SessionPort, name: str) -> None:
         self.session = session
         self.name = name
         self.handle = -1
@@ -159,14 +157,14 @@ class Link:
     def refuse(self, condition: str, description: str) -> None:
         """Answer the peer's attach with a null terminus, then detach with the error (§2.6.3)."""
         if self._answerable():
-            self._refuse(Error(Symbol(condition), description))
+            self.refuse_with(Error(Symbol(condition), description))
 
     def detach(self, *, closed: bool = True, error: Error | None = None) -> None:
         """Detach; LinkDetached comes when the peer answers. A peer's attach not yet answered is refused."""
         if self.over or self.detach_sent or not self.session.usable:
             return
         if not self.attach_sent:
-            self._refuse(error)
+            self.refuse_with(error)
         else:
             self._send_detach(closed, error)
 
@@ -177,7 +175,8 @@ class Link:
             raise LocalProtocolError(f"link {self.name!r} waits for no answer of ours")
         return self.session.usable and not self.attach_sent and (not self.over or self.detach_received)
 
-    def _attach(self, attach: Attach) -> None:
+    def attach(self, attach: Attach) -> None:
+        """Send our attach, on the lowest free handle; LocalProtocolError if there is none, or no frame holds it."""
         session = self.session
         if self.handle < 0:
             self.handle = session.take_handle(self)
@@ -189,7 +188,8 @@ class Link:
         self.attach_sent = True
         self._attached(attach)
 
-    def _refuse(self, error: Error | None) -> None:
+    def refuse_with(self, error: Error | None) -> None:
+        """Answer the peer's attach with a null terminus, then detach."""
         remote = self.remote_attach
         assert remote is not None
         # The terminus that is ours is null: that is how a client tells a refusal from a link that broke.
@@ -215,7 +215,7 @@ class Link:
         attach.handle = self.handle
         resuming.fit(attach, session.connection.body_bytes_max)
         if session.fits(attach):
-            self._attach(attach)
+            self.attach(attach)
             if self.detach_received:
                 self._send_detach(True, None)
             return
@@ -223,21 +223,22 @@ class Link:
         bare = Attach(attach.name, self.handle, self.role, attach.snd_settle_mode, attach.rcv_settle_mode)
         bare.initial_delivery_count = attach.initial_delivery_count
         if session.fits(bare):
-            self._attach(bare)
+            self.attach(bare)
             self._send_detach(True, error)
         else:
             session.end(error)
 
     def _send_detach(self, closed: bool, error: Error | None) -> None:
         self.detach_sent = True
-        self._stop()
+        self.stop()
         self.session.forget_frames_of(self)
         self.session.write(Detach(self.handle, closed, error))
         if self.detach_received:
             self.session.free_handle(self, self.handle)
 
-    def _on_detach(self, detach: Detach, events: list[ConnEvent]) -> None:
-        """The peer's detach: answered in kind, unless it answers ours or our attach is still to come."""
+    def on_detach(self, detach: Detach) -> list[Any] | None:
+        """The peer's detach: answered in kind, unless it answers ours or our attach is still to come. Returns what
+        `finish` does."""
         self.detach_received = True
         if self.detach_sent:
             self.session.free_handle(self, self.handle)
@@ -245,27 +246,32 @@ class Link:
             self.closed_by_peer = detach.closed and detach.error is None
             if self.attach_sent:
                 self._send_detach(detach.closed, None)
-        self._finish(detach.closed, detach.error, events)
+        return self.finish(detach.closed, detach.error)
 
-    def _fault(self, error: Error, events: list[ConnEvent]) -> None:
-        """Detach because of what the peer did; its own detach is awaited but told to nobody."""
+    def fault(self, error: Error) -> list[Any] | None:
+        """Detach because of what the peer did; its own detach is awaited but told to nobody. Returns what `finish`
+        does."""
         if not self.detach_sent:
             self.detach(error=error)
-        self._finish(True, error, events)
+        return self.finish(True, error)
 
-    def _finish(self, closed: bool, error: Error | None, events: list[ConnEvent]) -> None:
-        self._stop()
-        if not self.over:
-            self.over = True
-            self.closed = closed
-            self.error = error
-            self.session.forget(self)
-            events.append(LinkDetached(self, closed, error, self._take_unsettled()))
+    def finish(self, closed: bool, error: Error | None) -> list[Any] | None:
+        """The link is over: the contexts of our deliveries without an outcome, in their order, for its LinkDetached;
+        None if it was over before."""
+        self.stop()
+        if self.over:
+            return None
+        self.over = True
+        self.closed = closed
+        self.error = error
+        self.session.forget(self)
+        return self._take_unsettled()
 
-    def _attached(self, attach: Attach) -> None:
+    def stop(self) -> None:
+        """Nothing is sent on it any more, and what came of an unfinished delivery is dropped."""
         raise AssertionError("a link is a Sender or a Receiver")
 
-    def _stop(self) -> None:
+    def _attached(self, attach: Attach) -> None:
         raise AssertionError("a link is a Sender or a Receiver")
 
     def _take_unsettled(self) -> list[Any]:

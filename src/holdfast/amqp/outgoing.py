@@ -4,20 +4,29 @@ Rules of this file: a frame is written only into an open session window and neve
 nothing large is kept here: what was fed and is not sent yet. Other links' frames may come between its own.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from holdfast.amqp import codec
-from holdfast.amqp.frames import frame_with_payload
+from holdfast.amqp.pending import DeliveryPort
 from holdfast.amqp.performatives import Transfer
+from holdfast.amqp.ports import OutgoingPort
 from holdfast.errors import LocalProtocolError
-
-if TYPE_CHECKING:
-    from holdfast.amqp.sender import Sender
-
-_SERIAL: Final = 0xFFFFFFFF
 
 UNKNOWN_BYTES: Final = 1 << 63
 """The length of a delivery that is not known before its end: longer than any."""
+
+
+class OutgoingOwner(DeliveryPort, Protocol):
+    """What it needs of the link that sends it; a Sender is one."""
+
+    @property
+    def session(self) -> OutgoingPort: ...
+
+    def forget_delivery(self, delivery_id: int) -> None:
+        """No outcome of it comes any more."""
+
+    def finished(self, outgoing: "Outgoing") -> None:
+        """The last frame of it was written: the link is free for the next delivery."""
 
 
 class Outgoing:
@@ -30,7 +39,7 @@ class Outgoing:
     __slots__ = ("_aborted", "_ahead", "_end", "_length_known", "_middle", "delivery_id", "left", "over", "sender")
 
     def __init__(
-        self, sender: "Sender", delivery_id: int, head: bytes, length: int, settled: bool, message_format: int
+        self, sender: OutgoingOwner, delivery_id: int, head: bytes, length: int, settled: bool, message_format: int
     ) -> None:
         """`length` UNKNOWN_BYTES: `end` tells where it ends."""
         self.sender = sender
@@ -54,7 +63,7 @@ class Outgoing:
     def blocked(self) -> bool:
         """Whether no frame may be written now: the peer's window is shut, or others wait for it already."""
         session = self.sender.session
-        return session.window_out <= 0 or bool(session.backlog) or not session.usable
+        return session.outgoing.window <= 0 or bool(session.backlog) or not session.usable
 
     @property
     def hungry(self) -> bool:
@@ -83,7 +92,7 @@ class Outgoing:
         written = 0
         while not self.over and not self.blocked and written < bytes_max:
             if self._aborted:
-                self._send(codec.encode(Transfer(self.sender.handle, aborted=True)), b"")
+                self.sender.session.write_transfer(codec.encode(Transfer(self.sender.handle, aborted=True)), b"")
                 self._finish()
             elif self.left and len(self._ahead) < connection.frame_size_out:
                 break
@@ -98,32 +107,24 @@ class Outgoing:
         """
         if self.over or self._aborted:
             return
-        sender = self.sender
-        if sender.unsettled.pop(self.delivery_id, self) is not self:
-            del sender.session.unsettled_out[self.delivery_id]
+        self.sender.forget_delivery(self.delivery_id)
         self._aborted = True
         self._ahead.clear()
         self.flush(1)
 
     def _write(self, middle: bytes, end: bytes) -> int:
         """One frame, the last where all that is left fits into it; returns the bytes of payload in it."""
-        size_max = self.sender.session.connection.frame_size_out - 8
+        session = self.sender.session
+        size_max = session.connection.frame_size_out - 8
         ended = self.left == 0 and len(end) + len(self._ahead) <= size_max
         body = end if ended else middle
         part = bytes(self._ahead[: size_max - len(body)])
         del self._ahead[: len(part)]
-        self._send(body, part)
+        session.write_transfer(body, part)
         if ended:
             self._finish()
         return len(part)
 
-    def _send(self, body: bytes, part: bytes) -> None:
-        session = self.sender.session
-        session.window_out -= 1
-        session.next_outgoing_id = (session.next_outgoing_id + 1) & _SERIAL
-        session.connection.output.append(frame_with_payload(session.channel, body, part))
-
     def _finish(self) -> None:
         self.over = True
-        if self.sender.outgoing is self:
-            self.sender.outgoing = None
+        self.sender.finished(self)

@@ -1,84 +1,20 @@
 """Receiver half of a link: the peer's deliveries, our credit. AMQP 1.0 §2.6.7, §2.6.12, §2.6.14.
 
-Rules of this file: a delivery that comes in one frame is made into an event without further ado; parts are kept
-for one delivery at a time, at most max_message_size bytes, or handed on as they come where the user asks for it
-(`stream_bytes`).
+Rules of this file: credit and settlement. The peer's transfers are taken by transfers.py, and by runs.py where they
+are alike; both count in the receiver what they take.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
-from holdfast.amqp import conditions
-from holdfast.amqp.effort import PART, STEPS_FOR_ONE
-from holdfast.amqp.events import (
-    ConnEvent,
-    Delivery,
-    DeliveryAborted,
-    DeliveryBegun,
-    DeliveryPart,
-    Drained,
-    ResumeAborted,
-)
-from holdfast.amqp.fast import ParsedTransfer
-from holdfast.amqp.faults import LinkFault, SessionFault
+from holdfast.amqp.effort import STEPS_FOR_ONE
+from holdfast.amqp.frame_template import FrameTemplate
 from holdfast.amqp.link import Link
-from holdfast.amqp.performatives import RCV_SETTLE_MODE_MAX, TAG_BYTES_MAX, Attach
-from holdfast.amqp.runs import Shape
-from holdfast.amqp.weight import weight
+from holdfast.amqp.partial import Partial
+from holdfast.amqp.performatives import Attach
+from holdfast.amqp.ports import IncomingPort
 from holdfast.errors import LocalProtocolError
 
-if TYPE_CHECKING:
-    from holdfast.amqp.session import Session
-
-PART_BYTES: Final = 128 * 1024
-"""Frames are joined to parts of at least so many bytes."""
-
-APART_BYTES: Final = 4_096
-"""A part of so many bytes is kept as it came until the delivery is whole."""
-
 _SERIAL = 0xFFFFFFFF
-_new = tuple.__new__
-
-
-class _Partial:
-    """A delivery of which the last frame is still to come."""
-
-    __slots__ = (
-        "delivery_id", "frames", "held_bytes", "kept_bytes", "message_format", "mode", "parts", "passed_over", "resume",
-        "settled", "size", "state", "streamed", "tag",
-    )  # fmt: skip
-
-    def __init__(self, delivery_id: int, tag: bytes, message_format: int, mode: int | None, resume: bool) -> None:
-        self.delivery_id = delivery_id
-        self.tag = tag
-        self.message_format = message_format
-        self.mode = mode
-        self.resume = resume
-        self.settled = False
-        self.state: Any = None
-        self.parts: list[bytes | bytearray] = []
-        """What was not handed on yet; small ones joined, or a peer's empty and tiny frames would cost more than they
-        bring."""
-        self.kept_bytes = 0
-        """Bytes of `parts`."""
-        self.frames = 0
-        self.held_bytes = 0
-        """What it holds of the connection's `partial_bytes`."""
-        self.size = 0
-        self.passed_over = False
-        """It is settled already: what still comes of it is for nobody."""
-        self.streamed = False
-        """A part of it was handed on."""
-
-    def keep(self, part: bytes) -> None:
-        """The next of it."""
-        parts = self.parts
-        self.kept_bytes += len(part)
-        if len(part) >= APART_BYTES:
-            parts.append(part)
-        elif parts and isinstance(parts[-1], bytearray):
-            parts[-1] += part
-        else:
-            parts.append(bytearray(part))
 
 
 class Receiver(Link):
@@ -89,28 +25,30 @@ class Receiver(Link):
     """
 
     __slots__ = (
-        "_delivery_count", "_draining", "_resumes_left", "allowance", "credit", "partial", "shape", "shape_growing",
-        "shape_misses", "size_max", "stream_bytes", "tells_begin", "vital",
+        "_draining", "allowance", "credit", "delivery_count", "partial", "resumes_left", "size_max", "stream_bytes",
+        "tells_begin", "template", "template_growing", "template_misses", "vital",
     )  # fmt: skip
 
     role = True
+    session: IncomingPort
 
-    def __init__(self, session: "Session", name: str) -> None:
+    def __init__(self, session: IncomingPort, name: str) -> None:
         super().__init__(session, name)
         self.credit = 0
         self.allowance = 0
         """Deliveries up to the highest limit ever granted: credit taken back may have been used already."""
-        self._resumes_left = 0
+        self.resumes_left = 0
         """The same of resumed deliveries where no others are allowed; then `allowance` is 0."""
-        self._delivery_count: int | None = None
-        self.partial: _Partial | None = None
+        self.delivery_count: int | None = None
+        self.partial: Partial | None = None
+        """The delivery of which the last frame is still to come."""
         self._draining = False
         self.size_max = 0
-        self.shape: Shape | None = None
+        self.template: FrameTemplate | None = None
         """What its plain deliveries have in common on the wire (runs.py)."""
-        self.shape_growing: Shape | None = None
+        self.template_growing: FrameTemplate | None = None
         """The same of a delivery of which further frames are to come."""
-        self.shape_misses = 0
+        self.template_misses = 0
         self.stream_bytes: int | None = None
         self.tells_begin = False
         """Whether `DeliveryBegun` is told."""
@@ -125,7 +63,7 @@ class Receiver(Link):
             raise LocalProtocolError(f"link {self.name!r} is not accepted yet")
         self.credit = credit
         if self.local_attach is not None and self.local_attach.incomplete_unsettled:
-            self._resumes_left = max(self._resumes_left, credit)
+            self.resumes_left = max(self.resumes_left, credit)
         elif credit > self.allowance:
             self.allowance = credit
         self._draining = drain
@@ -170,7 +108,8 @@ class Receiver(Link):
         partial = self.partial
         if partial is None or partial.delivery_id != delivery_id or partial.passed_over or self.detach_sent:
             return
-        self._let_go(partial, partial.held_bytes)
+        self.session.connection.release_parts(partial.kept_bytes, partial.held_bytes)
+        partial.held_bytes = 0
         partial.parts.clear()
         partial.kept_bytes = 0
         partial.passed_over = True
@@ -180,198 +119,33 @@ class Receiver(Link):
     # ------------------------------------------------------------------------------------- for the session
 
     def _flow(self) -> None:
-        self.session.write_flow(self.handle, self._delivery_count, self.credit, self._draining)
+        self.session.write_flow(self.handle, self.delivery_count, self.credit, self._draining)
 
-    def on_flow(
-        self, delivery_count: int | None, link_credit: int | None, drain: bool, echo: bool, events: list[ConnEvent]
-    ) -> None:
-        """The peer's flow as sender: it may have given up credit (drain)."""
+    def on_flow(self, delivery_count: int | None, link_credit: int | None, drain: bool, echo: bool) -> bool:
+        """The peer's flow as sender: it may have given up credit (drain). True: all of it is, as we asked, and the
+        user is to be told, by Drained."""
         if self.detach_sent:
-            return
-        if delivery_count is not None and self._delivery_count is not None:
-            ahead = (delivery_count - self._delivery_count) & _SERIAL
-            if 0 < ahead <= max(self.allowance, self._resumes_left):
-                self._delivery_count = delivery_count
+            return False
+        if delivery_count is not None and self.delivery_count is not None:
+            ahead = (delivery_count - self.delivery_count) & _SERIAL
+            if 0 < ahead <= max(self.allowance, self.resumes_left):
+                self.delivery_count = delivery_count
                 self.allowance = max(0, self.allowance - ahead)
-                self._resumes_left = max(0, self._resumes_left - ahead)
+                self.resumes_left = max(0, self.resumes_left - ahead)
                 self.credit = max(0, self.credit - ahead)
-        if self._draining and drain and self.credit == 0:
+        drained = self._draining and drain and self.credit == 0
+        if drained:
             self._draining = False
-            events.append(Drained(self))
         if echo and self.attach_sent:
             self._flow()
+        return drained
 
     def took(self, count: int) -> None:
         """That many deliveries came, within what was granted."""
         self.allowance -= count
         self.credit = max(0, self.credit - count)
-        if self._delivery_count is not None:
-            self._delivery_count = (self._delivery_count + count) & _SERIAL
-
-    def on_transfer(self, parsed: ParsedTransfer, buf: bytes, end: int, events: list[ConnEvent]) -> None:
-        """One transfer frame of this link, whose frame ends at `end`."""
-        if self.detach_sent:
-            self.session.connection.spend(PART)
-            return
-        _, delivery_id, tag, message_format, settled, more, mode, state, resume, aborted, at = parsed
-        partial = self.partial
-        if partial is None:
-            if delivery_id is None or tag is None or len(tag) > TAG_BYTES_MAX:
-                raise LinkFault(
-                    self, conditions.INVALID_FIELD, "a delivery's first transfer has an id and a tag of up to 32 bytes"
-                )
-            if mode is not None and mode > RCV_SETTLE_MODE_MAX:
-                raise LinkFault(self, conditions.INVALID_FIELD, f"rcv-settle-mode {mode}: accepted are 0 and 1")
-            self.allowance -= 1
-            if self.allowance < 0:
-                self._resumed_or_refused(resume)
-            self.credit = self.credit - 1 if self.credit > 0 else 0
-            count = self._delivery_count
-            if count is not None:
-                self._delivery_count = (count + 1) & _SERIAL
-            if not more and not aborted:
-                if end - at > self.size_max:
-                    raise self._too_large()
-                if not settled:
-                    session = self.session
-                    owners = session.unsettled_in
-                    if delivery_id in owners or len(owners) >= session.unsettled_max:
-                        self._refuse_id(delivery_id)
-                    owners[delivery_id] = self
-                part = buf[at:end]
-                events.append(
-                    _new(
-                        Delivery,
-                        (self, delivery_id, tag, message_format or 0, settled is True, part, state, mode, resume),
-                    )
-                )
-                return
-            if aborted:
-                events.append(ResumeAborted(self, tag) if resume else DeliveryAborted(self, delivery_id))
-                return
-            partial = self.partial = _Partial(delivery_id, tag, message_format or 0, mode, resume)
-        elif delivery_id is not None and delivery_id != partial.delivery_id:
-            raise LinkFault(
-                self,
-                conditions.INVALID_FIELD,
-                f"delivery {delivery_id} began before delivery {partial.delivery_id} was complete",
-            )
-        self._continue(partial, settled, more, state, aborted, buf[at:end], events)
-
-    def _continue(
-        self, partial: _Partial, settled: bool | None, more: bool, state: Any, aborted: bool, part: bytes,
-        events: list[ConnEvent],
-    ) -> None:  # fmt: skip
-        partials = self.session.connection.partials
-        if partial.passed_over:
-            self.session.connection.spend(PART)
-            if aborted or not more:
-                self._forget_partial()
-            return
-        if aborted:
-            self._forget_partial()
-            if partial.streamed or not partial.resume:
-                events.append(DeliveryAborted(self, partial.delivery_id))
-            if partial.resume:
-                events.append(ResumeAborted(self, partial.tag))
-            return
-        if settled:
-            partial.settled = True
-        if state is not None:
-            partial.state = state
-        partial.frames += 1
-        partial.size += len(part)
-        if partial.size > self.size_max:
-            raise self._too_large()
-        self._hold(partial, len(part) + (weight(state) if state is not None else 0))
-        partial.keep(part)
-        partials.held += len(part)
-        if more:
-            if self.tells_begin and partial.frames == 1:
-                events.append(DeliveryBegun(self, partial.delivery_id, bytes(part)))
-            limit = self.stream_bytes
-            if limit is not None:
-                held = partial.kept_bytes
-                whole_part = held >= PART_BYTES if partial.streamed else partial.size > limit
-                if whole_part or (held and partials.held > partials.held_max):
-                    self._hand_on(partial, events)
-            self.session.connection.spend(PART)
-            return
-        self._forget_partial()
-        if not partial.settled:
-            owners = self.session.unsettled_in
-            if partial.delivery_id in owners or len(owners) >= self.session.unsettled_max:
-                self._refuse_id(partial.delivery_id)
-            owners[partial.delivery_id] = self
-        if partial.streamed:
-            events.append(
-                DeliveryPart(
-                    self, partial.delivery_id, partial.message_format, partial.settled, b"".join(partial.parts),
-                    False, True, partial.tag, partial.resume, partial.state,
-                )
-            )  # fmt: skip
-            return
-        events.append(
-            Delivery(
-                self, partial.delivery_id, partial.tag, partial.message_format, partial.settled,
-                b"".join(partial.parts), partial.state, partial.mode, partial.resume,
-            )
-        )  # fmt: skip
-
-    def _resumed_or_refused(self, resume: bool) -> None:
-        """The allowance is used up: only a resumed delivery of a link that takes no others passes."""
-        if resume and self._resumes_left > 0:
-            self._resumes_left -= 1
-            self.allowance = 0
-            return
-        if self._resumes_left > 0:
-            text = "our unsettled map was incomplete: accepted are resumed deliveries alone"
-            raise LinkFault(self, conditions.NOT_ALLOWED, text)
-        raise LinkFault(self, conditions.TRANSFER_LIMIT_EXCEEDED, "a transfer came without credit")
-
-    def _hold(self, partial: _Partial, added_bytes: int) -> None:
-        connection = self.session.connection
-        limit = connection.settings.partial_bytes_max
-        if connection.partial_bytes + added_bytes > limit and not self.vital:
-            text = f"the unfinished deliveries of a connection have at most {limit} bytes here"
-            raise LinkFault(self, conditions.RESOURCE_LIMIT_EXCEEDED, text)
-        connection.partial_bytes += added_bytes
-        partial.held_bytes += added_bytes
-
-    def _hand_on(self, partial: _Partial, events: list[ConnEvent]) -> None:
-        events.append(
-            DeliveryPart(
-                self, partial.delivery_id, partial.message_format, partial.settled, b"".join(partial.parts),
-                not partial.streamed, False, partial.tag, partial.resume,
-            )
-        )  # fmt: skip
-        self._let_go(partial, partial.kept_bytes)
-        partial.streamed = True
-        partial.parts.clear()
-        partial.kept_bytes = 0
-
-    def _let_go(self, partial: _Partial, held_bytes: int) -> None:
-        connection = self.session.connection
-        connection.partials.held -= partial.kept_bytes
-        connection.partial_bytes -= held_bytes
-        partial.held_bytes -= held_bytes
-
-    def _forget_partial(self) -> None:
-        if self.partial is not None:
-            self._let_go(self.partial, self.partial.held_bytes)
-            self.partial = None
-
-    def _refuse_id(self, delivery_id: int) -> None:
-        if delivery_id in self.session.unsettled_in:
-            raise SessionFault(self.session, conditions.INVALID_FIELD, f"delivery-id {delivery_id} is not settled yet")
-        raise SessionFault(self.session, conditions.RESOURCE_LIMIT_EXCEEDED, "too many deliveries are not settled")
-
-    def _too_large(self) -> LinkFault:
-        return LinkFault(
-            self,
-            conditions.MESSAGE_SIZE_EXCEEDED,
-            f"a delivery has at most {self.size_max} bytes here",
-        )
+        if self.delivery_count is not None:
+            self.delivery_count = (self.delivery_count + count) & _SERIAL
 
     def _attached(self, attach: Attach) -> None:
         self.size_max = attach.max_message_size or self.session.connection.settings.max_message_size
@@ -379,12 +153,19 @@ class Receiver(Link):
     def on_attach(self, attach: Attach) -> None:
         """The peer's attach, new or in answer to ours; a sender's initial count may be anything."""
         self.remote_attach = attach
-        self._delivery_count = attach.initial_delivery_count or 0
+        self.delivery_count = attach.initial_delivery_count or 0
         self.refused = self.attach_sent and attach.source is None
 
-    def _stop(self) -> None:
+    def forget_partial(self) -> None:
+        """The delivery of which the last frame was still to come is whole, or given up."""
+        partial = self.partial
+        if partial is not None:
+            self.session.connection.release_parts(partial.kept_bytes, partial.held_bytes)
+            self.partial = None
+
+    def stop(self) -> None:
         self.credit = 0
-        self._forget_partial()
+        self.forget_partial()
 
     def _take_unsettled(self) -> list[Any]:
         owners = self.session.unsettled_in

@@ -1,69 +1,29 @@
 """Runs: consecutive plain deliveries of one link, taken off the wire at once. AMQP 1.0 §2.7.5.
 
-Rules of this file: an optimised form of what Receiver.on_transfer does frame by frame (tests/amqp/test_runs.py holds
-the two together). A sender repeats itself: but for delivery-id and tag, the frames of its deliveries begin with the
+Rules of this file: an optimised form of what transfers.py does frame by frame (tests/amqp/test_runs.py holds the two
+together). A sender repeats itself: but for delivery-id and tag, the frames of its deliveries begin with the
 same bytes. `learn` remembers these of a frame that was understood; `take` goes on as long as they come again, and
 leaves whatever differs in anything to the plain form. It raises nothing.
 """
 
-from struct import Struct, pack
-from typing import TYPE_CHECKING, Final, NamedTuple
+from struct import pack
+from typing import Final
 
 from holdfast.amqp.events import ConnEvent, Deliveries
-
-if TYPE_CHECKING:
-    from holdfast.amqp.fast import ParsedTransfer
-    from holdfast.amqp.receiver import Receiver
-    from holdfast.amqp.session import Session
+from holdfast.amqp.fast import ParsedTransfer
+from holdfast.amqp.frame_template import Following, FrameTemplate
+from holdfast.amqp.receiver import Receiver
+from holdfast.amqp.session import Session
+from holdfast.amqp.session_endpoint import SessionEndpoint
 
 _SERIAL: Final = 0xFFFFFFFF
 _HEAD_BYTES: Final = 8
 _ID_FORMATS: Final = {0x70: "I", 0x52: "B"}
 MISSES_MAX: Final = 64
-"""Shapes of one link in a row that no second frame had; then its sender is taken not to repeat itself."""
+"""Templates of one link in a row that no second frame had; then its sender is taken not to repeat itself."""
 
 
-class Shape:
-    """What the first frames of one link's deliveries have in common: all before the delivery-id, the tag's length, all
-    behind the tag.
-
-    `cut`: further frames follow, whose performatives are as `middle` and `last` say; None where none came yet.
-    """
-
-    __slots__ = (
-        "cut", "head_bytes", "identity_bytes", "last", "message_format", "middle", "prefix", "settled", "tag_code",
-        "tail", "unpack",
-    )  # fmt: skip
-
-    def __init__(
-        self, prefix: bytes, number_format: str, tag_code: bytes, tail: bytes, settled: bool, message_format: int,
-        cut: bool,
-    ) -> None:  # fmt: skip
-        form = Struct(f">I{len(prefix)}s{number_format}2s{tag_code[1]}x{len(tail)}s")
-        self.unpack = form.unpack_from
-        self.head_bytes = form.size
-        self.identity_bytes = form.size - 4 - len(prefix) - len(tail)
-        """Of the delivery-id, and the tag with its length."""
-        self.prefix = prefix
-        self.tag_code = tag_code
-        self.tail = tail
-        self.settled = settled
-        self.message_format = message_format
-        self.cut = cut
-        self.middle: Following | None = None
-        self.last: Following | None = None
-
-
-class Following(NamedTuple):
-    """The frames of a delivery behind its first, from the data offset to the payload: `before`, then what identifies
-    the delivery where `named` (most senders leave it out, §2.7.5), then `behind`."""
-
-    before: bytes
-    named: bool
-    behind: bytes
-
-
-def _place(parsed: "ParsedTransfer", buf: bytes, start: int) -> tuple[str, int, int, int] | None:
+def _place(parsed: ParsedTransfer, buf: bytes, start: int) -> tuple[str, int, int, int] | None:
     """Where the frame from `start` on has its delivery-id and tag: the id's format, its place, the tag's place and
     end. None where they are not as usual."""
     number, tag, payload_at = parsed[1], parsed[2], parsed[10]
@@ -88,75 +48,77 @@ def _place(parsed: "ParsedTransfer", buf: bytes, start: int) -> tuple[str, int, 
     return number_format, at, tag_at, tag_end
 
 
-def _shape(parsed: "ParsedTransfer", buf: bytes, start: int) -> Shape | None:
-    """The shape of the frame from `start` on that was parsed so; None where it is not one that comes again."""
+def _template(parsed: ParsedTransfer, buf: bytes, start: int) -> FrameTemplate | None:
+    """The template of the frame from `start` on that was parsed so; None where it is not one that comes again."""
     _, _, _, message_format, settled, more, _, state, resume, aborted, payload_at = parsed
     place = None if state is not None or resume or aborted else _place(parsed, buf, start)
     if place is None:
         return None
     number_format, at, tag_at, tag_end = place
-    return Shape(
+    return FrameTemplate(
         buf[start + 4 : at], number_format, buf[tag_at - 2 : tag_at], buf[tag_end:payload_at], settled is True,
         message_format or 0, more,
     )  # fmt: skip
 
 
-def _following(parsed: "ParsedTransfer", buf: bytes, start: int, shape: Shape) -> Following | None:
-    """The same of a frame that goes on with a delivery of `shape`."""
+def _following(parsed: ParsedTransfer, buf: bytes, start: int, template: FrameTemplate) -> Following | None:
+    """The same of a frame that goes on with a delivery of `template`."""
     _, number, tag, _, settled, _, _, state, resume, aborted, payload_at = parsed
-    if state is not None or resume or aborted or (settled and not shape.settled):
+    if state is not None or resume or aborted or (settled and not template.settled):
         return None
     if number is None and tag is None:
         return Following(buf[start + 4 : payload_at], False, b"")
     place = _place(parsed, buf, start)
-    if place is None or place[3] - place[1] != shape.identity_bytes:
+    if place is None or place[3] - place[1] != template.identity_bytes:
         return None
     return Following(buf[start + 4 : place[1]], True, buf[place[3] : payload_at])
 
 
-def learn(session: "Session", parsed: "ParsedTransfer", buf: bytes, start: int) -> None:
-    """A transfer frame of `session` was taken by the plain form: have those like it taken at once from now on."""
+def learn(session: Session, parsed: ParsedTransfer, buf: bytes, start: int) -> Receiver | None:
+    """A transfer frame of `session` was taken by the plain form: the link of which those like it can be taken at once
+    from now on, its `run_link`; None where they cannot."""
     link = session.remote_links.get(parsed[0])
-    session.run_link = None
-    if link is None or not link.role or link.detach_sent:
-        return
-    receiver: Receiver = link  # type: ignore[assignment]  # the role says which
-    if receiver.shape_misses >= MISSES_MAX or receiver.size_max < session.connection.settings.max_frame_size:
-        return
-    receiver.shape_misses += 1
-    partial = receiver.partial
+    if link is None or not isinstance(link, Receiver) or link.detach_sent:
+        return None
+    if link.template_misses >= MISSES_MAX or link.size_max < session.connection.settings.max_frame_size:
+        return None
+    link.template_misses += 1
+    partial = link.partial
     more = parsed[5]
-    growing = receiver.shape_growing
+    growing = link.template_growing
     if growing is not None and not (more and parsed[1] is not None and partial and partial.frames == 1):
         following = _following(parsed, buf, start, growing)
         if following is None:
-            receiver.shape_growing = None
+            link.template_growing = None
         elif more:
             growing.middle = following
         else:
             growing.last = following
-            receiver.shape, receiver.shape_growing = growing, None
-            session.run_link = receiver
-        return
-    shape = _shape(parsed, buf, start)
-    if shape is None or not shape.cut:
-        receiver.shape_growing = None
-    if shape is not None and shape.cut:
-        receiver.shape_growing = shape
-    elif shape is not None:
-        receiver.shape = shape
-        session.run_link = receiver
+            link.template, link.template_growing = growing, None
+            return link
+        return None
+    template = _template(parsed, buf, start)
+    if template is None or not template.cut:
+        link.template_growing = None
+    if template is not None and template.cut:
+        link.template_growing = template
+    elif template is not None:
+        link.template = template
+        return link
+    return None
 
 
-def take(session: "Session", buf: bytes, at: int, size: int, frame_bytes_max: int, events: list[ConnEvent]) -> int:
+def take(
+    session: SessionEndpoint, buf: bytes, at: int, size: int, frame_bytes_max: int, events: list[ConnEvent]
+) -> int:
     """Takes what follows at `at` and is plain for `session.run_link`; returns where it ended, `at` if nothing was."""
     link = session.run_link
     if link is None or link.detach_sent or link.partial:
         return at
-    shape = link.shape
-    assert shape is not None
-    unpack, head_bytes = shape.unpack, shape.head_bytes
-    prefix, tag_code, tail = shape.prefix, shape.tag_code, shape.tail
+    template = link.template
+    assert template is not None
+    unpack, head_bytes = template.unpack, template.head_bytes
+    prefix, tag_code, tail = template.prefix, template.tag_code, template.tail
     owners = session.unsettled_in
     left = min(session.window_in, link.allowance, session.unsettled_max - len(owners))
     payloads: list[bytes] = []
@@ -164,7 +126,7 @@ def take(session: "Session", buf: bytes, at: int, size: int, frame_bytes_max: in
     first = expected = -1
     start = at
     frames = 0
-    cut = _Cut(link, shape, buf, size, frame_bytes_max) if shape.cut else None
+    cut = _Cut(link, template, buf, size, frame_bytes_max) if template.cut else None
     while left > 0 and size - at > head_bytes:
         frame_bytes, found_prefix, number, found_code, found_tail = unpack(buf, at)
         if found_prefix != prefix or found_code != tag_code or found_tail != tail:
@@ -190,34 +152,34 @@ def take(session: "Session", buf: bytes, at: int, size: int, frame_bytes_max: in
     count = len(payloads)
     if not count:
         return start
-    if not shape.settled:
+    if not template.settled:
         numbers = range(first, first + count)
         if not owners.keys().isdisjoint(numbers):
             return start
         owners.update(dict.fromkeys(numbers, link))
-    link.shape_misses = 0
+    link.template_misses = 0
     link.took(count)
-    events.append(Deliveries(link, first, payloads, shape.message_format, shape.settled))
+    events.append(Deliveries(link, first, payloads, template.message_format, template.settled))
     session.took(count + frames)
     return at
 
 
 class _Cut:
-    """Takes deliveries of several frames each out of `buf`, as long as `shape` says how they go on.
+    """Takes deliveries of several frames each out of `buf`, as long as `template` says how they go on.
 
     What the plain form would refuse or hand on in parts is left to it.
     """
 
-    __slots__ = ("_bytes_max", "_frame_bytes_max", "_shape", "_size", "_view", "buf", "parts")
+    __slots__ = ("_bytes_max", "_frame_bytes_max", "_size", "_template", "_view", "buf", "parts")
 
-    def __init__(self, link: "Receiver", shape: Shape, buf: bytes, size: int, frame_bytes_max: int) -> None:
+    def __init__(self, link: Receiver, template: FrameTemplate, buf: bytes, size: int, frame_bytes_max: int) -> None:
         connection = link.session.connection
         partials = connection.partials
         self.buf = buf
         self.parts: list[memoryview] = []
         """Payloads of the frames of the delivery that was taken last: views of `buf`."""
         self._view = memoryview(buf)
-        self._shape = shape
+        self._template = template
         self._size = size
         self._frame_bytes_max = frame_bytes_max
         self._bytes_max = min(
@@ -231,16 +193,16 @@ class _Cut:
 
         `frames_max`: of the session's window.
         """
-        buf, view, shape, size = self.buf, self._view, self._shape, self._size
-        parts = self.parts = [view[at + shape.head_bytes : end]]
-        identity_at = at + 4 + len(shape.prefix)
-        identity = buf[identity_at : identity_at + shape.identity_bytes]
-        assert shape.last is not None  # else `learn` has not made it the link's
-        last = shape.last.before + (identity + shape.last.behind if shape.last.named else b"")
+        buf, view, template, size = self.buf, self._view, self._template, self._size
+        parts = self.parts = [view[at + template.head_bytes : end]]
+        identity_at = at + 4 + len(template.prefix)
+        identity = buf[identity_at : identity_at + template.identity_bytes]
+        assert template.last is not None  # else `learn` has not made it the link's
+        last = template.last.before + (identity + template.last.behind if template.last.named else b"")
         middle = b""
-        if shape.middle is not None:
-            middle = shape.middle.before + (identity + shape.middle.behind if shape.middle.named else b"")
-        total = end - at - shape.head_bytes
+        if template.middle is not None:
+            middle = template.middle.before + (identity + template.middle.behind if template.middle.named else b"")
+        total = end - at - template.head_bytes
         while True:
             at = end
             if buf.startswith(last, at + 4):

@@ -6,19 +6,17 @@ serial numbers (RFC 1982).
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.amqp import conditions
-from holdfast.amqp.events import ConnEvent, CreditChanged
 from holdfast.amqp.fast import RELEASED, TransferForm
 from holdfast.amqp.faults import LinkFault
 from holdfast.amqp.link import Link, message_size_limit
 from holdfast.amqp.outgoing import UNKNOWN_BYTES, Outgoing
+from holdfast.amqp.pending import Pending
 from holdfast.amqp.performatives import Attach, Source
+from holdfast.amqp.ports import OutgoingPort
 from holdfast.errors import LocalProtocolError
-
-if TYPE_CHECKING:
-    from holdfast.amqp.session import Session
 
 _SERIAL = 0xFFFFFFFF
 _HALF = 0x80000000
@@ -28,29 +26,6 @@ Buffer = bytes | memoryview
 """A piece of a payload: it goes out as it is, and must not change until it has."""
 
 
-class Pending:
-    """A delivery with frames that wait for the peer's window. `at`: payload bytes that are out."""
-
-    __slots__ = (
-        "aborted", "at", "delivery_id", "message_format", "payload", "resume", "sender", "settled", "started", "state",
-    )  # fmt: skip
-
-    def __init__(
-        self, sender: "Sender", delivery_id: int, payload: bytes, settled: bool, message_format: int, state: Any,
-        *, resume: bool = False, aborted: bool = False,
-    ) -> None:  # fmt: skip
-        self.sender = sender
-        self.delivery_id = delivery_id
-        self.payload = payload
-        self.settled = settled
-        self.message_format = message_format
-        self.state = state
-        self.at = 0
-        self.started = False
-        self.resume = resume
-        self.aborted = aborted
-
-
 class Sender(Link):
     """Our end sends. `credit`: deliveries that we may send now, 0 while detached.
 
@@ -58,14 +33,15 @@ class Sender(Link):
     """
 
     __slots__ = (
-        "_delivery_count", "_early", "_first_max", "_following_max", "_form", "_initial_count", "_output",
-        "_payload_max", "_resumed", "_tag_offset", "answered_later", "credit", "drain", "outgoing", "resume_credit",
-        "suspended", "unsettled",
+        "_backlog", "_counters", "_delivery_count", "_early", "_first_max", "_following_max", "_form", "_initial_count",
+        "_output", "_owners", "_payload_max", "_resumed", "_tag_offset", "answered_later", "credit", "drain",
+        "outgoing", "resume_credit", "suspended", "unsettled",
     )  # fmt: skip
 
     role = False
+    session: OutgoingPort
 
-    def __init__(self, session: "Session", name: str) -> None:
+    def __init__(self, session: OutgoingPort, name: str) -> None:
         super().__init__(session, name)
         self.credit = 0
         self.drain = False
@@ -89,20 +65,22 @@ class Sender(Link):
         self._first_max = self._following_max = 0
         """Payload of the first of several frames, and of each that follows it."""
         self._form = _NO_FORM
+        # The session's own objects, one step nearer to the hot path.
         self._output = session.connection.output
+        self._counters = session.outgoing
+        self._backlog = session.backlog
+        self._owners = session.unsettled_out
 
     @property
     def sendable(self) -> bool:
         """There is credit, the peer's session window is open, and neither a frame nor a part waits to be sent."""
-        session = self.session
-        return self.credit > 0 and session.window_out > 0 and not session.backlog and self.outgoing is None
+        return self.credit > 0 and self._counters.window > 0 and not self._backlog and self.outgoing is None
 
     @property
     def resumable_now(self) -> bool:
         """As `sendable`, for a resumed delivery, for which `resume_credit` counts too."""
-        session = self.session
         credit = self.credit > 0 or self.resume_credit > 0
-        return credit and session.window_out > 0 and not session.backlog and self.outgoing is None
+        return credit and self._counters.window > 0 and not self._backlog and self.outgoing is None
 
     @property
     def default_outcome(self) -> Any:
@@ -142,18 +120,18 @@ class Sender(Link):
         if size > self._payload_max and self.message_bytes_max is not None and size > self.message_bytes_max:
             raise LocalProtocolError(f"link {self.name!r} takes {self.message_bytes_max} bytes, not {size}")
         self.credit = credit - 1
-        session = self.session
+        counters = self._counters
         delivery_id = self._number(context, settled)
-        if session.window_out <= 0 or session.backlog or message_format or state is not None:
+        if counters.window <= 0 or self._backlog or message_format or state is not None:
             self._send_later(delivery_id, pieces, settled, message_format, state)
         elif size > self._payload_max:
-            if self._payload_max >= 0 and self._frames(size) <= session.window_out:
+            if self._payload_max >= 0 and self._frames(size) <= counters.window:
                 self._send_cut(delivery_id, pieces, size, settled)
             else:
                 self._send_later(delivery_id, pieces, settled, message_format, state)
         else:
-            session.window_out -= 1
-            session.next_outgoing_id = (session.next_outgoing_id + 1) & _SERIAL
+            counters.window -= 1
+            counters.next_outgoing_id = (counters.next_outgoing_id + 1) & _SERIAL
             form = self._form
             output = self._output
             output.append(
@@ -177,7 +155,7 @@ class Sender(Link):
 
     def _send_cut(self, delivery_id: int, pieces: Sequence[Buffer], size: int, settled: bool) -> None:
         """Write a delivery in several frames, without copying what is in them; the window is open for all."""
-        session, form, output = self.session, self._form, self._output
+        counters, form, output = self._counters, self._form, self._output
         room = self._first_max
         output.append(form.first(room, delivery_id, settled))
         left = size - room
@@ -203,8 +181,8 @@ class Sender(Link):
             part.append(view[at:])
             room -= length - at
         output += part
-        session.window_out -= frames
-        session.next_outgoing_id = (session.next_outgoing_id + frames) & _SERIAL
+        counters.window -= frames
+        counters.next_outgoing_id = (counters.next_outgoing_id + frames) & _SERIAL
 
     def send_run(
         self, heads: Sequence[bytes], bodies: Sequence[Buffer], contexts: Sequence[Any], *, settled: bool
@@ -212,10 +190,10 @@ class Sender(Link):
         """Send deliveries, a payload being a head and a body, as far as credit and window go, and what the peer takes
         of size; returns how many went out. What `send` does for each, for many at once.
         """
-        session = self.session
-        first = session.next_delivery_id
-        count = min(len(heads), self.credit, session.window_out, _SERIAL - first)
-        if count <= 0 or session.backlog or self.outgoing is not None or self._payload_max < 0:
+        counters = self._counters
+        first = counters.next_delivery_id
+        count = min(len(heads), self.credit, counters.window, _SERIAL - first)
+        if count <= 0 or self._backlog or self.outgoing is not None or self._payload_max < 0:
             return 0
         form, payload_max = self._form, self._payload_max
         pack, head_bytes, prefix = form.pack, form.head_bytes, form.prefix
@@ -228,10 +206,10 @@ class Sender(Link):
             if size > payload_max:
                 limit = self.message_bytes_max
                 # What the frames before this one take of the window is not taken off it yet.
-                if self._frames(size) > session.window_out - whole or (limit is not None and size > limit):
+                if self._frames(size) > counters.window - whole or (limit is not None and size > limit):
                     break
                 self._send_cut(number, (head, body), size, settled)
-            elif whole < session.window_out:
+            elif whole < counters.window:
                 output.append(pack(head_bytes + size, prefix, number, b"\xa0\x04", number, flags))
                 output += (head, body)
                 whole += 1
@@ -239,15 +217,15 @@ class Sender(Link):
                 break
             number += 1
         count = number - first
-        session.next_delivery_id = number
-        session.window_out -= whole
-        session.next_outgoing_id = (session.next_outgoing_id + whole) & _SERIAL
+        counters.next_delivery_id = number
+        counters.window -= whole
+        counters.next_outgoing_id = (counters.next_outgoing_id + whole) & _SERIAL
         self.credit -= count
         self._delivery_count = (self._delivery_count + count) & _SERIAL
         if not settled:
             numbers = range(first, number)
             self.unsettled.update(zip(numbers, contexts, strict=False))
-            session.unsettled_out.update(dict.fromkeys(numbers, self))
+            self._owners.update(dict.fromkeys(numbers, self))
         return count
 
     def take_run(self, first: int, last: int) -> list[Any]:
@@ -260,7 +238,7 @@ class Sender(Link):
             contexts = [unsettled[number] for number in numbers]
         except KeyError:
             return []
-        owners = self.session.unsettled_out
+        owners = self._owners
         for number in numbers:
             del unsettled[number], owners[number]
         return contexts
@@ -289,12 +267,12 @@ class Sender(Link):
     def _number(self, context: Any, settled: bool) -> int:
         """The delivery-id of one more delivery, which comes back with `context` unless it is settled."""
         self._delivery_count = (self._delivery_count + 1) & _SERIAL
-        session = self.session
-        delivery_id = session.next_delivery_id
-        session.next_delivery_id = (delivery_id + 1) & _SERIAL
+        counters = self._counters
+        delivery_id = counters.next_delivery_id
+        counters.next_delivery_id = (delivery_id + 1) & _SERIAL
         if not settled:
             self.unsettled[delivery_id] = context
-            session.unsettled_out[delivery_id] = self
+            self._owners[delivery_id] = self
         return delivery_id
 
     def _not_now(self) -> LocalProtocolError:
@@ -315,7 +293,7 @@ class Sender(Link):
     @property
     def next_tag(self) -> int:
         """A tag that this link has not used, nor any above it (serial)."""
-        return (self.session.next_delivery_id + max(0, self._tag_offset)) & _SERIAL
+        return (self._counters.next_delivery_id + max(0, self._tag_offset)) & _SERIAL
 
     def tag_of(self, delivery_id: int) -> bytes:
         """The tag of a delivery of this session."""
@@ -364,10 +342,10 @@ class Sender(Link):
             return
         self._delivery_count = (self._delivery_count + self.credit + self.resume_credit) & _SERIAL
         self.credit = self.resume_credit = 0
-        if self.session.backlog:
+        if self._backlog:
             if not self.answered_later:
                 self.answered_later = True
-                self.session.backlog.append(self)
+                self.session.answer_drain_later(self)
         else:
             self.flow(drain=True)
 
@@ -375,28 +353,42 @@ class Sender(Link):
         """Settle first..last from our side (rcv-settle-mode second), as `Outcomes` named them."""
         if self.detach_sent or self.over:
             return
-        for delivery_id in self.session.ids_between(first, last, self.unsettled):
-            if self.unsettled.pop(delivery_id, self) is not self:
-                del self.session.unsettled_out[delivery_id]
+        unsettled, owners = self.unsettled, self._owners
+        for delivery_id in self.session.ids_between(first, last, unsettled):
+            if unsettled.pop(delivery_id, self) is not self:
+                del owners[delivery_id]
         self.session.write_disposition(False, first, last, True, state)
 
     # ------------------------------------------------------------------------------------- for the session
+
+    def forget_delivery(self, delivery_id: int) -> None:
+        """No outcome of it comes any more; nothing where it has come."""
+        if self.unsettled.pop(delivery_id, self) is not self:
+            del self._owners[delivery_id]
+
+    def finished(self, outgoing: Outgoing) -> None:
+        """The delivery that is sent in parts has ended: the link is free for the next."""
+        if self.outgoing is outgoing:
+            self.outgoing = None
+
+    def answer_drain(self) -> None:
+        """What waited for the window before the answer to a drain is out."""
+        self.answered_later = False
+        self.flow(drain=True)
 
     def flow(self, *, drain: bool = False) -> None:
         """Tell the peer our delivery-count and credit."""
         self.session.write_flow(self.handle, self._delivery_count, self.credit, drain)
 
-    def on_flow(
-        self, delivery_count: int | None, link_credit: int | None, drain: bool, echo: bool, events: list[ConnEvent]
-    ) -> None:
-        """The peer's flow for this link: credit is absolute, reckoned from its delivery-count (§2.6.7)."""
+    def on_flow(self, delivery_count: int | None, link_credit: int | None, drain: bool, echo: bool) -> bool:
+        """The peer's flow for this link: credit is absolute, reckoned from its delivery-count (§2.6.7). True: the user
+        is to be told, by CreditChanged."""
         if self.detach_sent:
-            return
+            return False
         if not self.attach_sent:
             # Pipelined before our answer: it counts from then on.
             self._early = (delivery_count, link_credit, drain, echo)
-            events.append(CreditChanged(self))
-            return
+            return True
         if link_credit is not None:
             used = (self._delivery_count - (self._initial_count if delivery_count is None else delivery_count)) & (
                 _SERIAL
@@ -413,7 +405,7 @@ class Sender(Link):
             self.drained()
         elif echo and not drain:
             self.flow()
-        events.append(CreditChanged(self))
+        return True
 
     def _prepare(self) -> None:
         connection = self.session.connection
@@ -428,23 +420,30 @@ class Sender(Link):
         """A delivery of the backlog moves up, because others before it were dropped."""
         if old in self.unsettled:
             self.unsettled[new] = self.unsettled.pop(old)
-            del self.session.unsettled_out[old]
-            self.session.unsettled_out[new] = self
+            del self._owners[old]
+            self._owners[new] = self
         if old in self._resumed:
             self._resumed[new] = self._resumed.pop(old)
+
+    def unnumber(self, delivery_id: int) -> None:
+        """A delivery of the backlog is dropped: its context keeps its place in the order under a key that no delivery
+        can have."""
+        self._owners.pop(delivery_id, None)
+        if delivery_id in self.unsettled:
+            self.unsettled[-1 - delivery_id] = self.unsettled.pop(delivery_id)
 
     def _attached(self, attach: Attach) -> None:
         self._delivery_count = self._initial_count = attach.initial_delivery_count or 0
         if self._early is not None:
             (_, credit, drain, echo), self._early = self._early, None
-            self.on_flow(None, credit, drain, echo, [])  # before our attach nobody knows what we count from
+            self.on_flow(None, credit, drain, echo)  # before our attach nobody knows what we count from
 
     def on_attach(self, attach: Attach) -> None:
         """The peer's attach, new or in answer to ours."""
         self.remote_attach = attach
         self.refused = self.attach_sent and attach.target is None
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         if self.outgoing is not None:
             self.outgoing.over = True
             self.outgoing = None
@@ -456,7 +455,7 @@ class Sender(Link):
         if self._tag_offset >= 0:
             self.suspended = self.unsettled_tags()
         contexts = list(self.unsettled.values())
-        owners = self.session.unsettled_out
+        owners = self._owners
         if owners:
             for delivery_id in self.unsettled:
                 owners.pop(delivery_id, None)

@@ -5,14 +5,11 @@ what a step leaves is a frame again, with what is left of the range, and is hear
 """
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast.amqp import codec, fast, frames
 from holdfast.amqp.effort import TURN
 from holdfast.amqp.performatives import Disposition
-
-if TYPE_CHECKING:
-    from holdfast.amqp.session import Session
 
 OPEN_MAX: Final = TURN
 """Delivery-ids of one step, where more are open: each takes about a unit of effort."""
@@ -36,17 +33,17 @@ def step(first: int, last: int, known: Collection[int]) -> tuple[int, int]:
 
 
 def cut(
-    session: "Session", parsed: fast.ParsedDisposition, last: int, known: Collection[int]
+    parsed: fast.ParsedDisposition, last: int, known: Collection[int], channel: int, frame_bytes_max: int
 ) -> tuple[int, int, bytes]:
-    """The first step of what a disposition says of the ids up to `last`, and a frame that says the same of those behind
-    it; empty where that is all, or where it is more than a frame takes, and all is one step."""
+    """The first step of what a disposition says of the ids up to `last`, and a frame on the peer's `channel` that says
+    the same of those behind it; empty where that is all, or where it is more than a frame takes, and all is one step.
+    """
     role, first, _, settled, state = parsed
     low, high = step(first, last, known)
     if high == last:
         return first, last, b""
-    assert session.remote_channel is not None, "the peer speaks on it"
     left = Disposition(role, (high + 1) & _SERIAL, last, settled, state)
-    again = frames.frame(session.remote_channel, codec.encode(left))
-    if len(again) > session.connection.settings.max_frame_size:
+    again = frames.frame(channel, codec.encode(left))
+    if len(again) > frame_bytes_max:
         return first, last, b""
     return low, high, again

@@ -57,7 +57,7 @@ def _number_not_wrapped(original: Function) -> Function:
 
     def _number(self: Any, context: Any, settled: bool) -> int:
         number: int = original(self, context, settled)
-        self.session.next_delivery_id = number + 1
+        self._counters.next_delivery_id = number + 1
         return number
 
     return _number

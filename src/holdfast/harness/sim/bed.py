@@ -10,7 +10,6 @@ from random import Random
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from holdfast.amqp.connection import Connection as Engine
 from holdfast.broker.port import Batch
 from holdfast.client import Connection, Delivery, Url, connect
 from holdfast.client.wire import Wire
@@ -62,7 +61,7 @@ class SimBed:
         self.clients: list[Connection] = []
         self.strangers: set[str] = set()
         """Places of clients that may say anything: what nodes tell them is not judged."""
-        self._disks: WeakKeyDictionary[Engine, int] = WeakKeyDictionary()
+        self._disks: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         """Of each connection of the client library: which of its node's disks was there when it was made."""
         self.tasks: dict[asyncio.Task[None], None] = {}
         self.background: dict[asyncio.Task[None], None] = {}

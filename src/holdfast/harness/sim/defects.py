@@ -33,9 +33,10 @@ PLACES: Final = (
     "Cursor.give_back", "Cursor.detach", "Catalog.put_counters", "Catalog.put_hop", "Chores.step", "Turn.arrived",
     "Turn.keep_origin", "Identities.next", "Neighbour.hear", "Neighbour.lost", "Neighbour.opened", "Neighbour.tick",
     "Neighbour.next_deadline", "ControlReceiver.delivered", "ControlSender.credited", "answer", "Doors.welcome",
-    "Doors.open", "RequestLink.serve_one", "ReplyLink.credited", "LargeSend.step", "Stream.add", "Session.on_flow",
-    "Session.on_disposition", "Session.on_attach", "Sender.send", "Sender.send_run", "Receiver.settle",
-    "Receiver.grant", "Connection.receive", "Connection.take_output", "Connection.tick", "Connection.next_deadline",
+    "Doors.open", "RequestLink.serve_one", "ReplyLink.credited", "LargeSend.step", "Stream.add",
+    "SessionEndpoint.on_flow", "SessionEndpoint.on_disposition", "SessionEndpoint.on_attach", "Sender.send",
+    "Sender.send_run", "Receiver.settle", "Receiver.grant", "Connection.receive", "Connection.take_output",
+    "Connection.tick", "Connection.next_deadline",
 )  # fmt: skip
 """Functions of the core, the broker and the protocol by their qualified names; a name alone means any of it."""
 

@@ -1,0 +1,140 @@
+"""Before the first frame: protocol headers, and SASL between two of them. AMQP 1.0 §2.2, §5.3.2.
+
+Rules of this file: bytes in, a decision out (`Progress`), which the connection carries out. Bytes behind a header or a
+SASL frame belong to the next layer.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from holdfast.amqp import conditions
+from holdfast.amqp.frames import AMQP_HEADER, SASL_HEADER
+from holdfast.amqp.performatives import Error
+from holdfast.amqp.sasl import ANONYMOUS, Authenticate, ClientSasl, ServerSasl
+from holdfast.amqp.settings import Settings
+from holdfast.amqp.states import Step
+from holdfast.amqp.types import Symbol
+from holdfast.errors import RemoteProtocolError
+
+_KNOWN: Final = {
+    b"\x16\x03": "a TLS client, and TLS is not spoken here",
+    b"GET ": "an HTTP client",
+    b"POST ": "an HTTP client",
+    b"HEAD ": "an HTTP client",
+    b"OPTIONS ": "an HTTP client",
+    b"SSH-": "an SSH client",
+    b"AMQP\x02": "a client that wants AMQP over TLS, which is not spoken here",
+    b"AMQP\x00\x00\x09": "a client of AMQP 0-9-1, accepted is AMQP 1.0",
+    b"AMQP\x01\x01": "a client of AMQP 0-8 to 0-10, accepted is AMQP 1.0",
+}
+"""By how they begin, others who take this for their port."""
+
+
+_ANSWERS: Final = {
+    b"HTTP": "an HTTP server",
+    b"SSH-": "an SSH server",
+    b"220 ": "a mail or FTP server",
+    b"AMQP\x00\x00\x09": "a broker that speaks AMQP 0-9-1 alone, accepted is AMQP 1.0",
+}
+"""By how they begin, the answers of servers that are not what a client looks for."""
+
+
+def _who(header: bytes, known: Mapping[bytes, str]) -> str | None:
+    return next((who for start, who in known.items() if header.startswith(start)), None)
+
+
+def _told(header: bytes) -> str:
+    """What is said of a header that is not accepted."""
+    who = _who(header, _KNOWN)
+    return f"protocol header {header!r} is not accepted here{'' if who is None else f': {who}'}"
+
+
+class Progress(NamedTuple):
+    """What a header or a SASL frame leads to: `output` is written, then `steps` are made; with a `refusal` the
+    transport ends, and the peer is told nothing more."""
+
+    output: bytes = b""
+    steps: tuple[Step, ...] = ()
+    refusal: Error | None = None
+
+
+class Handshake:
+    """One side's. `expects_header`: a protocol header is due; else, while `login` lasts, a SASL frame, then AMQP's."""
+
+    def __init__(self, settings: Settings, *, server: bool, authenticate: Authenticate | None) -> None:
+        self.expects_header = True
+        self.login: ServerSasl | ClientSasl | None = None
+        """Under way."""
+        self.user: str | None = None
+        """Who is logged in: at a server once the login is done, at a client as it asks to be."""
+        self._settings = settings
+        self._server = server
+        self._authenticate = authenticate
+        self._login_done = False
+
+    def start(self) -> bytes:
+        """The client's first flight: its login, if it has one, and the header of what follows."""
+        settings = self._settings
+        if settings.mechanism is None:
+            return AMQP_HEADER
+        self.login = ClientSasl(settings.mechanism, settings.user, settings.password, settings.hostname)
+        self.user = settings.user if settings.mechanism == "PLAIN" else None
+        return self.login.start() + AMQP_HEADER
+
+    def on_header(self, header: bytes) -> Progress:
+        """The peer's header: answered where we are the server; RemoteProtocolError where we are not and it is another.
+
+        Raises what Authenticate does.
+        """
+        if not self._server:
+            return self._on_answer(header)
+        if header == SASL_HEADER and not self._login_done:
+            self.login = ServerSasl(self._settings.mechanisms, self._authenticate)
+            self.expects_header = False
+            return Progress(self.login.start())
+        if header == AMQP_HEADER and (self._login_done or self._anonymous_allowed()):
+            self.expects_header = False
+            return Progress(AMQP_HEADER, (Step.R_HEADER, Step.S_HEADER))
+        # Whoever speaks something else is told what is spoken here, then the transport ends (§2.2).
+        wants_sasl = not self._login_done and (self._settings.sasl_required or header == AMQP_HEADER)
+        refusal = Error(Symbol(conditions.NOT_ALLOWED), _told(header))
+        return Progress(SASL_HEADER if wants_sasl else AMQP_HEADER, refusal=refusal)
+
+    def _on_answer(self, header: bytes) -> Progress:
+        expected = SASL_HEADER if self.login is not None else AMQP_HEADER
+        if header != expected:
+            who = _who(header, _ANSWERS)
+            text = (
+                f"found {header!r}, accepted is the protocol header {expected!r}" if who is None else f"this is {who}"
+            )
+            raise RemoteProtocolError(conditions.FRAMING_ERROR, text)
+        self.expects_header = False
+        return Progress() if self.login is not None else Progress(steps=(Step.R_HEADER,))
+
+    def _anonymous_allowed(self) -> bool:
+        if self._settings.sasl_required or ANONYMOUS not in self._settings.mechanisms:
+            return False
+        return self._authenticate is None or self._authenticate(ANONYMOUS, None, None)
+
+    def on_sasl_frame(self, body: bytes) -> Progress:
+        """A SASL frame's body while `login` lasts; at the end of the login a header is due.
+
+        RemoteProtocolError for a frame that has no place in it. Raises what Authenticate does.
+        """
+        login = self.login
+        assert login is not None
+        answer = login.receive(body)
+        if not login.done:
+            return Progress(answer)
+        if login.failed:
+            return Progress(answer, refusal=Error(Symbol(login.condition), login.reason))
+        if isinstance(login, ServerSasl):
+            self.user = login.user
+        self.login = None
+        self._login_done = True
+        self.expects_header = True
+        return Progress(answer)
+
+    def refuse(self, condition: str) -> Progress:
+        """The outcome of a login that ends with that error; nothing from a client."""
+        return Progress(self.login.refuse(condition)) if isinstance(self.login, ServerSasl) else Progress()

@@ -1,0 +1,51 @@
+"""A delivery of which the last frame is still to come. AMQP 1.0 §2.6.14.
+
+Rules of this file: what a receiver keeps of it; one at a time for each link.
+"""
+
+from typing import Any, Final
+
+APART_BYTES: Final = 4_096
+"""A part of so many bytes is kept as it came until the delivery is whole."""
+
+
+class Partial:
+    """A delivery of which the last frame is still to come."""
+
+    __slots__ = (
+        "delivery_id", "frames", "held_bytes", "kept_bytes", "message_format", "mode", "parts", "passed_over", "resume",
+        "settled", "size", "state", "streamed", "tag",
+    )  # fmt: skip
+
+    def __init__(self, delivery_id: int, tag: bytes, message_format: int, mode: int | None, resume: bool) -> None:
+        self.delivery_id = delivery_id
+        self.tag = tag
+        self.message_format = message_format
+        self.mode = mode
+        self.resume = resume
+        self.settled = False
+        self.state: Any = None
+        self.parts: list[bytes | bytearray] = []
+        """What was not handed on yet; small ones joined, or a peer's empty and tiny frames would cost more than they
+        bring."""
+        self.kept_bytes = 0
+        """Bytes of `parts`."""
+        self.frames = 0
+        self.held_bytes = 0
+        """What it holds of the connection's `partial_bytes`."""
+        self.size = 0
+        self.passed_over = False
+        """It is settled already: what still comes of it is for nobody."""
+        self.streamed = False
+        """A part of it was handed on."""
+
+    def keep(self, part: bytes) -> None:
+        """The next of it."""
+        parts = self.parts
+        self.kept_bytes += len(part)
+        if len(part) >= APART_BYTES:
+            parts.append(part)
+        elif parts and isinstance(parts[-1], bytearray):
+            parts[-1] += part
+        else:
+            parts.append(bytearray(part))
