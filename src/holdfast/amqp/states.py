@@ -1,6 +1,6 @@
 """The states of a connection and what leads from one to the next. AMQP 1.0 §2.4.6.
 
-Rules of this file: the table is the machine; connection.py takes every step through it.
+Rules of this file: the table is the machine; lifecycle.py takes every step through it.
 """
 
 from enum import Enum

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
-from holdfast.amqp import connection as amqp_connection
-from holdfast.amqp import states
+from holdfast.amqp import lifecycle, states
 from holdfast.broker.custody import Origin, Verdict
 from holdfast.core import events, session_states, sessions
 from holdfast.core.node import NodeCore
@@ -168,7 +167,7 @@ def watched(coverage: Coverage) -> Iterator[None]:
     happened: Counter[type[Any]] = Counter()
     verdicts: Counter[str] = Counter()
     put(sessions, "TRANSITIONS", session_table)
-    put(amqp_connection, "TRANSITIONS", step_table)
+    put(lifecycle, "TRANSITIONS", step_table)
     put(SimNode, "_do", _counting_commands(SimNode._do, commands))
     put(Origin, "decide", _counting_verdicts(Origin.decide, verdicts))
     put(NodeCore, "handle", _counting_events(NodeCore.handle, happened))
