@@ -112,11 +112,14 @@ def test_the_check_lets_types_through(code: str) -> None:
     assert not forbidden_names(ast.parse(code))
 
 
-def test_the_order_of_the_clients_modules_is_the_one_in_the_docs() -> None:
+@pytest.mark.parametrize(("package", "section"), [("amqp", "Inside the protocol"), ("client", "Inside the client")])
+def test_the_order_of_a_packages_modules_is_the_one_in_the_docs(package: str, section: str) -> None:
     root = TESTS.parent
     tools = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     contracts = tools["importlinter"]["contracts"]
-    checked = next(contract["layers"] for contract in contracts if contract.get("containers") == ["holdfast.client"])
+    checked = next(
+        contract["layers"] for contract in contracts if contract.get("containers") == [f"holdfast.{package}"]
+    )
     text = (root / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    _, shown, *_ = text.partition("## Inside the client")[2].split("```")
+    _, shown, *_ = text.partition(f"## {section}")[2].split("```")
     assert [re.split(r" {3,}", line)[0] for line in shown.strip().splitlines()] == checked
