@@ -20,6 +20,7 @@ from holdfast.amqp.performatives import (
     decode_composite,
 )
 from holdfast.amqp.plain import plain_disposition, plain_flow, plain_transfer
+from holdfast.amqp.transfer_form import TransferForm
 from holdfast.errors import RemoteProtocolError
 
 UINT = st.one_of(st.integers(0, 300), st.integers(0, 2**32 - 1))
@@ -125,7 +126,7 @@ def test_a_written_flow_is_the_codecs(a: int, b: int, c: int, d: int, e: int, f:
 def test_the_frames_of_a_cut_delivery_are_the_codecs(
     channel: int, handle: int, size: int, delivery_id: int, settled: bool, offset: int
 ) -> None:
-    form = fast.TransferForm(channel, handle, offset)
+    form = TransferForm(channel, handle, 512, offset)
     tag = ((delivery_id + offset) & 0xFFFFFFFF).to_bytes(4, "big")
     for raw, said in (
         (form.first(size, delivery_id, settled), Transfer(handle, delivery_id, tag, 0, settled, True)),
@@ -141,7 +142,7 @@ def test_the_frames_of_a_cut_delivery_are_the_codecs(
 def test_a_written_transfer_is_the_codecs(
     channel: int, handle: int, size: int, delivery_id: int, settled: bool
 ) -> None:
-    form = fast.TransferForm(channel, handle)
+    form = TransferForm(channel, handle, 512)
     flags = b"\x43\x41" if settled else b"\x43\x42"
     raw = form.pack(form.head_bytes + size, form.prefix, delivery_id, b"\xa0\x04", delivery_id, flags)
     assert len(raw) == form.head_bytes

@@ -6,7 +6,6 @@ then performatives.py decides what it is; where it returns a value, performative
 """
 
 import struct
-from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.amqp.performatives import Accepted, Rejected, Released
@@ -301,67 +300,6 @@ def parse_flow(buf: bytes, at: int, end: int) -> ParsedFlow | None:
 
 
 # ------------------------------------------------------------------------------------------------- encoding
-
-
-class TransferForm:
-    """Transfers of one link: everything but size, delivery-id and settled is prepared.
-
-    `pack` makes the head of a delivery's only frame; of one that is cut, `first` that of its first frame and
-    `following` those of the others, which say no more than handle and more.
-
-    The tag is the delivery-id's 4 bytes: unique while unsettled, because delivery-ids are. `tag_offset` is added to
-    it on a link that may be resumed, whose tags go on where those of its last session ended.
-    """
-
-    __slots__ = (
-        "_cut_prefix", "_last", "_middle", "_pack_cut", "first_bytes", "following_bytes", "head_bytes", "pack",
-        "prefix",
-    )  # fmt: skip
-
-    pack: Callable[[int, bytes, int, bytes, int, bytes], bytes]
-    """(size, prefix, delivery-id, tag's code and length, tag, message-format and settled) → the frame's head."""
-
-    def __init__(self, channel: int, handle: int, tag_offset: int = 0) -> None:
-        wire_handle = b"\x43" if handle == 0 else bytes((0x52, handle)) if handle < 256 else b"\x70" + (
-            handle.to_bytes(4, "big")
-        )  # fmt: skip
-        opening = b"\x02\x00" + channel.to_bytes(2, "big") + TRANSFER + b"\xc0"
-        size = 1 + len(wire_handle) + 5 + 6 + 2
-        self.prefix = opening + bytes((size, 5)) + wire_handle + b"\x70"
-        form = struct.Struct(f">I{len(self.prefix)}sI2sI2s")
-        self.pack = _with_tags(form.pack, tag_offset) if tag_offset else form.pack
-        self.head_bytes = form.size
-        """Bytes of the frame before the payload."""
-        self._cut_prefix = opening + bytes((size + 1, 6)) + wire_handle + b"\x70"
-        cut_form = struct.Struct(f">I{len(self.prefix)}sI2sI3s")
-        self._pack_cut = _with_tags(cut_form.pack, tag_offset) if tag_offset else cut_form.pack
-        self.first_bytes = cut_form.size
-        """The same of the first of several frames."""
-        self._middle = opening + bytes((6 + len(wire_handle), 6)) + wire_handle + b"\x40\x40\x40\x40\x41"
-        self._last = opening + bytes((1 + len(wire_handle), 1)) + wire_handle
-        self.following_bytes = 4 + len(self._middle)
-        """The same of a frame that follows it, at most."""
-
-    def first(self, payload_bytes: int, delivery_id: int, settled: bool) -> bytes:
-        """The first of several frames of a delivery, up to the payload."""
-        return self._pack_cut(
-            self.first_bytes + payload_bytes, self._cut_prefix, delivery_id, b"\xa0\x04", delivery_id,
-            b"\x43\x41\x41" if settled else b"\x43\x42\x41",
-        )  # fmt: skip
-
-    def following(self, payload_bytes: int, more: bool) -> bytes:
-        """A further frame of it, up to the payload."""
-        prefix = self._middle if more else self._last
-        return (4 + len(prefix) + payload_bytes).to_bytes(4, "big") + prefix
-
-
-def _with_tags(pack: Callable[..., bytes], offset: int) -> Callable[[int, bytes, int, bytes, int, bytes], bytes]:
-    def pack_with_offset(
-        size: int, prefix: bytes, delivery_id: int, code: bytes, tag: int, settled: bytes
-    ) -> bytes:  # fmt: skip
-        return pack(size, prefix, delivery_id, code, (tag + offset) & 0xFFFFFFFF, settled)
-
-    return pack_with_offset
 
 
 _STATE_BYTES: Final[dict[type[Any], bytes]] = {

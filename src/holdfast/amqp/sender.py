@@ -9,21 +9,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.amqp import conditions
-from holdfast.amqp.fast import RELEASED, TransferForm
+from holdfast.amqp.fast import RELEASED
 from holdfast.amqp.faults import LinkFault
 from holdfast.amqp.link import Link, message_size_limit
 from holdfast.amqp.outgoing import UNKNOWN_BYTES, Outgoing
 from holdfast.amqp.pending import Pending
 from holdfast.amqp.performatives import Attach, Source
 from holdfast.amqp.ports import OutgoingPort
+from holdfast.amqp.transfer_form import Buffer, TransferForm
 from holdfast.errors import LocalProtocolError
 
 _SERIAL = 0xFFFFFFFF
 _HALF = 0x80000000
-_NO_FORM = TransferForm(0, 0)
-
-Buffer = bytes | memoryview
-"""A piece of a payload: it goes out as it is, and must not change until it has."""
+_NO_FORM = TransferForm(0, 0, 512)
 
 
 class Sender(Link):
@@ -33,9 +31,9 @@ class Sender(Link):
     """
 
     __slots__ = (
-        "_backlog", "_counters", "_delivery_count", "_early", "_first_max", "_following_max", "_form", "_initial_count",
-        "_output", "_owners", "_payload_max", "_resumed", "_tag_offset", "answered_later", "credit", "drain",
-        "outgoing", "resume_credit", "suspended", "unsettled",
+        "_backlog", "_counters", "_delivery_count", "_early", "_form", "_initial_count", "_output", "_owners",
+        "_payload_max", "_resumed", "_tag_offset", "answered_later", "credit", "drain", "outgoing", "resume_credit",
+        "suspended", "unsettled",
     )  # fmt: skip
 
     role = False
@@ -62,8 +60,6 @@ class Sender(Link):
         self._early: tuple[int | None, int | None, bool, bool] | None = None
         self._payload_max = -1
         """The longest payload that goes out in one frame; -1 before the peer's first flow."""
-        self._first_max = self._following_max = 0
-        """Payload of the first of several frames, and of each that follows it."""
         self._form = _NO_FORM
         # The session's own objects, one step nearer to the hot path.
         self._output = session.connection.output
@@ -125,7 +121,7 @@ class Sender(Link):
         if counters.window <= 0 or self._backlog or message_format or state is not None:
             self._send_later(delivery_id, pieces, settled, message_format, state)
         elif size > self._payload_max:
-            if self._payload_max >= 0 and self._frames(size) <= counters.window:
+            if self._payload_max >= 0 and self._form.frames(size) <= counters.window:
                 self._send_cut(delivery_id, pieces, size, settled)
             else:
                 self._send_later(delivery_id, pieces, settled, message_format, state)
@@ -149,38 +145,10 @@ class Sender(Link):
         payload = b"".join(pieces)
         self.session.send_later(Pending(self, delivery_id, payload, settled, message_format, state))
 
-    def _frames(self, size: int) -> int:
-        """Frames of a delivery of `size` bytes that does not fit into one."""
-        return 1 - (self._first_max - size) // self._following_max
-
     def _send_cut(self, delivery_id: int, pieces: Sequence[Buffer], size: int, settled: bool) -> None:
-        """Write a delivery in several frames, without copying what is in them; the window is open for all."""
-        counters, form, output = self._counters, self._form, self._output
-        room = self._first_max
-        output.append(form.first(room, delivery_id, settled))
-        left = size - room
-        frames = 1
-        part: list[Buffer] = []
-        for piece in pieces:
-            length = len(piece)
-            if length <= room:
-                part.append(piece)
-                room -= length
-                continue
-            view = memoryview(piece)
-            at = 0
-            while length - at > room:
-                part.append(view[at : at + room])
-                output += part
-                at += room
-                room = min(left, self._following_max)
-                left -= room
-                output.append(form.following(room, left > 0))
-                frames += 1
-                part = []
-            part.append(view[at:])
-            room -= length - at
-        output += part
+        """Write a delivery in several frames; the window is open for all."""
+        counters = self._counters
+        frames = self._form.cut(self._output, delivery_id, pieces, size, settled)
         counters.window -= frames
         counters.next_outgoing_id = (counters.next_outgoing_id + frames) & _SERIAL
 
@@ -206,7 +174,7 @@ class Sender(Link):
             if size > payload_max:
                 limit = self.message_bytes_max
                 # What the frames before this one take of the window is not taken off it yet.
-                if self._frames(size) > counters.window - whole or (limit is not None and size > limit):
+                if form.frames(size) > counters.window - whole or (limit is not None and size > limit):
                     break
                 self._send_cut(number, (head, body), size, settled)
             elif whole < counters.window:
@@ -408,11 +376,10 @@ class Sender(Link):
         return True
 
     def _prepare(self) -> None:
-        connection = self.session.connection
-        self._form = TransferForm(self.session.channel, self.handle, max(0, self._tag_offset))
-        self._payload_max = connection.frame_size_out - self._form.head_bytes
-        self._first_max = connection.frame_size_out - self._form.first_bytes
-        self._following_max = connection.frame_size_out - self._form.following_bytes
+        session = self.session
+        frame_bytes_max = session.connection.frame_size_out
+        self._form = TransferForm(session.channel, self.handle, frame_bytes_max, max(0, self._tag_offset))
+        self._payload_max = self._form.payload_max
         if self.message_bytes_max is not None:
             self._payload_max = min(self._payload_max, self.message_bytes_max)
 
