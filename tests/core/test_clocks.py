@@ -54,7 +54,6 @@ class Core:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.control_kinds: dict[str, Any] = {}
         self.clock = self
         self.asker = Asker()
         self.neighbours = {"hub": self.asker}
@@ -71,13 +70,13 @@ def exchange(core: Core, known: clocks.Clocks, there_s: float, back_s: float, ah
     theirs = Ulong(core.wall_ms + int(ahead_s * 1000))
     core.clock.now += back_s
     answer = {"kind": "time", "number": asked["number"], "sent": asked["sent"], "heard": theirs, "answered": theirs}
-    core.control_kinds["time"](core.asker, answer)
+    known.hears["time"](core.asker, answer)
     core.clock.now += EVERY_S[1]
 
 
 def test_the_shortest_round_trip_of_the_last_eight_counts() -> None:
     core: Any = Core()
-    known = clocks.Clocks(core)
+    known = clocks.Clocks(core.clock, core.neighbours)
     exchange(core, known, 0.5, 0.1, ahead_s=7.0)  # lopsided: wrong by 0.2 s
     assert known.offset_s("hub") == pytest.approx(7.2, abs=0.002)
     exchange(core, known, 0.01, 0.01, ahead_s=7.0)
@@ -91,7 +90,7 @@ def test_the_shortest_round_trip_of_the_last_eight_counts() -> None:
 
 def test_an_answer_that_comes_late_says_nothing() -> None:
     core: Any = Core()
-    known = clocks.Clocks(core)
+    known = clocks.Clocks(core.clock, core.neighbours)
     exchange(core, known, ANSWER_S, 0.0, ahead_s=1.0)
     assert known.offset_s("hub") is not None
     known.offsets.clear()
@@ -112,13 +111,13 @@ def test_it_asks_seldom() -> None:
 @pytest.mark.parametrize("value", [None, -1, 2**53, 2**70, "x", True, [], {}])
 def test_what_is_no_time_is_passed_over(key: str, value: Any) -> None:
     core: Any = Core()
-    known = clocks.Clocks(core)
+    known = clocks.Clocks(core.clock, core.neighbours)
     known.tick(core.clock.now)
     asked = core.asker.told.pop()
     good = {"number": asked["number"], "sent": asked["sent"], "heard": Ulong(1), "answered": Ulong(1)}
-    core.control_kinds["time"](core.asker, {"kind": "time", **good, key: value})
+    known.hears["time"](core.asker, {"kind": "time", **good, key: value})
     assert known.offset_s("hub") is None
-    core.control_kinds["clock"](core.asker, {"kind": "clock", **good, key: value})
+    known.hears["clock"](core.asker, {"kind": "clock", **good, key: value})
     assert len(core.asker.told) == (key in ("heard", "answered"))
 
 

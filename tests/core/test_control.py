@@ -13,8 +13,8 @@ from holdfast.amqp.receiver import Receiver
 from holdfast.amqp.types import Ulong
 from holdfast.core import control
 from holdfast.core.config import Limits
-from holdfast.core.control import CONTROL_RESERVE
 from holdfast.core.hops import BESIDE_BYTES
+from holdfast.core.session_port import CONTROL_RESERVE
 from holdfast.units import MIB
 from support.hops import send
 from support.rig import Rig

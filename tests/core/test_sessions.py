@@ -162,13 +162,13 @@ def test_a_silent_link_is_down_after_three_probes_and_the_hold_time_is_the_last_
     hub = rig.node("hub", neighbours=(NeighbourConfig(name="jfk", **fast),))
     rig.run(2.0)
     for node in (jfk, hub):
-        node.core.routing = Told()
+        node.core.session_parts.routing = Told()
     (wire,) = rig.between("hub", "jfk")
     wire.cut(silent=True)
     rig.refuse_dials = True
     rig.run(0.16)
     for node in (jfk, hub):
-        assert node.core.routing.of("up", "down") == [("down", ends(node).name)]
+        assert node.core.session_parts.routing.of("up", "down") == [("down", ends(node).name)]
         assert not ends(node).established
         assert ends(node).reason == "3 probes without an answer"
         assert ends(node).liveness.missed == 3
@@ -315,7 +315,7 @@ def test_routing_is_told_of_links_costs_and_kinds_that_sessions_do_not_know() ->
     jfk, hub = rig.pair(start=False)
     jfk.start()
     hub.start()
-    told = jfk.core.routing = Told()
+    told = jfk.core.session_parts.routing = Told()
     heard: list[tuple[str, Any]] = []
     jfk.core.control_kinds["record"] = lambda neighbour, fields: heard.append((neighbour.name, fields))
     rig.run(5.0)
@@ -338,7 +338,7 @@ def test_a_session_that_is_replaced_is_down_and_up_for_routing() -> None:
     rig = Rig()
     jfk, hub = rig.pair(start=False)
     hub.start()
-    told = hub.core.routing = Told()
+    told = hub.core.session_parts.routing = Told()
     jfk.start()
     rig.run(1.0)
     (wire,) = rig.between("hub", "jfk")
@@ -354,7 +354,7 @@ def test_a_link_that_flaps_is_held_down_for_routing_while_its_session_stays() ->
     rig = Rig()
     jfk, hub = rig.pair(start=False)
     jfk.start()
-    told = jfk.core.routing = Told()
+    told = jfk.core.session_parts.routing = Told()
     hub.start()
     for number in range(4):
         rig.run(0.8)

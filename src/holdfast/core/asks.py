@@ -17,13 +17,13 @@ from holdfast.amqp.types import Ulong
 from holdfast.broker import entry
 from holdfast.core.incoming import NODE_MESSAGE_BYTES_MAX
 from holdfast.core.message_ids import MessageId, as_sent, checked, encodings
+from holdfast.core.session_port import Session
 from holdfast.core.where import Hint, Look, Step, finished_here
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.schema import is_whole, is_whole_within
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
-    from holdfast.core.sessions import Neighbour
 
 IDS_MAX: Final = 4
 """Message-ids that one question gives to choose from: a text may also be a number, a UUID or binary."""
@@ -192,7 +192,7 @@ class Asks:
         else:
             self._pass_on(ask, hint, onward)
 
-    def _pass_on(self, ask: Ask, hint: Hint, onward: "Neighbour") -> None:
+    def _pass_on(self, ask: Ask, hint: Hint, onward: Session) -> None:
         core = self.core
         left_s = (ask.deadline - core.clock.now) * ONWARD_SHARE
         self._number += 1
@@ -219,7 +219,7 @@ class Asks:
 
     # ------------------------------------------------------------------------------------------------ neighbours
 
-    def _hear_ask(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+    def _hear_ask(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         core = self.core
         number, ids, asked = fields.get("ask"), fields.get("ids"), fields.get("asked")
         origin, count, limit_ms = fields.get("origin"), fields.get("number"), fields.get("limit")
@@ -261,7 +261,7 @@ class Asks:
         self._allowance[name] = (max(left - 1, 0.0), self.core.clock.now)
         return left >= 1
 
-    def _hear_answer(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+    def _hear_answer(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         number, steps = fields.get("ask"), fields.get("steps")
         ask = self.waiting.get(number) if is_whole(number) else None
         if ask is None or ask.onward != neighbour.name or not isinstance(steps, list):

@@ -174,7 +174,7 @@ def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
         if peer.has_control:
             raise Refusal(conditions.NOT_ALLOWED, "a control link: accepted is one in the life of a connection")
         peer.has_control = True
-        link.context = ControlReceiver(core, peer, link, neighbour)
+        link.context = ControlReceiver(core.log, peer, link, neighbour)
         link.accept(max_message_size=NODE_MESSAGE_BYTES_MAX)
         link.grant(CONTROL_CREDIT)
     elif address == hops.CUSTODY_ADDRESS:

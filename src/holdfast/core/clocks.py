@@ -6,15 +6,14 @@ own, so that probes stay what they are; an older neighbour passes them over.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from holdfast.amqp.types import Ulong
+from holdfast.broker.work import Clock
+from holdfast.core.session_port import ControlKinds, Session
 from holdfast.schema import is_whole_within
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
-    from holdfast.core.sessions import Neighbour
 
 SAMPLES: Final = 8
 """Of so many the one with the shortest round trip counts (RFC 5905 §10)."""
@@ -59,16 +58,17 @@ class Offset:
 class Clocks:
     """Asks each neighbour for its wall clock, and keeps how far it is from ours."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(self, clock: Clock, neighbours: Mapping[str, Session]) -> None:
+        self._clock = clock
+        self._neighbours = neighbours
         self.offsets: dict[str, Offset] = {}
-        self.due_at: float | None = core.clock.now
+        self.due_at: float | None = clock.now
         """When somebody is to be asked; asked for every turn, so it is worked out when something was asked."""
-        core.control_kinds |= {ASK: self._hear_ask, ANSWER: self._hear_answer}
+        self.hears: ControlKinds = {ASK: self._hear_ask, ANSWER: self._hear_answer}
 
     def established(self) -> None:
         """A session came up: that neighbour may be asked."""
-        self.due_at = self.core.clock.now
+        self.due_at = self._clock.now
 
     def offset_s(self, neighbour: str) -> float | None:
         """How much later that neighbour's wall clock is than ours, in seconds; None where it is not known."""
@@ -80,14 +80,14 @@ class Clocks:
         if self.due_at is None or now < self.due_at:
             return
         self.due_at = None
-        for neighbour in self.core.neighbours.values():
+        for neighbour in self._neighbours.values():
             if not neighbour.established:
                 continue
             known = self.offsets.setdefault(neighbour.name, Offset())
             if now >= known.due:
                 known.due = now + EVERY_S[len(known.samples) == SAMPLES]
                 known.number += 1
-                sent_ms = self.core.clock.wall_ms
+                sent_ms = self._clock.wall_ms
                 known.asked = sent_ms, now
                 neighbour.send({"kind": ASK, "number": Ulong(known.number), "sent": Ulong(sent_ms)})
             if self.due_at is None or known.due < self.due_at:
@@ -96,13 +96,13 @@ class Clocks:
     def next_deadline(self) -> float | None:
         return self.due_at
 
-    def _hear_ask(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+    def _hear_ask(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         number, sent_ms = fields.get("number"), fields.get("sent")
         if _is_time(number) and _is_time(sent_ms):
-            ours = Ulong(self.core.clock.wall_ms)  # one moment: the turn that hears also answers; others may wait
+            ours = Ulong(self._clock.wall_ms)  # one moment: the turn that hears also answers; others may wait
             neighbour.send({"kind": ANSWER, "number": number, "sent": sent_ms, "heard": ours, "answered": ours})
 
-    def _hear_answer(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+    def _hear_answer(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         known = self.offsets.get(neighbour.name)
         heard, answered = fields.get("heard"), fields.get("answered")
         number, sent = fields.get("number"), fields.get("sent")
@@ -112,7 +112,7 @@ class Clocks:
             return
         sent_ms, asked_at = known.asked
         known.asked = None
-        passed_s = self.core.clock.now - asked_at  # not by the wall clock, which may have jumped meanwhile
+        passed_s = self._clock.now - asked_at  # not by the wall clock, which may have jumped meanwhile
         if passed_s > ANSWER_S:
             return
         came_ms = sent_ms + passed_s * 1000

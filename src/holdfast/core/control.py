@@ -5,25 +5,21 @@ make of them; any other form of them is read as every control message is. An ech
 """
 
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from holdfast.amqp.codec import encode
 from holdfast.amqp.connection import Delivery, Receiver, Sender
 from holdfast.amqp.message import Message
 from holdfast.amqp.types import Ulong
+from holdfast.core.connections import Connections
 from holdfast.core.incoming import NODE_MESSAGE_BYTES_MAX, Ingress
+from holdfast.core.log import Log
 from holdfast.core.outgoing import Egress
 from holdfast.core.peer import Peer
 from holdfast.errors import RemoteProtocolError
 
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
-    from holdfast.core.sessions import Neighbour
-
 CONTROL_ADDRESS: Final = "$holdfast/control"
 CONTROL_CREDIT: Final = 200
-CONTROL_RESERVE: Final = 16
-"""Of the credit that the peer gives, what is kept for probes and echoes."""
 
 VALUE: Final = b"\x00\x53\x77"
 """The descriptor of an amqp-value section (AMQP 1.0 §3.2.8)."""
@@ -76,12 +72,34 @@ def read_echo(payload: bytes) -> int | None:
     return int(number) if head == _ECHO_HEAD else None
 
 
+class ControlOwner(Protocol):
+    """The session that has the two control links. `peer`: its connection. `control`: our link on it."""
+
+    peer: Peer | None
+    control: "ControlSender | None"
+
+    @property
+    def name(self) -> str:
+        """The neighbour's."""
+
+    def control_attached(self) -> None:
+        """Our link was answered, and may send: nothing was sent on it yet."""
+
+    def control_credited(self) -> None:
+        """Our link has credit, and owes no echo."""
+
+    def hear_probe(self, number: int, version: int) -> None: ...
+    def hear_echo(self, number: int) -> None: ...
+    def hear(self, fields: dict[Any, Any]) -> None:
+        """Any other control message, and these two in another form."""
+
+
 class ControlSender(Egress):
     """Our control link."""
 
-    def __init__(self, core: "NodeCore", peer: Peer, link: Sender, neighbour: "Neighbour") -> None:
+    def __init__(self, connections: Connections, peer: Peer, link: Sender, neighbour: ControlOwner) -> None:
         super().__init__(peer, link)
-        self.core = core
+        self._connections = connections
         self.neighbour = neighbour
         self.greeted = False
         self.owed: int | None = None
@@ -114,28 +132,28 @@ class ControlSender(Egress):
             limit = self.link.message_bytes_max
             if limit is not None and limit < NODE_MESSAGE_BYTES_MAX:
                 text = f"its control link takes {limit} bytes, accepted is {NODE_MESSAGE_BYTES_MAX} or more"
-                self.core.connections.drop(self.peer, text)
+                self._connections.drop(self.peer, text)
                 return
             if self.link.sendable:
                 self.greeted = True
                 self.neighbour.control_attached()
         if self.owed is not None:
             self.answer(self.owed)
-        self.core.disk.credited(self.neighbour)
+        self.neighbour.control_credited()
 
     def gone(self, unsettled: list[Any]) -> None:
         if self.neighbour.control is self:
             error = self.link.error
             reason = "" if error is None else f": {error.condition}: {error.description}"
-            self.core.connections.drop(self.peer, f"the control link was detached{reason}")
+            self._connections.drop(self.peer, f"the control link was detached{reason}")
 
 
 class ControlReceiver(Ingress):
     """The peer's control link. A message of many frames is held whole, however much of other links is unfinished."""
 
-    def __init__(self, core: "NodeCore", peer: Peer, link: Receiver, neighbour: "Neighbour") -> None:
+    def __init__(self, log: Log, peer: Peer, link: Receiver, neighbour: ControlOwner) -> None:
         super().__init__(peer, link)
-        self.core = core
+        self._log = log
         link.vital = True
         self.neighbour = neighbour
 
@@ -147,7 +165,7 @@ class ControlReceiver(Ingress):
             if found is not None:
                 neighbour.hear_probe(*found)
             elif (number := read_echo(payload)) is not None:
-                neighbour.liveness.echo(number, self.core.clock.now)
+                neighbour.hear_echo(number)
             else:
                 self._hear(payload)
         self.top_up(CONTROL_CREDIT)
@@ -156,7 +174,7 @@ class ControlReceiver(Ingress):
         try:
             fields = Message.decode(payload).value
         except RemoteProtocolError as error:
-            self.core.log.write(
+            self._log.write(
                 "WARNING",
                 f"neighbour {self.neighbour.name}: control message: {error.description}",
                 about=self.neighbour.name,

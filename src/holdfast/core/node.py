@@ -5,16 +5,16 @@ socket, no randomness of its own. One turn of the loop is one batch: gather, com
 set where the order could show.
 """
 
-from collections.abc import Callable, Sized
+from collections.abc import Sized
 from random import Random
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from holdfast.amqp import connection as amqp
 from holdfast.broker import deletion, entry
 from holdfast.broker.queue import Queue
 from holdfast.broker.work import Clock, Work
-from holdfast.core import attach, disk, events, identity, invariants, sessions, stopping, turn_end
+from holdfast.core import attach, disk, events, identity, invariants, stopping, turn_end
 from holdfast.core.asks import Asks
 from holdfast.core.blobs import Blobs
 from holdfast.core.catalog import Catalog, Tables
@@ -59,7 +59,9 @@ from holdfast.core.resume import Resumption
 from holdfast.core.room import Room
 from holdfast.core.routes import Routes
 from holdfast.core.sending import LargeSends
+from holdfast.core.session_port import ControlKinds
 from holdfast.core.session_times import SessionTimes, Timed
+from holdfast.core.sessions import Neighbour, SessionParts
 from holdfast.core.streams import LargeReceives, Stream
 from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn_times import TurnTimes
@@ -103,7 +105,7 @@ class NodeCore:
         self.steady_at_start_ms = self.clock.steady_ms
         self.steady_stored_ms = 0
         self.room = Room(store, self.turns, self.work)
-        self.neighbours: dict[str, sessions.Neighbour] = {}
+        self.neighbours: dict[str, Neighbour] = {}
         self.losses = Losses(store, self.clock, self.turns, self.work, self.outbox, self.log)
         self.identities = identity.Identities(
             store,
@@ -199,7 +201,7 @@ class NodeCore:
         self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
         self.forwarding = Forwarding(self)
         self.routing: Routes | None = None
-        self.control_kinds: dict[str, Callable[[sessions.Neighbour, dict[Any, Any]], None]] = {}
+        self.control_kinds: ControlKinds = {}
         """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
         self.disk = Disk(
             config.limits, self.clock, self.log, store, self.room, self.links, self.neighbours,
@@ -207,12 +209,24 @@ class NodeCore:
         )  # fmt: skip
         self.control_kinds[disk.KIND] = self.disk.hear
         self.descriptors = Descriptors(self.log)
+        self.clocks = Clocks(self.clock, self.neighbours)
+        self.control_kinds |= self.clocks.hears
+        self.session_times: SessionTimes[Neighbour] = SessionTimes()
+        self.session_parts = SessionParts(
+            config, self.clock, rng, self.outbox, self.log, self.connections, self.catalog, self.incidents,
+            self.neighbour_stores, self.forwarding, self.disk, self.clocks, self.session_times, self.control_kinds,
+            wall_ms, told_uuid=lambda: self.told_uuid, is_stopping=lambda: self.stopping,
+        )  # fmt: skip
         self.next_hops = {item.name: NextHop(self, item.name) for item in config.neighbours}
         for item in config.neighbours:
-            self.neighbours[item.name] = sessions.Neighbour(self, item, self.next_hops[item.name])
-        self.asks, self.clocks = Asks(self), Clocks(self)
-        self.routing = None if config.topology is None else Routes(self, config.topology)
-        if self.routing is not None:
+            self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
+        self.asks = Asks(self)
+        if config.topology is not None:
+            self.routing = self.session_parts.routing = Routes(
+                config, config.topology, self.clock, rng, self.log, self.identities, self.forwarding, self.disk,
+                self.neighbours, self.control_kinds,
+                version=wall_ms, told_uuid=lambda: self.told_uuid, nodes_left=self.departures.look_soon,
+            )  # fmt: skip
             self.disk.each_change(self.routing.disk_changed)
         self.doors = Doors(
             config,
@@ -238,7 +252,6 @@ class NodeCore:
             answered=_answered,
             opened=self.doors.welcome,
         )
-        self.session_times = SessionTimes(self.neighbours.values())
         always: list[Timed] = [self.destination, self.warnings, self.asks, self.clocks]
         always += [self.dead_letters, self.disk, self.expiry, *([] if self.routing is None else [self.routing])]
         self.timed: list[tuple[Sized, Timed]] = [
@@ -358,7 +371,27 @@ class NodeCore:
         elif isinstance(event, events.DescriptorsMeasured):
             self.descriptors.measured(event)
         else:
-            sessions.driver_told(self, event)
+            self._driver_told(event)
+
+    def _driver_told(self, event: events.Event) -> None:
+        """What the driver knows of the network, for the sessions that it concerns; and what it has to say."""
+        if isinstance(event, events.NetworkChanged):
+            for neighbour in self.neighbours.values():
+                neighbour.network_changed()
+        elif isinstance(event, events.DriverWarned):
+            self.log.write("WARNING", event.text, about=event.about)
+        elif isinstance(event, events.DriverFailed):
+            self.containment.count(event.connection)
+        elif isinstance(event, (events.OutputMeasured, events.ReadPutOff)):
+            peer = self.connections.get(event.connection)
+            if peer is not None and isinstance(event, events.ReadPutOff):
+                self.pressure.put_off(peer, event.size)
+            if peer is not None and peer.neighbour is not None:
+                if isinstance(event, events.ReadPutOff):
+                    peer.neighbour.heard_at = self.clock.now
+                    peer.neighbour.stir()
+                else:
+                    peer.neighbour.measured(peer, event)
 
     def _other_connections(self) -> int:
         """Connections that are no clients with a place: neighbours', and those that are refused."""

@@ -3,20 +3,18 @@
 Rules of this file: reads, and changes nothing.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.amqp.types import Ulong
+from holdfast.core.routes import Routes
 from holdfast.routing.linkstate import Known
 from holdfast.routing.topology import MICRO
 
-if TYPE_CHECKING:
-    from holdfast.core.routes import Routes
 
-
-def status(routes: "Routes") -> dict[str, Any]:
+def status(routes: Routes) -> dict[str, Any]:
     """The part `routing` of the node's status (docs/management.md)."""
     states = routes.states
-    now = routes.core.clock.now
+    now = routes.clock.now
     told = {
         "acting_super": routes.acting,
         "version": Ulong(routes.version),
@@ -50,7 +48,7 @@ def status(routes: "Routes") -> dict[str, Any]:
     return told
 
 
-def _state_of(routes: "Routes", known: Known) -> str:
+def _state_of(routes: Routes, known: Known) -> str:
     if known.record.left:
         return "left"
     if known.lost_by is not None:

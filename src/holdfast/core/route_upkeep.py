@@ -5,17 +5,21 @@ Rules of this file: a message of it is passed on at most once a second for each 
 bring about is found again at the next comparison. Source: docs/adr/0029-link-state-upkeep.md.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Final, Protocol
 
 from holdfast.amqp.types import Ulong
+from holdfast.broker.work import Clock
+from holdfast.core.config import RoutingConfig
+from holdfast.core.log import Log
+from holdfast.core.session_port import ControlKinds, Session
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.routing.linkstate import VERSION_END, LinkStates
+from holdfast.routing.paths import Path
+from holdfast.routing.topology import Topology
 from holdfast.schema import is_whole_within
-
-if TYPE_CHECKING:
-    from holdfast.core.routes import Routes
-    from holdfast.core.sessions import Neighbour
 
 DROPPED_S: Final = 300.0
 """How long the last word of a forgotten node is not taken again: others may not have forgotten it yet."""
@@ -28,15 +32,49 @@ DELAY: Final = (0.5, 1.0)
 """The first comparison of a life, in shares of `refresh_s`: nodes that start together do not compare together."""
 
 
+class Maintained(Protocol):
+    """The control plane whose tables are maintained (routes.py)."""
+
+    name: str
+    config: RoutingConfig
+    topology: Topology
+    states: LinkStates
+    paths: dict[str, Path]
+
+    def wake(self) -> None:
+        """Something changed: it is to act in this turn."""
+
+    def compare_with(self, neighbour: str) -> None:
+        """Our tables differ from that neighbour's: both tell what they have."""
+
+    def may_answer(self, what: str, name: str) -> bool:
+        """Whether that thing of that node may be acted upon again; counts it where it may."""
+
+    def malformed(self, neighbour: str, text: str) -> None:
+        """A neighbour's message is not understood; logged now and then."""
+
+
 class Upkeep:
     """A part of `Routes`, which ticks it before it tells its neighbours anything."""
 
-    def __init__(self, routes: "Routes") -> None:
+    def __init__(
+        self,
+        routes: Maintained,
+        clock: Clock,
+        rng: Random,
+        log: Log,
+        neighbours: Mapping[str, Session],
+        nodes_left: Callable[[], None],
+    ) -> None:
+        """`nodes_left`: called when a node was forgotten."""
         self.routes = routes
-        self.core = routes.core
+        self._clock = clock
+        self._log = log
+        self._neighbours = neighbours
+        self._nodes_left = nodes_left
         self.states: LinkStates = routes.states
         config = routes.config
-        self.refresh_at = self.core.clock.now + config.refresh_s * self.core.rng.uniform(*DELAY)
+        self.refresh_at = clock.now + config.refresh_s * rng.uniform(*DELAY)
         self.gone_since: dict[str, float] = {}
         """Nodes that the topology file does not name and that cannot be reached, and since when."""
         self._dropped_at: dict[str, float] = {}
@@ -45,7 +83,7 @@ class Upkeep:
         """By neighbour, what waits for credit, by kind and node: `records_max` at most."""
 
     @property
-    def hears(self) -> dict[str, Any]:
+    def hears(self) -> ControlKinds:
         """Its control messages, by kind."""
         return {"digest": self._hear_digest, "reset": self._hear_reset, "forget": self._hear_forget}
 
@@ -70,7 +108,7 @@ class Upkeep:
                 continue
             while waiting:
                 key = next(iter(waiting))
-                if not self.core.neighbours[name].send(waiting[key]):
+                if not self._neighbours[name].send(waiting[key]):
                     break
                 del waiting[key]
             if not waiting:
@@ -88,12 +126,12 @@ class Upkeep:
             if now >= since + routes.config.forget_s:
                 self.forget(name, f"gone for {now - since:.0f} s")
         for name in states.told:
-            self.core.neighbours[name].send({"kind": "digest", "digest": Ulong(states.digest)})
+            self._neighbours[name].send({"kind": "digest", "digest": Ulong(states.digest)})
 
     def _is_named(self, name: str) -> bool:
         """Whether it has its place here by configuration."""
         routes = self.routes
-        return name == routes.name or routes.topology.node(name) is not None or name in self.core.neighbours
+        return name == routes.name or routes.topology.node(name) is not None or name in self._neighbours
 
     def _pass_on(self, fields: dict[str, Any], but: str | None) -> None:
         for name in self.states.told:
@@ -109,14 +147,14 @@ class Upkeep:
 
     # ------------------------------------------------------------------------------------------------ hearing
 
-    def _hear_digest(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+    def _hear_digest(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         """The digest of the neighbour's table. If ours differs, both exchange summaries."""
         digest = fields.get("digest")
         routes = self.routes
         if is_whole_within(digest, 0, VERSION_END) and digest != self.states.digest:
             routes.compare_with(neighbour.name)
 
-    def _hear_reset(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+    def _hear_reset(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         """A node's version reached its highest value; the node starts again from its clock. Nothing is passed on of a
         node that is not known here: made-up names would be flooded."""
         name = self._node_in(neighbour, fields)
@@ -129,7 +167,7 @@ class Upkeep:
             self._pass_on({"kind": "reset", "node": name}, neighbour.name)
             self.routes.wake()
 
-    def _hear_forget(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+    def _hear_forget(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         """Somebody forgot a node that is gone: so does this one, unless it knows better."""
         name = self._node_in(neighbour, fields)
         version = fields.get("version")
@@ -139,7 +177,7 @@ class Upkeep:
         if known is not None and known.record.version <= version and self.why_kept(name) is None:
             self.forget(name, f"as {neighbour.name} says", but=neighbour.name)
 
-    def _node_in(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> str | None:
+    def _node_in(self, neighbour: Session, fields: dict[Any, Any]) -> str | None:
         name = fields.get("node")
         try:
             if isinstance(name, str):
@@ -156,7 +194,7 @@ class Upkeep:
             oldest = next(iter(moments))
             del moments[oldest]
             names.pop(oldest, None)
-        moments[name] = self.core.clock.now
+        moments[name] = self._clock.now
 
     # ------------------------------------------------------------------------------------------------ forgetting
 
@@ -176,8 +214,8 @@ class Upkeep:
         self._remember(self._dropped_at, self.states.dropped, name)
         self.gone_since.pop(name, None)
         self._pass_on({"kind": "forget", "node": name, "version": Ulong(mark.version)}, but)
-        self.core.log.write("INFO", f"routing: node {name} is forgotten: {reason}")
-        self.core.departures.look_soon()
+        self._log.write("INFO", f"routing: node {name} is forgotten: {reason}")
+        self._nodes_left()
         self.routes.wake()
 
 

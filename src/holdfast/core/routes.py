@@ -7,13 +7,21 @@ Source: esb-dynamic-routing §4; docs/adr/0015-routing.md.
 """
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Final
 from uuid import UUID
 
 from holdfast.amqp.types import Ulong
 from holdfast.broker.entry import TRACE_MAX
+from holdfast.broker.work import Clock
+from holdfast.core.config import NodeConfig
+from holdfast.core.disk import Disk
+from holdfast.core.forwarding import Forwarding
+from holdfast.core.identity import Identities
+from holdfast.core.log import Log
 from holdfast.core.route_upkeep import Upkeep
+from holdfast.core.session_port import ControlKinds, Session
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.routing import supers
@@ -30,10 +38,6 @@ from holdfast.routing.linkstate import (
 from holdfast.routing.paths import Graph, Path
 from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, Topology
 from holdfast.schema import is_whole_within
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
-    from holdfast.core.sessions import Neighbour
 
 RETRY_S: Final = 0.1
 """When what a control link had no credit for is tried again."""
@@ -56,45 +60,71 @@ NUMBER_UNKNOWN: Final = 2**32
 class Routes:
     """The control plane of a node with a topology; a `Timed` part of it."""
 
-    def __init__(self, core: "NodeCore", topology: Topology) -> None:
-        self.core = core
+    def __init__(
+        self,
+        config: NodeConfig,
+        topology: Topology,
+        clock: Clock,
+        rng: Random,
+        log: Log,
+        identities: Identities,
+        forwarding: Forwarding,
+        disk: Disk,
+        neighbours: Mapping[str, Session],
+        kinds: ControlKinds,
+        *,
+        version: int,
+        told_uuid: Callable[[], UUID],
+        nodes_left: Callable[[], None],
+    ) -> None:
+        """`version`: of this life's first word, above those of earlier ones. `told_uuid`: who others hear that our
+        store is. `nodes_left`: called when nodes may have left the network."""
+        self.clock = clock
+        self._log = log
+        self._identities = identities
+        self._forwarding = forwarding
+        self._disk = disk
+        self._neighbours = neighbours
+        self._kinds = kinds
+        self._first_version = version
+        self._told_uuid = told_uuid
         self.topology = topology
         self.measured: dict[str, MeasuredCost] = {}
         """By neighbour, where costs are measured."""
-        self.config = config = core.config.routing
-        self.name = name = core.config.name
+        self.config = config.routing
+        self.name = name = config.name
         edges = topology.edges()
-        self.costs = {to: cost for to, cost in edges.get(name, {}).items() if to in core.neighbours}
+        self.costs = {to: cost for to, cost in edges.get(name, {}).items() if to in neighbours}
         """Our links out, with the cost of each as it is now, in millionths."""
         self.numbers = {node.name: node.number for node in topology.nodes}
         super_names = [node.name for node in topology.supers()]
-        if "super" in core.config.roles and name not in super_names:
+        if "super" in config.roles and name not in super_names:
             super_names.append(name)
         self.is_super = name in super_names
         self.states: LinkStates = LinkStates(
             name,
             {**edges, name: self.costs},
             supers=super_names,
-            records_max=config.records_max,
-            neighbours_max=config.neighbours_max,
+            records_max=self.config.records_max,
+            neighbours_max=self.config.neighbours_max,
         )
         self.states.malformed = self.malformed
-        self.supers = supers.Supers(config.heartbeat_s)
+        self.supers = supers.Supers(self.config.heartbeat_s)
         self.up: dict[str, None] = {}
         """Neighbours whose link is up."""
         self.unsure = dict.fromkeys(self.costs)
         """Neighbours of whose link nothing is known yet in this life."""
         self.registered = False
-        self.register_at = core.clock.now + config.registration_s
+        self.register_at = clock.now + self.config.registration_s
         self.leaving = False
         self.acting: str | None = None
         """The acting super node as our table has it."""
         self.stamps = 0
-        self.heartbeat_at = core.clock.now
+        self.heartbeat_at = clock.now
         self.table: dict[str, str] = {}
         self.version = 0
         """Counts the computations of the table."""
-        self.changed_at = core.clock.now
+        self.changed_at = clock.now
         """When a next hop last became another one."""
         self.paths: dict[str, Path] = {}
         self.graph = Graph({})
@@ -102,9 +132,9 @@ class Routes:
         self._stores: dict[UUID, str] = {}
         self._stores_of = -1
         """Of how many words of records `_stores` was made."""
-        self._static = dict(core.config.forwarding)
-        self._wake_at: float | None = core.clock.now
-        self._due_at: float | None = core.clock.now
+        self._static = dict(config.forwarding)
+        self._wake_at: float | None = clock.now
+        self._due_at: float | None = clock.now
         """Asked for every turn, so it is worked out when something changes. A heartbeat that came moves it away: to be
         early once is all that costs."""
         self._untold: dict[str, bool] = {}
@@ -123,9 +153,9 @@ class Routes:
             "heartbeat": self._hear_heartbeat,
             "resync": self._hear_resync,
         }
-        self.upkeep = Upkeep(self)
+        self.upkeep = Upkeep(self, clock, rng, log, neighbours, nodes_left)
         self._hears |= self.upkeep.hears
-        core.control_kinds |= self._hears
+        kinds |= self._hears
         self._compute()
 
     # ------------------------------------------------------------------------------------------------ time
@@ -172,11 +202,11 @@ class Routes:
         self._due_at = self._next()
 
     def wake(self) -> None:
-        self._wake_at = self._due_at = self.core.clock.now
+        self._wake_at = self._due_at = self.clock.now
 
     # ------------------------------------------------------------------------------------------------ sessions
 
-    def link_up(self, neighbour: "Neighbour") -> None:
+    def link_up(self, neighbour: Session) -> None:
         """The session is up: messages may go, and news is told."""
         name = neighbour.name
         self.states.up(name)
@@ -184,19 +214,19 @@ class Routes:
         for fields in self._early.pop(name, ()):
             self._hear_known(neighbour, fields)
         self.unsure.pop(name, None)
-        if name in self.costs and not self.core.disk.takes_nothing:
+        if name in self.costs and not self._disk.takes_nothing:
             self.up[name] = None
         self.wake()
 
     def disk_changed(self) -> None:
         """Our disk stalls: no way leads over our links, though our sessions are up and news is told; or it answers."""
         self.up.clear()
-        if not self.core.disk.takes_nothing:
-            links = [neighbour.name for neighbour in self.core.neighbours.values() if neighbour.offered]
+        if not self._disk.takes_nothing:
+            links = [neighbour.name for neighbour in self._neighbours.values() if neighbour.offered]
             self.up.update(dict.fromkeys(name for name in links if name in self.costs))
         self.wake()
 
-    def link_down(self, neighbour: "Neighbour") -> None:
+    def link_down(self, neighbour: Session) -> None:
         """The session is gone, or was not to be had at all."""
         name = neighbour.name
         self.states.down(name)
@@ -207,7 +237,7 @@ class Routes:
         self.up.pop(name, None)
         self.wake()
 
-    def cost_measured(self, neighbour: "Neighbour", round_trip_s: float, loss_share: float, backlog_bytes: int) -> None:
+    def cost_measured(self, neighbour: Session, round_trip_s: float, loss_share: float, backlog_bytes: int) -> None:
         """Each keepalive while the link may be used; `loss_share` of the probes since the last time, 0 to 1."""
         name = neighbour.name
         if self.config.cost != "measured" or name not in self.costs:
@@ -216,7 +246,7 @@ class Routes:
             link = self.topology.link_between(self.name, name)
             bandwidth_bps = 0 if link is None else link.bandwidth_bps or BANDWIDTH_BPS_DEFAULT[link.kind]
             self.measured[name] = MeasuredCost(self.costs[name], bandwidth_bps=bandwidth_bps)
-        cost = self.measured[name].measured(self.core.clock.now, round_trip_s, loss_share, backlog_bytes)
+        cost = self.measured[name].measured(self.clock.now, round_trip_s, loss_share, backlog_bytes)
         if cost is not None:
             self.set_cost(name, cost)
 
@@ -233,7 +263,7 @@ class Routes:
         self._say(left=True)
         self.leaving = True
         for kind in self._hears:
-            self.core.control_kinds.pop(kind, None)
+            self._kinds.pop(kind, None)
         self._tell_all()
         self._wake_at = self._due_at = None
 
@@ -247,13 +277,13 @@ class Routes:
         if own is None or own.gone or self.states.challenged or own.record.version >= VERSION_HIGH:
             return True
         said = own.record.store, own.record.is_super, dict(own.record.links)
-        return said != (self.core.told_uuid, self.is_super, self._links())
+        return said != (self._told_uuid(), self.is_super, self._links())
 
     def _say(self, *, left: bool = False) -> None:
         self.states.say(
             self._links(),
-            version=self.core.started_wall_ms,
-            store=self.core.told_uuid,
+            version=self._first_version,
+            store=self._told_uuid(),
             left=left,
             is_super=self.is_super,
         )
@@ -271,14 +301,12 @@ class Routes:
         before = self.acting
         self.acting = supers.acting(numbers, lambda name: not known[name].gone and self.reaches(name))
         if before != self.acting and self.version > 1:
-            self.core.log.write(
-                "INFO", f"routing: the acting super node is {self.acting or 'out of reach'}, was {before}"
-            )
+            self._log.write("INFO", f"routing: the acting super node is {self.acting or 'out of reach'}, was {before}")
         table = {name: path.next_hop for name, path in self.paths.items()} | self._static
         if table != self.table:
             self.table = table
-            self.changed_at = self.core.clock.now
-            self.core.forwarding.change(table)
+            self.changed_at = self.clock.now
+            self._forwarding.change(table)
 
     def reaches(self, name: str) -> bool:
         return name == self.name or name in self.paths
@@ -299,7 +327,7 @@ class Routes:
 
     def name_of_store(self, store: UUID) -> str | None:
         """The node that says it has this store."""
-        if store == self.core.identities.store_uuid:
+        if store == self._identities.store_uuid:
             return self.name
         if self._stores_of != self.states.words:
             self._stores_of = self.states.words
@@ -320,7 +348,7 @@ class Routes:
             if states.lose(name, self.name):
                 seconds = self.supers.called_lost(name)
                 text = f"routing: node {name} is lost: no heartbeat for {seconds:g} s, so no route leads over it"
-                self.core.log.write("WARNING", f"{text}; look whether it runs, and at its links")
+                self._log.write("WARNING", f"{text}; look whether it runs, and at its links")
         if states.changed:
             self._compute()
             self._expect(now)
@@ -348,9 +376,9 @@ class Routes:
             "digest": Ulong(self.states.digest),
             "sync": sync,
         }
-        self.core.neighbours[self.paths[self.acting].next_hop].send(fields)
+        self._neighbours[self.paths[self.acting].next_hop].send(fields)
 
-    def _hear_heartbeat(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+    def _hear_heartbeat(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         trace = self._names(fields.get("trace"))
         origin, target, digest = fields.get("from"), fields.get("to"), fields.get("digest")
         if (
@@ -368,11 +396,11 @@ class Routes:
             if path is not None and len(trace) < TRACE_MAX:
                 passed = {"trace": [*trace, self.name], "sync": bool(fields.get("sync"))}
                 told = {"kind": "heartbeat", "from": trace[0], "to": str(target), "digest": Ulong(digest)}
-                self.core.neighbours[path.next_hop].send(told | passed)
+                self._neighbours[path.next_hop].send(told | passed)
             return
         shortest = self.shortest_from(trace[0]) == (*trace, self.name)
         same = digest == self.states.digest
-        stays = self.supers.heard(trace[0], trace, shortest=shortest, same=same, now=self.core.clock.now)
+        stays = self.supers.heard(trace[0], trace, shortest=shortest, same=same, now=self.clock.now)
         if stays or (fields.get("sync") is True and not same and self.may_answer("sync", trace[0])):
             self._resync(trace[0], [])
 
@@ -381,11 +409,11 @@ class Routes:
     def ask_sync(self, reason: str) -> None:
         """Something shows that tables differ: the super node is asked for its own, or else the neighbours for theirs.
         At most once in ASK_S."""
-        now = self.core.clock.now
+        now = self.clock.now
         if self.leaving or (self._asked_at is not None and now < self._asked_at + ASK_S):
             return
         self._asked_at = now
-        self.core.log.write("DEBUG", f"routing: synchronisation asked for: {reason}")
+        self._log.write("DEBUG", f"routing: synchronisation asked for: {reason}")
         if self.acting is not None and self.acting != self.name:
             self._send_heartbeat(sync=True)
         else:
@@ -404,7 +432,7 @@ class Routes:
 
     def may_answer(self, what: str, name: str) -> bool:
         """At most once in ASK_S for each thing and node, and for so many as all nodes there may be can ask."""
-        now = self.core.clock.now
+        now = self.clock.now
         answered = self._answered
         while answered and answered[next(iter(answered))] <= now - ASK_S:
             del answered[next(iter(answered))]
@@ -419,7 +447,7 @@ class Routes:
         if path is not None and len(trace) < TRACE_MAX:
             self._tell_anew(path.next_hop)
             told = {"kind": "resync", "node": name, "trace": [*trace, self.name]}
-            self.core.neighbours[path.next_hop].send(told)
+            self._neighbours[path.next_hop].send(told)
 
     def _tell_anew(self, neighbour: str) -> None:
         """All that we have is told to it again; once in ASK_S does for all nodes that lie behind it."""
@@ -427,7 +455,7 @@ class Routes:
             self.states.forget(neighbour)
             self.wake()
 
-    def _hear_resync(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+    def _hear_resync(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         trace = self._names(fields.get("trace"))
         name = fields.get("node")
         if not trace or not isinstance(name, str):
@@ -439,7 +467,7 @@ class Routes:
         if name != self.name:
             self._resync(str(name), trace)
 
-    def _hear_links(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+    def _hear_links(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         rows = fields.get("rows")
         if not isinstance(rows, list):
             self.malformed(neighbour.name, "link states: accepted is a list of rows")
@@ -447,7 +475,7 @@ class Routes:
         self.states.hear(neighbour.name, rows)
         self.wake()
 
-    def _hear_known(self, neighbour: "Neighbour", fields: dict[Any, Any]) -> None:
+    def _hear_known(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         rows = fields.get("rows")
         if not isinstance(rows, list):
             self.malformed(neighbour.name, "a summary: accepted is a list of rows")
@@ -484,10 +512,10 @@ class Routes:
 
         for name in list(self.states.told):
             to_super = name == toward
-            if not self._tell(self.core.neighbours[name], may):
-                self._wake_at = self.core.clock.now + RETRY_S
+            if not self._tell(self._neighbours[name], may):
+                self._wake_at = self.clock.now + RETRY_S
 
-    def _tell(self, neighbour: "Neighbour", may: Callable[[Known], bool]) -> bool:
+    def _tell(self, neighbour: Session, may: Callable[[Known], bool]) -> bool:
         name = neighbour.name
         while name in self._telling or name in self._untold:  # in both: asked for anew while credit was waited for
             if name not in self._telling:
@@ -526,11 +554,11 @@ class Routes:
             return []
 
     def malformed(self, neighbour: str, text: str) -> None:
-        now = self.core.clock.now
+        now = self.clock.now
         if now >= self._logged_at.get(neighbour, -LOG_S) + LOG_S:
             self._logged_at[neighbour] = now
             told = f"neighbour {neighbour}: what it says of routes is not understood and dropped: {text}"
-            self.core.log.write("WARNING", f"{told}; look at its version", about=neighbour)
+            self._log.write("WARNING", f"{told}; look at its version", about=neighbour)
 
     @property
     def synchronised(self) -> bool:

@@ -23,7 +23,7 @@ Session = TypeVar("Session", bound=Timed)
 class SessionTimes(Generic[Session]):
     """Over the node's sessions with its neighbours, in the order of the configuration."""
 
-    def __init__(self, sessions: Iterable[Session]) -> None:
+    def __init__(self, sessions: Iterable[Session] = ()) -> None:
         self.told: dict[Session, float] = dict.fromkeys(sessions, inf)
         """The moment that each gave last: never later than its deadline, but for those that were stirred since."""
         self.stirred: dict[Session, None] = dict.fromkeys(self.told)
@@ -32,6 +32,11 @@ class SessionTimes(Generic[Session]):
         self._first = inf
         self._left_out = False
         """Whether some that rested were not asked for `_first`."""
+
+    def add(self, session: Session) -> None:
+        """One more, the last of them."""
+        self.told[session] = inf
+        self.stirred[session] = None
 
     def soonest(self, now: float, resting: Collection[object]) -> float:
         """Not later than the first deadline of those that do not rest, and that where its time has come; `inf` where

@@ -5,7 +5,10 @@ link attached both ways and the peer's word on our receipts heard. The hold time
 (liveness.py) keep it, and whatever else arrives.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
 from uuid import UUID
 
 from holdfast.amqp import conditions
@@ -13,20 +16,29 @@ from holdfast.amqp.codec import encode
 from holdfast.amqp.frames import EMPTY_FRAME
 from holdfast.amqp.performatives import Error, Source, Target
 from holdfast.amqp.types import Symbol, Ulong
+from holdfast.broker.work import Clock
 from holdfast.core import control, events
-from holdfast.core.config import NeighbourConfig
-from holdfast.core.control import CONTROL_ADDRESS, CONTROL_RESERVE, ControlSender
+from holdfast.core.catalog import Catalog
+from holdfast.core.clocks import Clocks
+from holdfast.core.config import NeighbourConfig, NodeConfig
+from holdfast.core.connections import Connections
+from holdfast.core.control import CONTROL_ADDRESS, ControlSender
+from holdfast.core.disk import Disk
+from holdfast.core.forwarding import Forwarding
 from holdfast.core.hop_links import control_session
+from holdfast.core.incidents import Incidents
 from holdfast.core.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
+from holdfast.core.log import Log
+from holdfast.core.neighbour_stores import NeighbourStores
 from holdfast.core.next_hop import NextHop
+from holdfast.core.outbox import Outbox
 from holdfast.core.peer import Peer
+from holdfast.core.session_port import CONTROL_RESERVE, ControlKinds, Routing
 from holdfast.core.session_states import TRANSITIONS, Happened, State
+from holdfast.core.session_times import SessionTimes
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.routing.damping import Damping
 from holdfast.schema import is_whole, is_whole_within
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
 
 CAPABILITY: Final = "holdfast:custody"
 ALIASES: Final = "holdfast:aliases"
@@ -45,37 +57,43 @@ RECEIPTS_MAX: Final = 1_000
 """Marks told in one control message."""
 
 
-def driver_told(core: "NodeCore", event: events.Event) -> None:
-    """What the driver knows of the network, for the sessions that it concerns; and what it has to say."""
-    if isinstance(event, events.NetworkChanged):
-        for neighbour in core.neighbours.values():
-            neighbour.network_changed()
-    elif isinstance(event, events.DriverWarned):
-        core.log.write("WARNING", event.text, about=event.about)
-    elif isinstance(event, events.DriverFailed):
-        core.containment.count(event.connection)
-    elif isinstance(event, (events.OutputMeasured, events.ReadPutOff)):
-        peer = core.connections.get(event.connection)
-        if peer is not None and isinstance(event, events.ReadPutOff):
-            core.pressure.put_off(peer, event.size)
-        if peer is not None and peer.neighbour is not None:
-            if isinstance(event, events.ReadPutOff):
-                peer.neighbour.heard_at = core.clock.now
-                peer.neighbour.stir()
-            else:
-                peer.neighbour.measured(peer, event)
+@dataclass(slots=True)
+class SessionParts:
+    """What all sessions of a node use. `started_wall_ms`: which life of the node it is. `told_uuid`: who others hear
+    that its store is."""
+
+    config: NodeConfig
+    clock: Clock
+    rng: Random
+    outbox: Outbox
+    log: Log
+    connections: Connections
+    catalog: Catalog
+    incidents: Incidents
+    stores: NeighbourStores
+    forwarding: Forwarding
+    disk: Disk
+    clocks: Clocks
+    times: "SessionTimes[Neighbour]"
+    kinds: ControlKinds
+    started_wall_ms: int
+    told_uuid: Callable[[], UUID]
+    is_stopping: Callable[[], bool]
+    routing: Routing | None = None
+    """Set once there is one; None where the node has no topology."""
 
 
 class Neighbour:
     """The session with one configured neighbour. `hop`: the neighbour as a next hop, which outlives sessions."""
 
-    def __init__(self, core: "NodeCore", config: NeighbourConfig, hop: NextHop) -> None:
-        self.core = core
+    def __init__(self, parts: SessionParts, config: NeighbourConfig, hop: NextHop) -> None:
+        self._parts = parts
+        self.clock = clock = parts.clock
         self.config = config
         self.hop = hop
         hop.joined(stir=self.stir, tell_version=self.tell_version)
         self.state = State.IDLE
-        self.since = core.clock.now
+        self.since = clock.now
         self.reason = self.ended = ""
         """Why the last session ended, or the last dial failed; and the former alone."""
         self.peer: Peer | None = None
@@ -85,21 +103,21 @@ class Neighbour:
         self.heard_hello = False
         self.attempts = 0
         self.dialling = False
-        self.dial_at: float | None = core.clock.now if config.remote is not None else None
-        self.dialled_at = core.clock.now
+        self.dial_at: float | None = clock.now if config.remote is not None else None
+        self.dialled_at = clock.now
         self.redial_s = REDIAL_S[0]
-        self.dials = max(0, core.started_wall_ms)
+        self.dials = max(0, parts.started_wall_ms)
         """Our dials' numbers: they grow over restarts too."""
         self.their_dial: int | None = None
         """The number of the neighbour's dial that brought the connection which we hold."""
         self.hello_dial: int | None = None
         """Its last dial when it took that connection, as its hello said: a later one tells that it has lost it."""
-        self.heard_at = self.away_since = core.clock.now
+        self.heard_at = self.away_since = clock.now
         self.say_at = 0.0
         self.sign_at = 0.0
         """When it is next told that we live, while nothing is read of it."""
-        topology = core.config.topology
-        kind = None if topology is None else topology.kind_between(core.config.name, config.name)
+        topology = parts.config.topology
+        kind = None if topology is None else topology.kind_between(parts.config.name, config.name)
         self.liveness = Liveness(probe_s=config.probe_every_s(kind), keepalive_s=config.keepalive_s)
         self.liveness.reset(config.hold_time_s)
         self.damping = Damping()
@@ -117,6 +135,7 @@ class Neighbour:
         """Which life of the neighbour's it was, as its hello said."""
         self.version: int | None = None
         """The version of its forwarding table, as it last told."""
+        parts.times.add(self)
 
     @property
     def name(self) -> str:
@@ -130,11 +149,11 @@ class Neighbour:
     def damped(self) -> bool:
         """Whether its flapping keeps it from routing."""
         at = self.damping.reuse_at()
-        return at is not None and self.core.clock.now < at
+        return at is not None and self.clock.now < at
 
     def stir(self) -> None:
         """Its next moment may be nearer than it last told."""
-        self.core.session_times.stirred[self] = None
+        self._parts.times.stirred[self] = None
 
     def _move(self, happened: Happened, reason: str = "") -> None:
         self.stir()
@@ -142,19 +161,19 @@ class Neighbour:
         after = self.state = TRANSITIONS[before, happened]
         if before is after:
             return
-        core = self.core
-        self.since = core.clock.now
+        parts = self._parts
+        self.since = self.clock.now
         if happened is Happened.LOST:
             self.reason = reason
             self.ended = reason if before is State.ESTABLISHED else self.ended
         fields = {"neighbour": self.name, "state": after.value, "previous": before.value, "reason": reason}
-        core.outbox.record("session", fields | {"round_trip_s": self.liveness.smoothed_s, "damped": self.damped})
+        parts.outbox.record("session", fields | {"round_trip_s": self.liveness.smoothed_s, "damped": self.damped})
         level = "INFO" if State.ESTABLISHED in (before, after) else "DEBUG"
-        core.log.write(
+        parts.log.write(
             level, f"neighbour {self.name}: {before.value} -> {after.value} {reason}".rstrip(), about=self.name
         )
         if before is State.ESTABLISHED:
-            self.away_since = core.clock.now
+            self.away_since = self.clock.now
             self._fell()
         elif after is State.ESTABLISHED:
             self.established_count += 1
@@ -165,32 +184,32 @@ class Neighbour:
 
     def _offer(self) -> None:
         """The session is Established: routing may use it, unless it flaps."""
-        self.damping.release(self.core.clock.now)
+        self.damping.release(self.clock.now)
         at = self.damping.reuse_at()
         if at is not None:
-            damped_s = at - self.core.clock.now
+            damped_s = at - self.clock.now
             text = f"neighbour {self.name}: its session broke too often: no route uses it for {damped_s:.1f} s"
-            self.core.log.write(
+            self._parts.log.write(
                 "WARNING", f"{text}; look at the line between the two nodes, and at its log", about=self.name
             )
             return
         self.offered = True
-        if self.core.routing is not None:
-            self.core.routing.link_up(self)
+        if self._parts.routing is not None:
+            self._parts.routing.link_up(self)
 
     def _fell(self) -> None:
-        if not self.core.stopping:
-            self.damping.fell(self.core.clock.now)
+        if not self._parts.is_stopping():
+            self.damping.fell(self.clock.now)
         if self.offered:
             self.offered = False
-            if self.core.routing is not None:
-                self.core.routing.link_down(self)
+            if self._parts.routing is not None:
+                self._parts.routing.link_down(self)
 
     def _tell_cost(self) -> None:
         """What the link costs now, as its own messages find it."""
         round_trip_s, loss_share = self.liveness.smoothed_s, self.liveness.take_loss_share()
-        if self.offered and self.core.routing is not None and round_trip_s is not None:
-            self.core.routing.cost_measured(self, round_trip_s, loss_share, self.hop.backlog_bytes())
+        if self.offered and self._parts.routing is not None and round_trip_s is not None:
+            self._parts.routing.cost_measured(self, round_trip_s, loss_share, self.hop.backlog_bytes())
 
     # ------------------------------------------------------------------------------------------------ time
 
@@ -209,7 +228,7 @@ class Neighbour:
                     peer.amqp.output.append(EMPTY_FRAME)
                 peer.touch()
         if now >= self.heard_at + self.liveness.hold_time_s:
-            self.core.connections.drop(peer, f"nothing heard for {self.liveness.hold_time_s:g} s")
+            self._parts.connections.drop(peer, f"nothing heard for {self.liveness.hold_time_s:g} s")
             return
         self._act(self.liveness.tick(now, self.heard_at, self.hop.unanswered_at()))
         if self.peer is not peer:
@@ -243,13 +262,13 @@ class Neighbour:
         if peer is None or act is Act.NOTHING:
             return
         if act is Act.DOWN:
-            self.declared_at = self.core.clock.now
-            self.core.connections.drop(peer, f"{MISSES_MAX} probes without an answer")
+            self.declared_at = self.clock.now
+            self._parts.connections.drop(peer, f"{MISSES_MAX} probes without an answer")
             return
         if act is Act.PROBE and self.control is not None:
             # the version again: what told of a change may have been dropped
-            self.control.send(control.probe(self.liveness.number, self.core.forwarding.version))
-        self.core.outbox.put(events.MeasureOutput(connection=peer.number))
+            self.control.send(control.probe(self.liveness.number, self._parts.forwarding.version))
+        self._parts.outbox.put(events.MeasureOutput(connection=peer.number))
 
     def measured(self, peer: Peer, event: events.OutputMeasured) -> None:
         """The driver's answer to MeasureOutput."""
@@ -272,14 +291,14 @@ class Neighbour:
         self.dials += 1
         if not fresh:
             self._move(Happened.DIALLED)
-        self.core.outbox.put(events.Connect(neighbour=self.name))
+        self._parts.outbox.put(events.Connect(neighbour=self.name))
 
     def connect_failed(self, reason: str) -> None:
         self._dial_ended()
         if self.state is State.CONNECT:
             self._move(Happened.LOST, reason)
-            if self.core.routing is not None:  # the table may have begun with this link
-                self.core.routing.link_down(self)
+            if self._parts.routing is not None:  # the table may have begun with this link
+                self._parts.routing.link_down(self)
         if self.peer is None:
             self._dial_later()
 
@@ -289,12 +308,12 @@ class Neighbour:
         self.redial_s = REDIAL_S[0]
 
     def _dial_later(self) -> None:
-        if self.config.remote is None or self.core.stopping:
+        if self.config.remote is None or self._parts.is_stopping():
             return
         first, longest = RETRY_S
         delay = min(longest, first * 2.0 ** min(self.attempts, 10))
         self.attempts += 1
-        self.dial_at = self.core.clock.now + delay * self.core.rng.uniform(0.5, 1.0)
+        self.dial_at = self.clock.now + delay * self._parts.rng.uniform(0.5, 1.0)
 
     def network_changed(self) -> None:
         """A carrier, an address or a route came or went: what was tried is tried anew, what stands is probed at once.
@@ -304,9 +323,9 @@ class Neighbour:
         self.stir()
         self.attempts = 0
         if self.peer is not None:
-            self._act(self.liveness.network_changed(self.core.clock.now, self.heard_at))
-        elif self.config.remote is not None and not self.core.stopping:
-            self.dial_at = max(self.core.clock.now, self.dialled_at + self.redial_s)
+            self._act(self.liveness.network_changed(self.clock.now, self.heard_at))
+        elif self.config.remote is not None and not self._parts.is_stopping():
+            self.dial_at = max(self.clock.now, self.dialled_at + self.redial_s)
 
     # ------------------------------------------------------------------------------------------------ opening
 
@@ -314,7 +333,7 @@ class Neighbour:
         """Our dial came through; open, begin and the control link go out in one flight."""
         self._dial_ended()
         if self.state is not State.CONNECT:  # they reached us meanwhile
-            self.core.connections.drop(peer, "the neighbour reached us first")
+            self._parts.connections.drop(peer, "the neighbour reached us first")
             return
         self.dial_at = None
         self._move(Happened.CONNECTED)
@@ -322,7 +341,7 @@ class Neighbour:
 
     def opened(self, peer: Peer, properties: dict[Any, Any]) -> None:
         """The peer's open: on a connection that we dialled, or that we now know to be this neighbour's."""
-        if self.core.neighbour_stores.refuse_shared(self.name, peer, properties.get(STORE)):
+        if self._parts.stores.refuse_shared(self.name, peer, properties.get(STORE)):
             return
         if peer is self.peer:
             self._move(Happened.OPENED)
@@ -336,7 +355,7 @@ class Neighbour:
             self._move(Happened.ACCEPTED, "the neighbour came on a new connection" if old is not None else "")
             if old is not None:
                 self._let_go(old)
-                self.core.connections.drop(old, "the neighbour came on a new connection")
+                self._parts.connections.drop(old, "the neighbour came on a new connection")
             self._hold(peer, dial)
         theirs = properties.get(HOLD_TIME)
         self.liveness.hold_time_s = self.config.hold_time_s
@@ -344,20 +363,20 @@ class Neighbour:
             self.liveness.hold_time_s = max(min(self.config.hold_time_s, theirs / 1000), 0.1)
         store = properties.get(STORE)
         if isinstance(store, UUID):
-            self.core.neighbour_stores.heard(self.name, store)
+            self._parts.stores.heard(self.name, store)
 
     def _refuse(self, peer: Peer, store: object) -> None:
         """A second connection while the session is up. With another store than the session's it may be a second node of
         this name, which is told so; it is one where the first is heard of again after the second came."""
-        core = self.core
-        ours = core.catalog.neighbour_stores.get(self.name)
+        parts = self._parts
+        ours = parts.catalog.neighbour_stores.get(self.name)
         if not isinstance(store, UUID) or ours is None or store == ours:
-            core.connections.drop(peer, "a session with this neighbour is up")
+            parts.connections.drop(peer, "a session with this neighbour is up")
             return
         if self.rival_at is None:
-            self.rival_at = core.clock.now
+            self.rival_at = self.clock.now
         elif self.heard_at > self.rival_at + self.config.keepalive_s:
-            core.incidents.name_contested(self.name)
+            parts.incidents.name_contested(self.name)
         text = f"another node is there under the name {self.name!r}, with a store of its own; a name is for one node"
         peer.log("INFO", text)
         peer.amqp.close(Error(Symbol(conditions.NOT_ALLOWED), text))
@@ -371,19 +390,19 @@ class Neighbour:
         counts: then it has lost that one, which we may not know yet.
         """
         assert self.peer is not None
-        if self.core.clock.now - self.heard_at > self.config.keepalive_s:
+        if self.clock.now - self.heard_at > self.config.keepalive_s:
             return True
         if dial is not None and self.hello_dial is not None:
             return dial > self.hello_dial
         if not self.peer.dialled:
             return dial is None or self.their_dial is None or dial > self.their_dial
-        return self.name < self.core.config.name
+        return self.name < self._parts.config.name
 
     def _hold(self, peer: Peer, dial: int | None) -> None:
         self.peer = peer
         peer.neighbour = self
         self.their_dial, self.hello_dial = dial, None
-        self.heard_at = self.core.clock.now
+        self.heard_at = self.clock.now
         self.rival_at = None
         self.heard_hello = False
         self.written_bytes = 0
@@ -405,12 +424,12 @@ class Neighbour:
             return
         self.hop.links.begin(peer, session)
         link = session.attach_sender(
-            f"control:{self.core.config.name}",
+            f"control:{self._parts.config.name}",
             Source(address=CONTROL_ADDRESS),
             Target(address=CONTROL_ADDRESS),
             snd_settle_mode=1,
         )
-        self.control = link.context = ControlSender(self.core, peer, link, self)
+        self.control = link.context = ControlSender(self._parts.connections, peer, link, self)
         peer.touch()
 
     @property
@@ -422,20 +441,24 @@ class Neighbour:
         """Our control link was answered: tell what we are and what we have of theirs, before anything else."""
         self.stir()
         self.hop.told.clear()
-        core = self.core
+        parts = self._parts
         self._tell_marks(
             {
                 "kind": "hello",
-                "store": core.told_uuid,
-                "version": Ulong(core.forwarding.version),
-                "process": Ulong(max(0, core.started_wall_ms)),
+                "store": parts.told_uuid(),
+                "version": Ulong(parts.forwarding.version),
+                "process": Ulong(max(0, parts.started_wall_ms)),
                 "dial": Ulong(self.dials),
                 "declared": self.declared_at is not None,
             }
         )
-        self.say_at = core.clock.now + self.config.keepalive_s
-        self.liveness.begin(core.clock.now)
+        self.say_at = self.clock.now + self.config.keepalive_s
+        self.liveness.begin(self.clock.now)
         self._maybe_established()
+
+    def control_credited(self) -> None:
+        """Our control link has credit: what found none may be said."""
+        self._parts.disk.credited(self)
 
     def tell_identity(self) -> None:
         """This node's store may be another one than it last told: it says so where its control link is attached."""
@@ -447,9 +470,9 @@ class Neighbour:
         if peer is not None and self.state is State.OPEN_CONFIRM and self.heard_hello and self._control_is_up:
             self._move(Happened.CONTROL_UP)
             self.hop.session_up(peer)
-            self.core.forwarding.established(self.hop)
-            self.core.clocks.established()
-            self.core.disk.established(self)
+            self._parts.forwarding.established(self.hop)
+            self._parts.clocks.established()
+            self._parts.disk.established(self)
             self._offer()
 
     # ------------------------------------------------------------------------------------------------ losing
@@ -469,10 +492,10 @@ class Neighbour:
         self.stir()
         if dial_over:
             self._dial_ended()
-        self.hop.recover(stopping=self.core.stopping)
+        self.hop.recover(stopping=self._parts.is_stopping())
         peer = self.peer
         if peer is not None:
-            if self.core.connections.holds(peer):
+            if self._parts.connections.holds(peer):
                 return
             self.peer = None
             self._let_go(peer)
@@ -482,8 +505,8 @@ class Neighbour:
             self._move(Happened.LOST, "a failure of this node, see its log")
         if self.offered and not self.established:
             self.offered = False
-            if self.core.routing is not None:
-                self.core.routing.link_down(self)
+            if self._parts.routing is not None:
+                self._parts.routing.link_down(self)
         if self.state is State.IDLE and self.dial_at is None:
             self._dial_later()
 
@@ -507,12 +530,12 @@ class Neighbour:
 
     def tell_version(self) -> None:
         """Our forwarding table is another one: what we sent back may be tried again."""
-        self.send({"kind": "table", "version": Ulong(self.core.forwarding.version)})
+        self.send({"kind": "table", "version": Ulong(self._parts.forwarding.version)})
 
     def _tell_marks(self, fields: dict[str, Any]) -> None:
         """(destination, origin, mark) of what came by this neighbour, and which it has not been told."""
         at_first = fields["kind"] == "hello"
-        rows = self.core.forwarding.marks_for(self.hop, RECEIPTS_MAX, at_first=at_first)
+        rows = self._parts.forwarding.marks_for(self.hop, RECEIPTS_MAX, at_first=at_first)
         marks = [[destination, origin, Ulong(mark)] for destination, origin, mark in rows]
         reserve = 0 if at_first else CONTROL_RESERVE
         if (rows or at_first) and self.send(fields | {"marks": marks}, reserve=reserve):
@@ -522,6 +545,9 @@ class Neighbour:
         if self.control is not None:
             self.control.answer(number)
         self._hear_version(version)
+
+    def hear_echo(self, number: int) -> None:
+        self.liveness.echo(number, self.clock.now)
 
     def hear(self, fields: dict[Any, Any]) -> None:
         """A control message of the peer's. A kind that nobody knows is a newer neighbour's: passed over."""
@@ -534,25 +560,25 @@ class Neighbour:
                 if kind == "probe":
                     self.hear_probe(number, fields.get("version", 0))
                 else:
-                    self.liveness.echo(number, self.core.clock.now)
+                    self.hear_echo(number)
         elif kind in ("hello", "marks"):
             self._hear_marks(fields.get("marks"))
             if kind == "hello":
                 self._hear_hello(fields)
         elif isinstance(kind, str):
-            hears = self.core.control_kinds.get(str(kind))
+            hears = self._parts.kinds.get(str(kind))
             if hears is not None:
                 hears(self, fields)
 
     def _hear_hello(self, fields: dict[Any, Any]) -> None:
         store, process, dial = fields.get("store"), fields.get("process"), fields.get("dial")
         if isinstance(store, UUID):
-            self.core.neighbour_stores.heard(self.name, store)
+            self._parts.stores.heard(self.name, store)
         if is_whole(dial):
             self.hello_dial = int(dial)
         if not self.heard_hello:
             declared, self.declared_at = self.declared_at, None
-            soon = declared is not None and self.core.clock.now - declared <= FALSE_ALARM_S
+            soon = declared is not None and self.clock.now - declared <= FALSE_ALARM_S
             if soon and process is not None and process == self.process and fields.get("declared") is False:
                 self.liveness.back()
         self.process = int(process) if is_whole(process) else None
@@ -570,9 +596,9 @@ class Neighbour:
                 and isinstance(origin, UUID)
                 and is_whole_within(mark, 1, 2**63)
             ):
-                self.core.forwarding.hear_mark(self.hop, str(destination), origin, int(mark))
+                self._parts.forwarding.hear_mark(self.hop, str(destination), origin, int(mark))
 
     def _hear_version(self, version: object) -> None:
         if is_whole(version) and version != self.version:
             self.version = int(version)
-            self.core.forwarding.version_heard(self.hop)
+            self._parts.forwarding.version_heard(self.hop)
