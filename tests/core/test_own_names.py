@@ -88,7 +88,7 @@ def test_its_old_name_comes_back_with_what_it_had_counted() -> None:
     send(rig, jfk, "106", to="xx")
     move(x, xx)
     rig.run(10)
-    assert xx.bodies("work")[-1] == "106" and not xx.core.duplicates_suppressed
+    assert xx.bodies("work")[-1] == "106" and not xx.core.duplicates.suppressed
     assert not jfk.core.identities.renewed and not hub.core.identities.renewed
 
 

@@ -206,7 +206,7 @@ def put_back_late(rig: Rig, count: int) -> tuple[Node, Node]:
 
 def is_exact(jfk: Node, hub: Node, count: int) -> None:
     assert jfk.core is not None and hub.core is not None and jfk.core.identities.renewed
-    assert hub.bodies("work") == names(1, count) and not hub.core.duplicates_suppressed
+    assert hub.bodies("work") == names(1, count) and not hub.core.duplicates.suppressed
     assert jfk.queue("@hub").messages == 0 and not jfk.core.catalog.renewals
     assert not jfk.store._tables.get(("custody", b"whub"))
 
@@ -279,7 +279,7 @@ def test_what_it_accepted_as_a_copy_is_new_though_it_is_killed_as_it_becomes_som
     jfk.hold_commits = False
     send(rig, jfk, "13", to="hub")
     rig.run(10)
-    assert hub.bodies("work") == names(1, 13) and not hub.core.duplicates_suppressed
+    assert hub.bodies("work") == names(1, 13) and not hub.core.duplicates.suppressed
     assert not jfk.store._tables.get(("custody", b"whub")) and not hub.core.losses
 
 

@@ -128,7 +128,7 @@ def test_a_purge_that_a_full_disk_refuses_says_so_and_doubles_nothing() -> None:
     rig.refuse_dials = False
     rig.run(40)
     assert hub.bodies("work") == names(1, 3) and not jfk.queue("@hub").messages
-    assert hub.core is not None and not hub.core.duplicates_suppressed
+    assert hub.core is not None and not hub.core.duplicates.suppressed
 
 
 def test_what_a_purge_took_is_not_offered_before_it_is_gone() -> None:

@@ -1,6 +1,5 @@
 """The receiver verifies a message's path by its trace (esb-dynamic-routing §4.4)."""
 
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +25,9 @@ class Table:
         self.asked: list[str] = []
         self.looked_up = 0
 
+    def knows(self, name: str) -> bool:
+        return name in self.names.values()
+
     def name_of_store(self, store: UUID) -> str | None:
         self.looked_up += 1
         return self.names.get(store)
@@ -38,8 +40,10 @@ class Table:
 
 
 def at_d(table: Table | None) -> Verification:
-    core: Any = SimpleNamespace(routing=table, config=SimpleNamespace(name="d"))
-    return Verification(core)
+    paths = Verification("d")
+    if table is not None:
+        paths.routed_by(table)
+    return paths
 
 
 def passed(*numbers: int) -> bytes:

@@ -7,11 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.broker import custody, entry, queue
+from holdfast.broker import custody, entry, purge, queue
 from holdfast.broker.gaps import GapClocks
 from holdfast.core import (
     attach,
-    chores,
     destination,
     endings,
     expiry,
@@ -98,8 +97,8 @@ def empty_queue_is_done(original: Original) -> Original:
     """An origin takes all that it no longer holds for finished."""
 
     def receipt_for(self: Any, origin: bytes, to: str) -> int:
-        if origin == self.core.identities.store_uuid.bytes and self.core.catalog.transmission(to).messages <= 1:
-            return int(self.core.catalog.identities.get(to, 1)) - 2
+        if origin == self._identities.store_uuid.bytes and self._catalog.transmission(to).messages <= 1:
+            return int(self._catalog.identities.get(to, 1)) - 2
         return int(original(self, origin, to))
 
     return receipt_for
@@ -210,7 +209,7 @@ BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
     ("renamed-in-doubt", own_names.OwnNames, "suffix", returns("")),
     ("two-names-at-once", own_names, "change", returns(None)),
     ("copied-there-and-back", own_names.OwnNames, "suffix", returns("")),
-    ("purged-twice", chores, "at_rest", purges_the_ends),
+    ("purged-twice", purge, "at_rest", purges_the_ends),
     ("departed-node", endings.Endings, "_tombstone", returns(None)),
     ("replaced-disk-receiver", destination.Destination, "_adopt", returns(None)),
     ("replaced-disk-sender", neighbour_stores.NeighbourStores, "heard", returns(None)),

@@ -180,9 +180,8 @@ class Asks:
         if hint is None or hint.destination == name or (step["state"] in _FOUND and look.onward is None):
             self._end(ask)
             return
-        hop = core.forwarding.next_hop(hint.destination)
-        asked = look.neighbour if look.neighbour is not None or hop is None else hop.name
-        onward = None if asked is None else core.neighbours.get(asked)
+        asked = look.neighbour if look.neighbour is not None else core.forwarding.via(hint.destination)
+        onward = core.neighbours.get(asked)
         if onward is None:
             self._end(ask)
         elif onward.name in ask.asked:

@@ -17,7 +17,6 @@ from holdfast.core.drains import offers
 from holdfast.core.outgoing import Offered, refuse_transaction, too_large
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend
-from holdfast.core.store_names import names_of
 
 if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
@@ -168,7 +167,7 @@ class ReaderLink(Offered):
 
     def _path(self, value: bytes) -> bytes:
         """The nodes that a message passed, this one the last, to be told."""
-        return annotate.path_items((*names_of(self.core, passed_by(value)), self.core.config.name))
+        return annotate.path_items((*self.core.store_names.names_of(passed_by(value)), self.core.config.name))
 
     def _over(self, *, look: bool) -> bool:
         """Whether the whole range was sent: all below the end is visible and was looked at. `look`: in the store, too,

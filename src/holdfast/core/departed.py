@@ -4,24 +4,25 @@ Rules of this file: what was accepted stays until an operator ends it, and is th
 turn; a number that was given is closed by a tombstone, unless the operator gives those up too.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from holdfast.amqp import conditions
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
 from holdfast.broker import entry
-from holdfast.core.chores import at_rest
-from holdfast.core.endings import MOVED_BYTES, MOVED_COUNT
-
-if TYPE_CHECKING:
-    from holdfast.broker.queue import Queue
-    from holdfast.core.hop_receiver import CustodyReceiver
-    from holdfast.core.node import NodeCore
-
-"""Messages that one turn makes dead letters of, and what it reads for that."""
+from holdfast.broker.purge import at_rest
+from holdfast.broker.queue import Queue
+from holdfast.core.catalog import Catalog
+from holdfast.core.config import NodeConfig
+from holdfast.core.endings import MOVED_BYTES, MOVED_COUNT, Endings
+from holdfast.core.forwarding import Forwarding
+from holdfast.core.identity import Identities
+from holdfast.core.link_tables import LinkTables
+from holdfast.core.log import Log
+from holdfast.core.turns import Turns
 
 ORPHANS_TOLD_MAX: Final = 20
 """Unknown nodes with queued messages that are logged; further ones are not."""
@@ -50,11 +51,43 @@ class Departure:
             del self.told[0]
 
 
+class Hop(Protocol):
+    """A neighbour, as the next hop of messages."""
+
+    def close(self, destination: str) -> None:
+        """The queue for that destination is deleted: nothing more is sent, and what is in doubt is dropped."""
+
+
 class Departures:
     """Finds nodes that left, and makes dead letters of what is queued for them when an operator asks."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(
+        self,
+        config: NodeConfig,
+        catalog: Catalog,
+        turns: Turns,
+        log: Log,
+        links: LinkTables,
+        identities: Identities,
+        endings: Endings,
+        forwarding: Forwarding,
+        hops: Mapping[str, Hop],
+        *,
+        offer_again: Callable[[Queue], None],
+        delete: Callable[[Queue], None],
+    ) -> None:
+        """`offer_again`: one of the reasons why that queue offers nothing is over. `delete`: no link holds it."""
+        self._config = config
+        self._catalog = catalog
+        self._turns = turns
+        self._log = log
+        self._links = links
+        self._identities = identities
+        self._endings = endings
+        self._forwarding = forwarding
+        self._hops = hops
+        self._offer_again = offer_again
+        self._delete = delete
         self.orphans: dict[str, None] = {}
         """Unknown nodes that messages are queued for, and that were logged."""
         self.under_way: dict[Queue, Departure] = {}
@@ -69,38 +102,36 @@ class Departures:
     def look(self) -> None:
         """Links for nodes of which nothing is known any more end, so that new mail for them is treated as
         `unknown_destination` says."""
-        core = self.core
         self._look_due = False
         self._cancel_of_known()
         unknown = self.find()
-        if not unknown or core.config.unknown_destination == "keep":
+        if not unknown or self._config.unknown_destination == "keep":
             return
         for name, queue in unknown.items():
-            for link in list(core.links.producers_of(queue)):
-                link.detach_with(f"{core.config.name!r} has no route to {name!r}", conditions.NOT_FOUND)
-        for receiver in list(core.links.custody_receivers.values()):
+            for link in list(self._links.producers_of(queue)):
+                link.detach_with(f"{self._config.name!r} has no route to {name!r}", conditions.NOT_FOUND)
+        for receiver in list(self._links.custody_receivers.values()):
             if receiver.destination in unknown:
-                text = f"{core.config.name!r} has no route to {receiver.destination!r}"
-                _dismiss(receiver, Error(Symbol(conditions.NOT_FOUND), text))
+                text = f"{self._config.name!r} has no route to {receiver.destination!r}"
+                receiver.dismiss(Error(Symbol(conditions.NOT_FOUND), text))
 
-    def find(self) -> "dict[str, Queue]":
+    def find(self) -> dict[str, Queue]:
         """The transmission queues for unknown nodes; a line in the log of each new one that has messages. What is kept
         for such nodes may come long after they left: to be called now and then."""
-        core = self.core
-        knows = core.forwarding.knows
-        unknown = {name: queue for name, queue in core.catalog.transmissions() if not knows(name)}
+        knows = self._forwarding.knows
+        unknown = {name: queue for name, queue in self._catalog.transmissions() if not knows(name)}
         self.orphans = {name: None for name in self.orphans if name in unknown}
         for name, queue in unknown.items():
             count = queue.messages - queue.tombstones
             if count and name not in self.orphans:
                 self.orphans[name] = None
                 if len(self.orphans) <= ORPHANS_TOLD_MAX:
-                    core.log.write("WARNING", _advice(name, count))
+                    self._log.write("WARNING", _advice(name, count))
         return unknown
 
     def waiting(self) -> Iterator[tuple[str, str]]:
         """Unknown nodes that messages are queued for, at most ORPHANS_TOLD_MAX, and what to do about it."""
-        transit = self.core.catalog.transit
+        transit = self._catalog.transit
         for name in islice(self.orphans, ORPHANS_TOLD_MAX):
             queue = transit.get(name)
             if queue is not None and queue.messages > queue.tombstones:
@@ -123,7 +154,7 @@ class Departures:
         """Requests that wait for an end."""
         return sum(len(departure.told) for departure in self.under_way.values())
 
-    def begin(self, queue: "Queue", told: Callable[[int, int], None], *, with_tombstones: bool) -> None:
+    def begin(self, queue: Queue, told: Callable[[int, int], None], *, with_tombstones: bool) -> None:
         """Makes dead letters of what is queued for a node that left.
 
         The queue goes once it is empty, or has only tombstones left that `with_tombstones` gives up. What comes later
@@ -141,14 +172,13 @@ class Departures:
 
     def step(self) -> None:
         """This turn's share."""
-        core = self.core
         if self._look_due:
             self.look()
         self._cancel_of_known()
         for queue, departure in list(self.under_way.items()):
             if departure.place < departure.end:
                 self._some(queue, departure)
-            elif core.turns.in_flight is not None or core.turns.gathered.moves:
+            elif self._turns.in_flight is not None or self._turns.gathered.moves:
                 continue  # what a full disk refuses will be back
             elif departure.moved:  # one more pass
                 departure.place, departure.moved = 0, False
@@ -158,68 +188,58 @@ class Departures:
     def _cancel_of_known(self) -> None:
         """A node that is known again gets what is still queued for it; what is a dead letter already stays one."""
         for queue, departure in list(self.under_way.items()):
-            if self.core.forwarding.knows(queue.name[1:]):
+            if self._forwarding.knows(queue.name[1:]):
                 departure.answer(self._made(queue, departure), queue.tombstones)
                 self._end(queue)
 
-    def _some(self, queue: "Queue", departure: Departure) -> None:
-        core = self.core
-        if core.endings.has_moved_its_share():
+    def _some(self, queue: Queue, departure: Departure) -> None:
+        if self._endings.has_moved_its_share():
             return
         name = queue.name[1:]
-        reason = f"{name!r} left: it is in neither the configuration nor the topology of {core.config.name!r}"
+        reason = f"{name!r} left: it is in neither the configuration nor the topology of {self._config.name!r}"
         found, place = at_rest(queue, departure.place, departure.end, count_max=MOVED_COUNT, bytes_max=MOVED_BYTES)
         for sequence, value in found:
-            departure.starved = not core.endings.has_room_to_die(len(value))
-            if departure.starved or core.endings.has_moved_its_share():
+            departure.starved = not self._endings.has_room_to_die(len(value))
+            if departure.starved or self._endings.has_moved_its_share():
                 departure.place = sequence
                 return
             queue.shared.forget(sequence)
-            core.endings.dead_letter_on_its_way(queue, sequence, value, reason, f"{entry.unpack(value).to}@{name}")
+            self._endings.dead_letter_on_its_way(queue, sequence, value, reason, f"{entry.unpack(value).to}@{name}")
             departure.moved = True
         departure.place = place
 
-    def _made(self, queue: "Queue", departure: Departure) -> int:
+    def _made(self, queue: Queue, departure: Departure) -> int:
         """How many became dead letters."""
         return max(0, queue.tombstones - departure.before)
 
-    def _end(self, queue: "Queue") -> None:
+    def _end(self, queue: Queue) -> None:
         """What is left in the queue may be offered again."""
         del self.under_way[queue]
-        self.core.chores.offer_again(queue)
+        self._offer_again(queue)
 
-    def _over(self, queue: "Queue", departure: Departure) -> None:
+    def _over(self, queue: Queue, departure: Departure) -> None:
         made, left = self._made(queue, departure), queue.tombstones
         if queue.messages <= (queue.tombstones if departure.with_tombstones else 0):
             left = 0
-            if self.core.catalog.has(queue):  # else it went already, and telling so failed
+            if self._catalog.has(queue):  # else it went already, and telling so failed
                 self._forget(queue)
         departure.answer(made, left)
         self._end(queue)
 
-    def _forget(self, queue: "Queue") -> None:
-        core = self.core
+    def _forget(self, queue: Queue) -> None:
         name = queue.name[1:]
-        for link in list(core.links.producers_of(queue)):  # where new mail is kept, they find a new queue
+        for link in list(self._links.producers_of(queue)):  # where new mail is kept, they find a new queue
             link.detach_with(f"queue {queue.name!r} was deleted by an operator", conditions.RESOURCE_DELETED)
-        for hop in core.next_hops.values():
+        for hop in self._hops.values():
             hop.close(name)
-        for receiver in core.links.custody_receivers.values():
+        for receiver in self._links.custody_receivers.values():
             if receiver.onward is queue:
                 receiver.onward = None
-        core.forwarding.returned.pop(name, None)
-        core.identities.forget(name)
-        core.delete_queue(queue)
+        self._forwarding.forget(name)
+        self._identities.forget(name)
+        self._delete(queue)
 
 
 def _advice(name: str, count: int) -> str:
     left = f"{count} messages wait for node {name!r}, in neither the configuration nor the topology"
     return f"{left}: `holdfast queue delete @{name}` makes them dead letters"
-
-
-def _dismiss(receiver: "CustodyReceiver", error: Error) -> None:
-    """Ends the link. Transfers without an answer stay at the sender, which sends them again once it may."""
-    if not receiver.link.detached:
-        receiver.link.detach(closed=True, error=error)
-        receiver.peer.touch()
-    receiver.fence()

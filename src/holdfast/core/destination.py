@@ -6,20 +6,27 @@ wait lies in `$waiting` until its turn; what its own queue refuses goes to the d
 
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from holdfast.amqp import framing
 from holdfast.broker import entry
 from holdfast.broker.custody import Origin, Verdict, Waiting
 from holdfast.broker.queue import Queue
+from holdfast.broker.work import Clock
 from holdfast.core import carried
-from holdfast.core.catalog import WAITING
+from holdfast.core.carried import Arrival
+from holdfast.core.catalog import WAITING, Catalog
+from holdfast.core.config import NodeConfig
+from holdfast.core.duplicates import Duplicates
+from holdfast.core.endings import Endings
+from holdfast.core.link_tables import LinkTables
+from holdfast.core.log import Log
+from holdfast.core.losses import Losses
+from holdfast.core.outbox import Outbox
+from holdfast.core.room import Room
+from holdfast.core.turns import Turns
 from holdfast.core.verification import Verification
-
-if TYPE_CHECKING:
-    from holdfast.core.carried import Arrival
-    from holdfast.core.node import NodeCore
 
 TICK_S: Final = 1.0
 """How often the time waited for a missing number is counted, and stored."""
@@ -56,9 +63,31 @@ GRACE_S: Final = 60.0
 class Destination:
     """All origins that send here."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
-        self.catalog = core.catalog
+    def __init__(
+        self,
+        config: NodeConfig,
+        clock: Clock,
+        catalog: Catalog,
+        turns: Turns,
+        room: Room,
+        outbox: Outbox,
+        log: Log,
+        links: LinkTables,
+        losses: Losses,
+        endings: Endings,
+        duplicates: Duplicates,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._turns = turns
+        self._room = room
+        self._outbox = outbox
+        self._log = log
+        self._links = links
+        self._losses = losses
+        self._endings = endings
+        self._duplicates = duplicates
+        self.catalog = catalog
         self.stored_marks: dict[UUID, int] = {origin.origin: origin.mark for origin in self.catalog.origins.values()}
         self.touched: dict[Origin, None] = {}
         self.waiters: dict[Origin, None] = {}
@@ -74,9 +103,9 @@ class Destination:
         """Origins whose time waited is still to be counted in this round."""
         self.ticked_s = 0.0
         """How long the round was."""
-        self.ticked_at = core.clock.now
+        self.ticked_at = clock.now
         self.next_tick: float | None = None
-        self.paths = Verification(core)
+        self.paths = Verification(config.name)
         self.closing: dict[UUID, float] = {}
         """Old stores of names that came back with a new one, and when their gaps close."""
         self._load_waiting()  # before the gaps are asked for: what waits shows them
@@ -84,7 +113,7 @@ class Destination:
         """When the gaps close of what waits since this node had another name: nobody fills them any more."""
         self._keep_former()
         for uuid in self.catalog.replaced:  # the grace begins anew, lest a restart keep gaps for ever
-            self.closing[uuid] = core.clock.now + GRACE_S
+            self.closing[uuid] = clock.now + GRACE_S
 
     def _load_waiting(self) -> None:
         held = self.catalog.queues.get(WAITING)
@@ -104,7 +133,7 @@ class Destination:
     def _keep_former(self) -> None:
         """Of what was counted for another name of this node that is kept which something waits by."""
         former = self.catalog.former_origins
-        turns, now = self.core.turns, self.core.clock.now
+        turns, now = self._turns, self._clock.now
         if turns.in_flight is not None or turns.gathered.moves:  # what a full disk refuses will wait again
             self.closing_former = now + TICK_S
             return
@@ -128,29 +157,28 @@ class Destination:
     def _begin_ticks(self, origin: Origin) -> None:
         self.waiters[origin] = None
         if self.next_tick is None:
-            self.ticked_at = self.core.clock.now
-            self.next_tick = self.core.clock.now + TICK_S
+            self.ticked_at = self._clock.now
+            self.next_tick = self._clock.now + TICK_S
 
     # ------------------------------------------------------------------------------------------------ arrivals
 
-    def take(self, arrival: "Arrival", *, message_format: int, via: str) -> bool | None:
+    def take(self, arrival: Arrival, *, message_format: int, via: str) -> bool | None:
         """True: decided and taken into the turn. False: no place for it. None: its queue is full, wait for room.
 
         `via`: the neighbour that brought it.
         """
-        core = self.core
         uuid, number = arrival.identity
-        if uuid not in self.catalog.origins and len(self.catalog.origins) >= core.config.limits.origins_max:
-            text = f"origin {uuid}: {core.config.limits.origins_max} origins are known, the most that may be"
-            core.log.write("ERROR", f"{text}: its messages go back; raise origins_max")
+        if uuid not in self.catalog.origins and len(self.catalog.origins) >= self._config.limits.origins_max:
+            text = f"origin {uuid}: {self._config.limits.origins_max} origins are known, the most that may be"
+            self._log.write("ERROR", f"{text}: its messages go back; raise origins_max")
             return False
         origin = self.catalog.origin(uuid)
         if arrival.receipt > origin.mark:
             self._adopt(origin, arrival.receipt)
         if arrival.tombstone:
-            if not origin.may_end(number, core.config.limits.ranges_max):
+            if not origin.may_end(number, self._config.limits.ranges_max):
                 return False
-            core.turns.gathered.keep_origin(origin)
+            self._turns.gathered.keep_origin(origin)
             origin.end(number)
             self._changed(origin)
             self.release(origin)
@@ -160,23 +188,23 @@ class Destination:
         keeps = queue is not None and queue.config.durable and fault is None
         order = queue.config.order if queue is not None and keeps else "none"
         wait_s = queue.config.order_wait_s if queue is not None else 0.0
-        verdict = origin.decide(number, order, order_wait_s=wait_s, ranges_max=core.config.limits.ranges_max)
+        verdict = origin.decide(number, order, order_wait_s=wait_s, ranges_max=self._config.limits.ranges_max)
         if verdict is Verdict.DUPLICATE:
             origin.duplicates += 1
-            core.duplicates_suppressed += 1
+            self._duplicates.suppressed += 1
             return True
         if verdict is Verdict.FULL:
             return False
         value, size = self._pack(arrival, message_format, late=verdict is Verdict.LATE)
         reserve = NEXT_BYTES if number == origin.next_missing else 0
-        if not core.room.has(len(value), forwarding=True, reserve=reserve):
-            return False if core.room.is_known else None
+        if not self._room.has(len(value), forwarding=True, reserve=reserve):
+            return False if self._room.is_known else None
         if verdict is Verdict.WAIT:
-            core.turns.gathered.keep_origin(origin)
-            core.turns.gathered.waiting_changes(origin, number)
+            self._turns.gathered.keep_origin(origin)
+            self._turns.gathered.waiting_changes(origin, number)
             self.paths.arrived(arrival.trace)
             held = self.catalog.own(WAITING)
-            ahead_s = 0.0 if self.next_tick is None else core.clock.now - self.ticked_at
+            ahead_s = 0.0 if self.next_tick is None else self._clock.now - self.ticked_at
             self._wait(origin, number, held.append(value, size), arrival.to, -ahead_s)
             self._changed(origin)
             self.release(origin)
@@ -184,7 +212,7 @@ class Destination:
         if queue is not None and keeps and not queue.fits(size) and queue.config.when_full == "block":
             self._no_room(queue.name, size, via)
             return None
-        core.turns.gathered.keep_origin(origin)
+        self._turns.gathered.keep_origin(origin)
         self.paths.arrived(arrival.trace)
         goes_on = order == "bounded" and verdict is Verdict.DELIVER and origin.missing_below(number)
         self._deliver(origin, number, queue, value, size, arrival.to, fault)
@@ -197,18 +225,18 @@ class Destination:
 
     def _adopt(self, origin: Origin, receipt: int) -> None:
         """The origin has our word for more than we know: our disk is new, or was rolled back."""
-        self.core.turns.gathered.keep_origin(origin)
+        self._turns.gathered.keep_origin(origin)
         known = origin.mark > 0
         missing = origin.end(origin.mark + 1, receipt)
         # Nothing of it is waited for; a copy that another disk still holds comes as a late one.
         reason = "this node's store is older than its own word"
         if not known:
             reason = "they were on this node's disk before it was new; what no consumer had taken there is gone"
-        self.core.losses.add(origin.origin, missing, reason)
+        self._losses.add(origin.origin, missing, reason)
         self._changed(origin)
 
-    def _pack(self, arrival: "Arrival", message_format: int, *, late: bool) -> tuple[bytes, int]:
-        clock = self.core.clock
+    def _pack(self, arrival: Arrival, message_format: int, *, late: bool) -> tuple[bytes, int]:
+        clock = self._clock
         value = carried.entry_of(
             arrival,
             enqueued_ms=clock.wall_ms,
@@ -226,20 +254,20 @@ class Destination:
         """Appends to the queue, or to the dead letters where the queue will not have it, or it is no message for that
         fault."""
         if fault is not None:
-            self.core.endings.dead_letter(value, f"no message: {fault}", to)
+            self._endings.dead_letter(value, f"no message: {fault}", to)
         elif queue is None:
-            self.core.endings.dead_letter(value, f"no queue {to!r} at {self.core.config.name!r}", to)
+            self._endings.dead_letter(value, f"no queue {to!r} at {self._config.name!r}", to)
         elif not queue.config.durable:  # custody ends on a disk
-            self.core.endings.dead_letter(value, f"queue {to!r} is in memory and takes nothing from other nodes", to)
+            self._endings.dead_letter(value, f"queue {to!r} is in memory and takes nothing from other nodes", to)
         elif not queue.fits(size):
-            self.core.endings.dead_letter(value, f"queue {to!r} is full", to)
+            self._endings.dead_letter(value, f"queue {to!r} is full", to)
         else:
             full = self.full.get(queue.name)
             if full is not None and size >= full.size:  # there was room: when it is full again, it is since then
                 del self.full[queue.name]
             sequence = queue.append(value, size)
-            if self.core.config.telemetry_messages:
-                self.core.outbox.record_message("received", queue, sequence, value)
+            if self._config.telemetry_messages:
+                self._outbox.record_message("received", queue, sequence, value)
         origin.finish(number)
         self._changed(origin)
 
@@ -283,7 +311,7 @@ class Destination:
                 self.blocked[origin] = needed  # behind the others
             else:
                 self.release(origin)
-        share = _Share(RELEASE_COUNT - len(self.core.turns.gathered.moves), RELEASE_BYTES, LOOKS_MAX)
+        share = _Share(RELEASE_COUNT - len(self._turns.gathered.moves), RELEASE_BYTES, LOOKS_MAX)
         for origin in list(self.releasing):
             if share.is_used:
                 break
@@ -328,11 +356,11 @@ class Destination:
         if not self._has_place(needed):
             self.blocked[origin] = needed
             return False
-        self.core.turns.gathered.keep_origin(origin)
-        self.core.turns.gathered.waiting_changes(origin, number)
+        self._turns.gathered.keep_origin(origin)
+        self._turns.gathered.waiting_changes(origin, number)
         gone_on = origin.missing_below(number)
         origin.leave(number)
-        self.core.endings.move_out(held, waiting.held_at, value)
+        self._endings.move_out(held, waiting.held_at, value)
         self._deliver(origin, number, queue, value, needed.size, waiting.queue)
         if gone_on:
             origin.went_on(number)
@@ -347,10 +375,10 @@ class Destination:
         waiting = origin.waiting.get(number)
         if waiting is None or waiting.held_at != sequence or not origin.has_row_for(number):
             return False
-        self.core.turns.gathered.keep_origin(origin)
-        self.core.turns.gathered.waiting_changes(origin, number)
+        self._turns.gathered.keep_origin(origin)
+        self._turns.gathered.waiting_changes(origin, number)
         origin.leave(number)
-        self.core.endings.move_out(self.catalog.own(WAITING), sequence, value)
+        self._endings.move_out(self.catalog.own(WAITING), sequence, value)
         origin.finish(number)
         self._changed(origin)
         self.release(origin)
@@ -361,7 +389,7 @@ class Destination:
         if queue is not None and queue.config.when_full == "block" and not queue.fits(needed.size):
             self._no_room(needed.queue, needed.size, None)
             return False
-        return self.core.room.has(needed.stored_bytes, forwarding=True)
+        return self._room.has(needed.stored_bytes, forwarding=True)
 
     # ------------------------------------------------------------------------------------------------ full queues
 
@@ -370,7 +398,7 @@ class Destination:
         if full is None:
             if len(self.full) >= FULL_QUEUES_MAX:
                 return
-            full = self.full[name] = Full(self.core.clock.now)
+            full = self.full[name] = Full(self._clock.now)
         full.size = size
         if via is not None and len(full.via) < NEIGHBOURS_MAX:
             full.via[via] = None
@@ -390,7 +418,7 @@ class Destination:
         one that is, and the origins of which something waits in `$waiting` for it. Bounded by WAITERS_MAX."""
         named: dict[str, None] = {}
         messages = 0
-        for receiver in islice(self.core.links.parked_receivers, WAITERS_MAX):
+        for receiver in islice(self._links.parked_receivers, WAITERS_MAX):
             if receiver.parked and not receiver.in_transit and receiver.neighbour in self.full[name].via:
                 named[receiver.neighbour] = None
                 messages += len(receiver.parked)
@@ -430,7 +458,7 @@ class Destination:
             if not origin.waiting:
                 self.waiters.pop(origin, None)
                 continue
-            self.core.turns.gathered.keep_origin(origin)
+            self._turns.gathered.keep_origin(origin)
             ranges += len(origin.finished) + len(origin.ended) + len(origin.clocks)
             origin.clocks.pass_time(self.ticked_s)
             self._changed(origin)
@@ -440,7 +468,7 @@ class Destination:
 
     def replaced(self, store: UUID) -> None:
         """That store's name came back with another one: its gaps close after a grace time."""
-        self.closing[store] = self.core.clock.now + GRACE_S
+        self.closing[store] = self._clock.now + GRACE_S
 
     def lives(self, store: UUID) -> None:
         """That store is its neighbour's now: its gaps stay open."""
@@ -448,10 +476,10 @@ class Destination:
 
     def skip(self, origin: Origin, reason: str) -> list[tuple[int, int]]:
         """Closes an origin's gaps; returns the ranges that count as lost."""
-        self.core.turns.gathered.keep_origin(origin)
+        self._turns.gathered.keep_origin(origin)
         lost = origin.skip()
         if lost:
-            self.core.losses.add(origin.origin, lost, reason)
+            self._losses.add(origin.origin, lost, reason)
             self._changed(origin)
             self.release(origin)
         return lost
@@ -464,7 +492,7 @@ class Destination:
         return {origin.origin: origin.mark for origin in self.touched if origin.suffix == own}
 
     def next_deadline(self) -> float | None:
-        at = self.core.clock.now if self.ticking else self.next_tick
+        at = self._clock.now if self.ticking else self.next_tick
         moments = [*self.closing.values(), *(item for item in (at, self.closing_former) if item is not None)]
         return min(moments, default=None)
 

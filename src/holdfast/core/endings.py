@@ -4,7 +4,6 @@ Rules of this file: a copy elsewhere and the retirement that it replaces are one
 another node leaves a tombstone in its transmission queue (CUSTODY, end to end 3).
 """
 
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from holdfast.amqp.types import Symbol
@@ -16,6 +15,7 @@ from holdfast.broker.work import Clock, Work
 from holdfast.core import annotate
 from holdfast.core.catalog import DEAD_LETTERS, Catalog
 from holdfast.core.config import NodeConfig
+from holdfast.core.disk import Disk
 from holdfast.core.memory import Memory
 from holdfast.core.peer import Peer
 from holdfast.core.pressure import Pressure
@@ -48,7 +48,7 @@ class Ended(NamedTuple):
 
 class Endings:
     """Ends entries. `unroutable`: how many messages for nodes of which nothing is known became dead letters, since the
-    node's start. `takes_nothing`: whether the disk takes no message, whatever room there is."""
+    node's start."""
 
     def __init__(
         self,
@@ -60,8 +60,7 @@ class Endings:
         room: Room,
         memory: Memory,
         pressure: Pressure,
-        *,
-        takes_nothing: Callable[[], bool],
+        disk: Disk,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -71,7 +70,7 @@ class Endings:
         self._room = room
         self._memory = memory
         self._pressure = pressure
-        self._takes_nothing = takes_nothing
+        self._disk = disk
         self.unroutable = 0
 
     def end_rejected(self, cursor: Cursor, sequence: int, reason: str) -> Ended:
@@ -125,7 +124,7 @@ class Endings:
     def has_room_to_die(self, size: int) -> bool:
         """Whether an entry of `size` bytes may become a dead letter: the store has room for both, and takes
         something."""
-        return not self._takes_nothing() and self._room.has(size + DEATH_BYTES_MAX, forwarding=True)
+        return not self._disk.takes_nothing and self._room.has(size + DEATH_BYTES_MAX, forwarding=True)
 
     def has_moved_its_share(self) -> bool:
         """Whether the commit that is gathered has as much as entries that are moved may bring to it."""

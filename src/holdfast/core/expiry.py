@@ -7,20 +7,20 @@ place, what waits for an earlier number is done with: no destination waits for t
 """
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.broker import entry, rewriting
 from holdfast.broker.queue import Queue
 from holdfast.broker.read_ahead import READ_BYTES
-from holdfast.broker.taker import Shown
 from holdfast.broker.wheel import BLOCK_BITS, BLOCK_COUNT, STEP_S_MAX, due_s
-from holdfast.broker.work import RETIRES_MAX
+from holdfast.broker.work import RETIRES_MAX, Clock, Work
+from holdfast.core.catalog import Catalog
+from holdfast.core.destination import Destination
 from holdfast.core.endings import tombstone_of
-from holdfast.core.hops import CustodySender
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
+from holdfast.core.room import Room
+from holdfast.core.turns import Turns
 
 STEP_COST: Final = 1_000
 """What one turn may look at: an entry costs 1, so do 4 KiB of entries, and a visit to the store VISIT_COST."""
@@ -49,39 +49,56 @@ class Scan(NamedTuple):
 class Expiry:
     """What expires in one node."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(
+        self,
+        clock: Clock,
+        catalog: Catalog,
+        turns: Turns,
+        work: Work[Queue],
+        room: Room,
+        destination: Destination,
+        *,
+        lets_go: Callable[[object], bool],
+    ) -> None:
+        """`lets_go`: whether what that taker holds may end all the same: it is on its way, and its session is lost.
+        What the neighbour has of it is told in the next; what it has not goes again, as a tombstone now."""
+        self._clock = clock
+        self._catalog = catalog
+        self._turns = turns
+        self._work = work
+        self._room = room
+        self._destination = destination
+        self._lets_go = lets_go
+        self._started_at, self._steady_at_start_ms = clock.now, clock.steady_ms
         self._scan: Scan | None = None
         self._unread: deque[Scan] = deque()
         """What an earlier life of the node left, of which it is not known when it expires."""
-        self._not_before = core.clock.now
-        for queue in core.catalog.queues.values():
+        self._not_before = clock.now
+        for queue in catalog.queues.values():
             if queue.timed is not None:
                 self._unread.append(Scan(queue, queue.timed[0], min(queue.timed[1], queue.next_sequence)))
 
     def next_deadline(self) -> float | None:
-        core = self.core
-        if len(core.work.batch.retires) >= RETIRES_MAX:
+        if len(self._work.batch.retires) >= RETIRES_MAX:
             return None  # asked again when the commit under way is done
         if self._scan is not None or self._unread:
             return self._not_before
-        first = core.work.wheel.first_s()
+        first = self._work.wheel.first_s()
         if first is None:
             return None
-        due = core.started_at + (first * 1000 - core.steady_at_start_ms) / 1000 + TIMER_S
+        due = self._started_at + (first * 1000 - self._steady_at_start_ms) / 1000 + TIMER_S
         return max(due, self._not_before)
 
     def forget(self, queue: Queue) -> None:
         """The queue is deleted."""
-        self.core.work.wheel.forget(queue)
+        self._work.wheel.forget(queue)
         self._unread = deque(scan for scan in self._unread if scan.queue is not queue)
         if self._scan is not None and self._scan.queue is queue:
             self._scan = None
 
     def tick(self, now: float) -> None:
         """One turn's share."""
-        core = self.core
-        batch = core.work.batch
+        batch = self._work.batch
         if now < self._not_before or len(batch.retires) >= RETIRES_MAX:
             return
         leaving: set[tuple[int, int]] | None = None
@@ -89,13 +106,13 @@ class Expiry:
         left = STEP_COST
         while left > 0 and (scan := self._scan or self._next()) is not None:
             if leaving is None:
-                leaving = {*batch.retires, *core.work.retires_in_flight, *core.work.moved}
+                leaving = {*batch.retires, *self._work.retires_in_flight, *self._work.moved}
             left -= self._look(scan, leaving, gone)
         more = self._scan is not None or bool(self._unread)
         self._not_before = now + PAUSE_S if more and not gone else now
 
     def _next(self) -> Scan | None:
-        found = self.core.work.wheel.take(self.core.clock.steady_ms // 1000)
+        found = self._work.wheel.take(self._clock.steady_ms // 1000)
         if found is not None:
             queue, block = found
             self._scan = Scan(queue, block << BLOCK_BITS, (block + 1) << BLOCK_BITS)
@@ -107,10 +124,10 @@ class Expiry:
         """Goes on with a scan, a visit to the store; what that cost."""
         queue = scan.queue
         if queue.taken_by is not None or queue.stopped:
-            later = self.core.clock.steady_ms // 1000 + (AGAIN_S if queue.stopped else STEP_S_MAX)
+            later = self._clock.steady_ms // 1000 + (AGAIN_S if queue.stopped else STEP_S_MAX)
             end = min(scan.end, scan.first + STEP_COST * BLOCK_COUNT)
             for sequence in range(scan.first, end, BLOCK_COUNT):
-                self.core.work.wheel.note(queue, sequence, later)
+                self._work.wheel.note(queue, sequence, later)
             self._scan = scan._replace(first=end) if end < scan.end else None
             return VISIT_COST + (end - scan.first) // BLOCK_COUNT
         found, ended = _entries(queue, scan)
@@ -120,7 +137,7 @@ class Expiry:
             self._end_in_custody(queue, expired)
         elif expired:
             if not gone:  # before anything is hidden, which then is for no longer than its batch needs
-                self.core.turns.gathered.then.append(lambda: _show(gone))
+                self._turns.gathered.then.append(lambda: _show(gone))
             hidden = queue, [sequence for sequence, _ in expired]
             queue.drop_expired_all(expired)
             gone.append(hidden)
@@ -129,7 +146,7 @@ class Expiry:
         else:
             self._scan = None
             if queue.visible < min(scan.end, queue.next_sequence):  # the rest of the block is not on disk yet
-                self.core.work.wheel.note(queue, queue.visible, self.core.clock.steady_ms // 1000 + 1)
+                self._work.wheel.note(queue, queue.visible, self._clock.steady_ms // 1000 + 1)
             self._ended(queue)
         return VISIT_COST + len(found) + size // COST_BYTES
 
@@ -137,43 +154,42 @@ class Expiry:
         """Whether the entry is to leave now; one that is to leave later is noted."""
         if value[12:20] == entry.NEVER or (queue.in_transit and not value[1] & entry.CUSTODY):
             return False
-        clock = self.core.clock
+        clock = self._clock
         if not queue.expired(value):
             expires_ms = int.from_bytes(value[12:20], "big")
             waited_ms = max(0, clock.wall_ms - entry.enqueued_ms_of(value))
             ttl_ms = expires_ms - clock.steady_ms + waited_ms
-            self.core.work.wheel.note(queue, sequence, due_s(expires_ms, ttl_ms))
+            self._work.wheel.note(queue, sequence, due_s(expires_ms, ttl_ms))
             return False
         shown = [cursor.shown[sequence] for cursor in queue.cursors if sequence in cursor.shown]
-        if (queue.queue_id, sequence) in leaving or not all(map(_may_end, shown)):
-            self.core.work.wheel.note(queue, sequence, clock.steady_ms // 1000 + STEP_S_MAX)  # it may come back
+        if (queue.queue_id, sequence) in leaving or not all(self._lets_go(item.taker) for item in shown):
+            self._work.wheel.note(queue, sequence, clock.steady_ms // 1000 + STEP_S_MAX)  # it may come back
             return False
         return True
 
     def _end_in_custody(self, queue: Queue, found: list[tuple[int, bytes]]) -> None:
         """Messages whose numbers somebody may wait for: a tombstone takes the place of one that is on its way."""
-        core = self.core
         done: list[int] = []
         for sequence, value in found:
             if queue.in_transit:
-                stone = tombstone_of(entry.unpack(value), core.clock.wall_ms)
-                ended = core.room.has(len(stone), forwarding=True)
+                stone = tombstone_of(entry.unpack(value), self._clock.wall_ms)
+                ended = self._room.has(len(stone), forwarding=True)
                 if ended:
-                    rewriting.replace(queue, sequence, value, stone, core.turns.gathered.rewritten)
+                    rewriting.replace(queue, sequence, value, stone, self._turns.gathered.rewritten)
             else:
-                ended = core.destination.expire(sequence, value)
+                ended = self._destination.expire(sequence, value)
             if ended:
                 done.append(sequence)
             else:
-                core.work.wheel.note(queue, sequence, core.clock.steady_ms // 1000 + AGAIN_S)
+                self._work.wheel.note(queue, sequence, self._clock.steady_ms // 1000 + AGAIN_S)
         if done:
-            core.turns.gathered.decided.append(partial(self._decided, queue, done))
+            self._turns.gathered.decided.append(partial(self._decided, queue, done))
 
     def _decided(self, queue: Queue, sequences: list[int], stored: bool) -> None:
         """The turn in which they ended is on disk, or was undone and they are as they were."""
         if stored:
             queue.expired_total += len(sequences)
-        elif self.core.catalog.has(queue):
+        elif self._catalog.has(queue):
             first, end = queue.timed or (sequences[0], sequences[-1] + 1)
             queue.set_timed((min(first, sequences[0]), max(end, sequences[-1] + 1)))
             queue.look_again(sequences)
@@ -195,12 +211,6 @@ def _entries(queue: Queue, scan: Scan) -> tuple[list[tuple[int, bytes]], bool]:
     while found and found[-1][0] >= scan.end:
         found.pop()
     return found, ended
-
-
-def _may_end(shown: Shown) -> bool:
-    """Whether what somebody holds may end all the same: on its way, once the session is lost in which it was sent. What
-    the neighbour has of it is told in the next; what it has not goes again, as a tombstone now."""
-    return isinstance(shown.taker, CustodySender) and not shown.taker.open
 
 
 def _show(gone: list[tuple[Queue, list[int]]]) -> None:

@@ -6,21 +6,29 @@ is bounded, and to lose it costs a retry or a later receipt, never a message.
 """
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 from uuid import UUID
 
 from holdfast.broker import entry
 from holdfast.broker.queue import Queue
+from holdfast.broker.work import Clock
 from holdfast.core import carried
-from holdfast.core.disk import ROOM_BYTES
+from holdfast.core.carried import Arrival
+from holdfast.core.catalog import Catalog
+from holdfast.core.config import NodeConfig
+from holdfast.core.destination import Destination
+from holdfast.core.directory import Directory
+from holdfast.core.disk import ROOM_BYTES, Disk
+from holdfast.core.endings import Endings
 from holdfast.core.hop_credit import HopCredits
-
-if TYPE_CHECKING:
-    from holdfast.core.carried import Arrival
-    from holdfast.core.hop_receiver import CustodyReceiver
-    from holdfast.core.next_hop import NextHop
-    from holdfast.core.node import NodeCore
+from holdfast.core.identity import Identities
+from holdfast.core.link_tables import LinkTables
+from holdfast.core.log import Log
+from holdfast.core.outbox import Outbox
+from holdfast.core.peer import Refilled
+from holdfast.core.room import Room
 
 PAIRS_MAX: Final = 10_000
 """(origin, destination) pairs of which it is remembered who brought them, and the last mark."""
@@ -67,86 +75,165 @@ Passed = tuple[bytes, str, str, int]
 in ms of wall time. A plain tuple: one is made for each message."""
 
 
+class HopSender(Protocol):
+    """Our end of a neighbour's hop for one destination. `retry_at`: when it asks for a link again; None where nothing
+    keeps it from one."""
+
+    retry_at: float | None
+
+    def stop(self) -> None:
+        """The way to its destination is another one now."""
+
+
+class Hop(Protocol):
+    """A neighbour, as the next hop of messages and as the one that brought some.
+
+    `senders` by destination. `brings`: (origin, destination) of what it was the last to bring. `told`: the last mark
+    that it was told in this session, by (destination, origin).
+    """
+
+    brings: dict[tuple[UUID, str], None]
+    told: dict[tuple[str, UUID], int]
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def senders(self) -> Mapping[str, HopSender]: ...
+    def sender_to(self, destination: str) -> object:
+        """The sender for that destination, which pumps its transmission queue from now on."""
+
+    def tell_version(self) -> None:
+        """This node's table is another one."""
+
+
+class Bringer(Refilled, Protocol):
+    """A neighbour's link that brings messages for `destination`, which is another node than this. `way`: the origin
+    last noted as coming this way, and when, as `Forwarding.ways` counts. `onward`: the transmission queue that it
+    fills."""
+
+    neighbour: str
+    destination: str
+    way: tuple[int, UUID] | None
+    onward: Queue | None
+
+
 class Forwarding:
     """The forwarding table of a node, and its part in the custody of messages that are for others."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
-        self.table = dict(core.config.forwarding)
-        self.version = core.started_wall_ms
+    def __init__(
+        self,
+        config: NodeConfig,
+        clock: Clock,
+        catalog: Catalog,
+        room: Room,
+        disk: Disk,
+        outbox: Outbox,
+        log: Log,
+        links: LinkTables,
+        identities: Identities,
+        endings: Endings,
+        destination: Destination,
+        hops: Mapping[str, Hop],
+        *,
+        version: int,
+        changed: Callable[[], None],
+    ) -> None:
+        """`version`: of the table at first. `changed` is called when the table is another one."""
+        self._config = config
+        self._clock = clock
+        self._catalog = catalog
+        self._room = room
+        self._disk = disk
+        self._outbox = outbox
+        self._log = log
+        self._links = links
+        self._identities = identities
+        self._endings = endings
+        self._destination = destination
+        self._hops = hops
+        self._changed = changed
+        self._directory: Directory | None = None
+        self.table = dict(config.forwarding)
+        self.version = version
         """Told to neighbours and compared for equality alone; wall time at start sets lives apart."""
-        self.hop_credits = HopCredits(core.config.limits.credit)
+        self.hop_credits = HopCredits(config.limits.credit)
         self.brought: dict[tuple[UUID, str], str] = {}
         """(origin, destination) -> the neighbour that last brought such a message: the way back for its receipts."""
         self.ways = 0
         """Counts the changes of `brought`, for those who remember what stands there."""
         self.returned: dict[str, Returned] = {}
-        self.passed: deque[Passed] = deque(maxlen=core.config.limits.passed_max)
+        self.passed: deque[Passed] = deque(maxlen=config.limits.passed_max)
         self.refused = 0
         """Attaches and messages for nodes of which nothing is known."""
 
     # ------------------------------------------------------------------------------------------------ the table
 
-    def next_hop(self, destination: str) -> "NextHop | None":
-        """Where a message for `destination` goes next: as the table says, else to a neighbour of that name."""
-        return self.core.next_hops.get(self.table.get(destination, destination))
+    def routed_by(self, directory: Directory) -> None:
+        """There is a topology: its nodes are known."""
+        self._directory = directory
+
+    def via(self, destination: str) -> str:
+        """Where a message for `destination` goes next: as the table says, else to a neighbour of that name, which need
+        not be there."""
+        return self.table.get(destination, destination)
+
+    def _next_hop(self, destination: str) -> Hop | None:
+        return self._hops.get(self.table.get(destination, destination))
 
     def knows(self, destination: str) -> bool:
         """Whether `destination` is in the configuration (a neighbour, or with a route) or in the topology.
 
         That something is queued for it says nothing: it may have left (ADR 0024).
         """
-        if self.table.get(destination, destination) in self.core.next_hops:
+        if self.table.get(destination, destination) in self._hops:
             return True
-        return self.core.routing is not None and self.core.routing.knows(destination)
+        return self._directory is not None and self._directory.knows(destination)
 
     def change(self, table: dict[str, str]) -> None:
         """A new table: every transmission queue is pumped by its next hop's sender, and by no other."""
-        core = self.core
         accepted = {}
         for destination, via in table.items():
-            if via in core.next_hops and destination != core.config.name:
+            if via in self._hops and destination != self._config.name:
                 accepted[destination] = via
             else:
                 text = f"route to {destination!r}: found {via!r}, accepted is a neighbour, for another node than this"
-                core.log.write("WARNING", text)
+                self._log.write("WARNING", text)
         if accepted == self.table:
             return
         self.table = accepted
         self.version += 1
-        for destination, _ in core.catalog.transmissions():
+        for destination, _ in self._catalog.transmissions():
             self.steer(destination)
         for destination in self.returned:
             self._try_soon(destination)
-        for neighbour in core.next_hops.values():
+        for neighbour in self._hops.values():
             neighbour.tell_version()
-        core.departures.look_soon()
+        self._changed()
 
     def steer(self, destination: str) -> None:
         """Has the transmission queue for `destination` pumped by its next hop's sender alone."""
-        hop = self.next_hop(destination)
-        for neighbour in self.core.next_hops.values():
+        hop = self._next_hop(destination)
+        for neighbour in self._hops.values():
             sender = neighbour.senders.get(destination)
             if sender is not None and neighbour is not hop:
                 sender.stop()
         if hop is not None:
             hop.sender_to(destination)
 
-    def established(self, neighbour: "NextHop") -> None:
-        for destination, _ in self.core.catalog.transmissions():
-            if self.next_hop(destination) is neighbour:
+    def established(self, neighbour: Hop) -> None:
+        for destination, _ in self._catalog.transmissions():
+            if self._next_hop(destination) is neighbour:
                 neighbour.sender_to(destination)
 
     # ------------------------------------------------------------------------------------------------ in transit
 
-    def take(self, receiver: "CustodyReceiver", arrival: "Arrival", message_format: int) -> bool | None:
+    def take(self, receiver: Bringer, arrival: Arrival, message_format: int) -> bool | None:
         """True: taken into the turn, bound for the next node. None: no room, the link waits for it."""
-        core = self.core
         destination = receiver.destination
-        ours = core.identities.store_uuid.bytes
+        ours = self._identities.store_uuid.bytes
         origin, number = arrival.identity
         if origin.bytes == ours:
-            core.identities.check_or_renew(destination, number)
+            self._identities.check_or_renew(destination, number)
         else:
             if receiver.way != (self.ways, origin):
                 self._brought(origin, destination, receiver.neighbour)
@@ -155,7 +242,7 @@ class Forwarding:
                 self.note(origin, destination, arrival.receipt)
         queue = receiver.onward
         if queue is None:
-            queue = receiver.onward = core.catalog.transmission(destination)
+            queue = receiver.onward = self._catalog.transmission(destination)
         trace = arrival.trace
         passed = place_in(trace, ours) if ours in trace else -1
         came_back = False
@@ -164,7 +251,7 @@ class Forwarding:
             trace = trace[:passed]
         ended = arrival.tombstone
         too_long = len(trace) >= 16 * entry.TRACE_MAX
-        clock = core.clock
+        clock = self._clock
         value = carried.entry_of(
             arrival,
             enqueued_ms=clock.wall_ms,
@@ -176,33 +263,33 @@ class Forwarding:
         if not ended:
             crowded = came_back and self.held(destination) >= HELD_MAX
             if crowded or not queue.fits(size) or not self._has_room(queue, len(value)):
-                core.links.wait_for_room(receiver)
+                self._links.wait_for_room(receiver)
                 return None
         if too_long and not ended:
             reason = f"the trace is full: {entry.TRACE_MAX} nodes passed it on, the last was {receiver.neighbour!r}"
             text = f"number {number} of origin {origin} for {destination!r} becomes a dead letter: {reason}"
-            core.log.write("ERROR", f"{text}; compare the routes of these nodes, which lead in a circle")
-            core.endings.dead_letter(value, reason, destination)
+            self._log.write("ERROR", f"{text}; compare the routes of these nodes, which lead in a circle")
+            self._endings.dead_letter(value, reason, destination)
             value, size = self._end_of(arrival)
         sequence = queue.append(value, size)
         if passed >= 0:
-            core.destination.paths.came_back(receiver.neighbour)
+            self._destination.paths.came_back(receiver.neighbour)
         if came_back:
             self._hold(destination, sequence, receiver.neighbour)
-        if core.config.telemetry_messages:
-            core.outbox.record_message("received", queue, sequence, value, destination=destination)
+        if self._config.telemetry_messages:
+            self._outbox.record_message("received", queue, sequence, value, destination=destination)
         return True
 
     def _would_return(self, destination: str, went_by: bytes) -> bool:
         """Whether what came back would go the way again that it came back from; not where the table has changed."""
-        hop = self.next_hop(destination)
-        store = self.core.catalog.neighbour_stores.get(hop.name) if hop is not None else None
+        hop = self._next_hop(destination)
+        store = self._catalog.neighbour_stores.get(hop.name) if hop is not None else None
         return store is None or store.bytes == went_by
 
-    def _end_of(self, arrival: "Arrival") -> tuple[bytes, int]:
+    def _end_of(self, arrival: Arrival) -> tuple[bytes, int]:
         stone = entry.pack(
             flags=entry.DURABLE | entry.TOMBSTONE,
-            enqueued_ms=self.core.clock.wall_ms,
+            enqueued_ms=self._clock.wall_ms,
             bare=b"\x00\x53\x77\x40",
             identity=arrival.identity,
             to=arrival.to,
@@ -215,34 +302,32 @@ class Forwarding:
         The share is by destination, since ways to one destination never form a circle: of the full nodes on such a
         way, the last that holds something for it has before it one whose share is free.
         """
-        core = self.core
-        if core.room.has(size):
+        if self._room.has(size):
             return True
-        return self._may_share(queue, size) and core.room.has(size, forwarding=True, reserve=RESERVE_BYTES)
+        return self._may_share(queue, size) and self._room.has(size, forwarding=True, reserve=RESERVE_BYTES)
 
     def _may_share(self, queue: Queue, size: int) -> bool:
-        share = RESERVE_BYTES // max(1, len(self.core.catalog.transit))
+        share = RESERVE_BYTES // max(1, len(self._catalog.transit))
         return not queue.messages or queue.bytes_held + size <= share
 
     def credit(self, destination: str) -> int:
         """The credit that a custody link for `destination` may have now; 0 where the store is full or the disk
         stalls."""
-        core = self.core
-        if core.disk.takes_nothing:
+        if self._disk.takes_nothing:
             return 0
-        if destination == core.config.name:
-            return core.config.limits.credit if core.room.has(ROOM_BYTES, forwarding=True) else 0
-        if core.room.has(ROOM_BYTES):
-            return core.config.limits.credit
-        queue = core.catalog.transmission(destination)
-        shared = self._may_share(queue, 0) and core.room.has(ROOM_BYTES, forwarding=True, reserve=RESERVE_BYTES)
-        return min(TIGHT_CREDIT, core.config.limits.credit) if shared else 0
+        if destination == self._config.name:
+            return self._config.limits.credit if self._room.has(ROOM_BYTES, forwarding=True) else 0
+        if self._room.has(ROOM_BYTES):
+            return self._config.limits.credit
+        queue = self._catalog.transmission(destination)
+        shared = self._may_share(queue, 0) and self._room.has(ROOM_BYTES, forwarding=True, reserve=RESERVE_BYTES)
+        return min(TIGHT_CREDIT, self._config.limits.credit) if shared else 0
 
     # ------------------------------------------------------------------------------------------------ what came back
 
     def _hold(self, destination: str, sequence: int, neighbour: str) -> None:
         held = self.returned.get(destination)
-        now = self.core.clock.now
+        now = self._clock.now
         if held is None:
             held = self.returned[destination] = Returned(now + RETURN_S[1])
         if not held.sequences:
@@ -250,7 +335,7 @@ class Forwarding:
             if now - held.sent_again_at > RETURN_S[1]:
                 held.attempts = 0
             text = f"messages for {destination!r} come back by {neighbour!r}, whose route leads over this node"
-            self.core.log.write(
+            self._log.write(
                 "WARNING", f"{text}: held until a route changes; compare the routes of both in their status"
             )
         held.sequences[sequence] = None
@@ -266,26 +351,30 @@ class Forwarding:
         held = self.returned.get(destination)
         return 0 if held is None else len(held.sequences)
 
+    def forget(self, destination: str) -> None:
+        """The transmission queue for that destination is deleted."""
+        self.returned.pop(destination, None)
+
     def undone(self, queue: Queue, sequence: int) -> None:
         """The append was refused: it never was."""
         held = self.returned.get(queue.name[1:])
         if held is not None and queue.in_transit:
             held.sequences.pop(sequence, None)
 
-    def version_heard(self, neighbour: "NextHop") -> None:
+    def version_heard(self, neighbour: Hop) -> None:
         """That neighbour's table is another one now: what it returned, or would get, may be tried again."""
         for destination, held in self.returned.items():
-            if neighbour.name in held.by or self.next_hop(destination) is neighbour:
+            if neighbour.name in held.by or self._next_hop(destination) is neighbour:
                 self._try_soon(destination)
         for sender in neighbour.senders.values():
             if sender.retry_at is not None:
-                sender.retry_at = self.core.clock.now
+                sender.retry_at = self._clock.now
 
     def _try_soon(self, destination: str) -> None:
         held = self.returned[destination]
         first, longest = RETURN_S
         if held.sequences:
-            held.due = min(held.due, self.core.clock.now + min(longest, first * 2.0 ** min(held.attempts, 10)))
+            held.due = min(held.due, self._clock.now + min(longest, first * 2.0 ** min(held.attempts, 10)))
 
     def tick(self, now: float) -> None:
         for destination, held in list(self.returned.items()):
@@ -297,7 +386,7 @@ class Forwarding:
                 held.by.clear()
                 held.attempts += 1
                 held.sent_again_at = now
-                queue = self.core.catalog.transmission(destination)
+                queue = self._catalog.transmission(destination)
                 queue.shared.give_back(list(again), failed=False)
 
     def next_deadline(self) -> float | None:
@@ -319,11 +408,11 @@ class Forwarding:
             self._forget_pair(next(iter(self.brought)))
         self.brought[pair] = neighbour
         self.ways += 1
-        self.core.next_hops[neighbour].brings[pair] = None
+        self._hops[neighbour].brings[pair] = None
 
     def _forget_pair(self, pair: tuple[UUID, str]) -> None:
         self.ways += 1
-        neighbour = self.core.next_hops[self.brought.pop(pair)]
+        neighbour = self._hops[self.brought.pop(pair)]
         neighbour.brings.pop(pair, None)
         neighbour.told.pop((pair[1], pair[0]), None)
 
@@ -333,39 +422,38 @@ class Forwarding:
         It is stored, a row for each pair in a batch that is written anyway, and goes along with each message of that
         origin: so a destination with a new disk begins there, whichever node restarted in between.
         """
-        passing = self.core.catalog.passing
+        passing = self._catalog.passing
         if mark <= passing.get((origin, destination), 0):
             return
         if (origin, destination) not in passing and len(passing) >= PAIRS_MAX:
-            self.core.catalog.drop_passing(next(iter(passing)))
-        self.core.catalog.put_passing(origin, destination, mark)
+            self._catalog.drop_passing(next(iter(passing)))
+        self._catalog.put_passing(origin, destination, mark)
 
     def receipt_for(self, origin: bytes, destination: str) -> int:
         """What goes along with a message of that store as the last known receipt; 0 where none is known."""
-        catalog = self.core.catalog
-        if origin == self.core.identities.store_uuid.bytes:
+        catalog = self._catalog
+        if origin == self._identities.store_uuid.bytes:
             return catalog.receipts.get(destination, 0)
         return catalog.passing.get((entry.uuid_of(origin), destination), 0) if catalog.passing else 0
 
-    def hear_mark(self, neighbour: "NextHop", destination: str, origin: UUID, mark: int) -> None:
+    def hear_mark(self, neighbour: Hop, destination: str, origin: UUID, mark: int) -> None:
         """A row of a control message. Passed on at most once for each value, and so never in a circle."""
-        if destination == self.core.config.name or mark <= 0:
+        if destination == self._config.name or mark <= 0:
             return
         if (origin, destination) in neighbour.brings:  # it need not hear its own words
             neighbour.told[destination, origin] = max(mark, neighbour.told.get((destination, origin), 0))
-        if origin == self.core.identities.store_uuid:
-            self.core.identities.receipt(destination, mark)
+        if origin == self._identities.store_uuid:
+            self._identities.receipt(destination, mark)
         else:
             self.note(origin, destination, mark)
 
-    def marks_for(self, neighbour: "NextHop", rows_max: int, *, at_first: bool) -> list[tuple[str, UUID, int]]:
+    def marks_for(self, neighbour: Hop, rows_max: int, *, at_first: bool) -> list[tuple[str, UUID, int]]:
         """(destination, origin, mark) that the neighbour has not been told: of its own store, and of what it brought.
 
         `at_first` looks for all of its own store: should that have been rolled back, it must hear so before it sends.
         """
-        core = self.core
-        name, stored, passing = core.config.name, core.destination.stored_marks, core.catalog.passing
-        store = core.catalog.neighbour_stores.get(neighbour.name)
+        name, stored, passing = self._config.name, self._destination.stored_marks, self._catalog.passing
+        store = self._catalog.neighbour_stores.get(neighbour.name)
         pairs = [] if store is None else [(store, name)]
         if at_first:
             pairs += [pair for pair in passing if pair[0] == store]
@@ -380,4 +468,4 @@ class Forwarding:
 
     def arrived(self, origin: UUID, neighbour: str) -> None:
         """A message for this very node came by that neighbour: so its receipts go back."""
-        self._brought(origin, self.core.config.name, neighbour)
+        self._brought(origin, self._config.name, neighbour)

@@ -102,6 +102,13 @@ class CustodyReceiver(Intake):
         self.aliases.forget()
         super().gone()
 
+    def dismiss(self, error: Error) -> None:
+        """Ends the link. Transfers without an answer stay at the sender, which sends them again once it may."""
+        if not self.link.detached:
+            self.link.detach(closed=True, error=error)
+            self.peer.touch()
+        self.fence()
+
     def fail(self) -> None:
         """A number cannot be stored: it and every later one of this epoch go back; the sender begins a new one."""
         self.failed = True

@@ -447,3 +447,8 @@ class CustodySender(TakesTurns):
         elif self.open:
             self.oversized.step(self, now)
             self._try_blocked(now)
+
+
+def lets_go(taker: object) -> bool:
+    """Whether what is in its hands may end all the same: a sender's, once the session is lost in which it was sent."""
+    return isinstance(taker, CustodySender) and not taker.open

@@ -31,11 +31,12 @@ from holdfast.core.destination import Destination
 from holdfast.core.disk import Disk
 from holdfast.core.dispatch import Dispatch
 from holdfast.core.doors import Doors
+from holdfast.core.duplicates import Duplicates
 from holdfast.core.endings import Endings
 from holdfast.core.expiry import Expiry
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
-from holdfast.core.hops import CustodySender
+from holdfast.core.hops import CustodySender, lets_go
 from holdfast.core.incidents import Incidents
 from holdfast.core.incoming import IncomingParts
 from holdfast.core.link_tables import LinkTables
@@ -62,6 +63,7 @@ from holdfast.core.sending import LargeSends
 from holdfast.core.session_port import ControlKinds
 from holdfast.core.session_times import SessionTimes, Timed
 from holdfast.core.sessions import Neighbour, SessionParts
+from holdfast.core.store_names import StoreNames
 from holdfast.core.streams import LargeReceives, Stream
 from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn_times import TurnTimes
@@ -106,6 +108,7 @@ class NodeCore:
         self.steady_stored_ms = 0
         self.room = Room(store, self.turns, self.work)
         self.neighbours: dict[str, Neighbour] = {}
+        self.next_hops: dict[str, NextHop] = {}
         self.losses = Losses(store, self.clock, self.turns, self.work, self.outbox, self.log)
         self.identities = identity.Identities(
             store,
@@ -127,17 +130,6 @@ class NodeCore:
         self.links.serve_in("holders", lambda: [producer.holder for producer in self.catalog.producers.values()])
         self.links.serve_in("streams", lambda: [stream.bringer for stream in self.streams])
         self.pressure = Pressure(config.limits, self.connections, self.turns, memory, self.outbox, self.streams)
-        self.endings = Endings(
-            config,
-            self.clock,
-            self.catalog,
-            self.turns,
-            self.work,
-            self.room,
-            memory,
-            self.pressure,
-            takes_nothing=lambda: self.disk.takes_nothing,
-        )
         self.deadlines = Deadlines(self.connections)
         self.guard = Guard(
             config.limits,
@@ -176,7 +168,7 @@ class NodeCore:
         self.hop_stored: dict[bytes, tuple[bytes, int]] = dict(self.catalog.hops)
         self.hops_in_flight: dict[bytes, tuple[bytes, int]] = {}
         self.marks_in_flight: dict[UUID, int] = {}
-        self.duplicates_suppressed = 0
+        self.duplicates = Duplicates()
         self.resident_bytes = 0
         self.stopping = False
         self.stopped = False
@@ -187,26 +179,80 @@ class NodeCore:
         self.asked: Timed | None = None
         self.commits_failed = 0
         """How often in a row the gathered turn could not be handed over."""
-        self.chores, self.departures = Chores(self), Departures(self)
+        self.disk = Disk(
+            config.limits, self.clock, self.log, store, self.room, self.links, self.neighbours,
+            finish=self.containment.finish,
+        )  # fmt: skip
+        self.endings = Endings(
+            config,
+            self.clock,
+            self.catalog,
+            self.turns,
+            self.work,
+            self.room,
+            memory,
+            self.pressure,
+            self.disk,
+        )
+        self.chores = Chores(self)
         self.dead_letters = DeadLetters(
             config.dead_letters, self.clock, self.catalog, self.turns, self.work, self.log, self.losses
         )
-        self.expiry = Expiry(self)
         self.temporaries = Temporaries(self)
-        self.destination = Destination(self)
+        self.destination = Destination(
+            config,
+            self.clock,
+            self.catalog,
+            self.turns,
+            self.room,
+            self.outbox,
+            self.log,
+            self.links,
+            self.losses,
+            self.endings,
+            self.duplicates,
+        )
+        self.expiry = Expiry(
+            self.clock, self.catalog, self.turns, self.work, self.room, self.destination, lets_go=lets_go
+        )
+        self.store_names = StoreNames(config.name, self.identities, self.catalog)
         self.neighbour_stores = NeighbourStores(
             self.catalog, self.log, self.incidents, self.neighbours, self.destination
         )
         self.resume = Resumption(self)
         self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
-        self.forwarding = Forwarding(self)
+        self.forwarding = Forwarding(
+            config,
+            self.clock,
+            self.catalog,
+            self.room,
+            self.disk,
+            self.outbox,
+            self.log,
+            self.links,
+            self.identities,
+            self.endings,
+            self.destination,
+            self.next_hops,
+            version=self.started_wall_ms,
+            changed=self._nodes_may_have_left,
+        )
+        self.departures = Departures(
+            config,
+            self.catalog,
+            self.turns,
+            self.log,
+            self.links,
+            self.identities,
+            self.endings,
+            self.forwarding,
+            self.next_hops,
+            offer_again=self._offer_again,
+            delete=self.delete_queue,
+        )
         self.routing: Routes | None = None
         self.control_kinds: ControlKinds = {}
         """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
-        self.disk = Disk(
-            config.limits, self.clock, self.log, store, self.room, self.links, self.neighbours,
-            finish=self.containment.finish,
-        )  # fmt: skip
         self.control_kinds[disk.KIND] = self.disk.hear
         self.descriptors = Descriptors(self.log)
         self.clocks = Clocks(self.clock, self.neighbours)
@@ -217,7 +263,7 @@ class NodeCore:
             self.neighbour_stores, self.forwarding, self.disk, self.clocks, self.session_times, self.control_kinds,
             wall_ms, told_uuid=lambda: self.told_uuid, is_stopping=lambda: self.stopping,
         )  # fmt: skip
-        self.next_hops = {item.name: NextHop(self, item.name) for item in config.neighbours}
+        self.next_hops |= {item.name: NextHop(self, item.name) for item in config.neighbours}
         for item in config.neighbours:
             self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
         self.asks = Asks(self)
@@ -227,6 +273,9 @@ class NodeCore:
                 self.neighbours, self.control_kinds,
                 version=wall_ms, told_uuid=lambda: self.told_uuid, nodes_left=self.departures.look_soon,
             )  # fmt: skip
+            self.store_names.routed_by(self.routing)
+            self.destination.paths.routed_by(self.routing)
+            self.forwarding.routed_by(self.routing)
             self.disk.each_change(self.routing.disk_changed)
         self.doors = Doors(
             config,
@@ -405,6 +454,9 @@ class NodeCore:
         self.catalog.delete(queue)
         self.forget_queue(queue)
         deletion.part(queue)
+
+    def _nodes_may_have_left(self) -> None:
+        self.departures.look_soon()
 
     def _offer_again(self, queue: Queue) -> None:
         self.chores.offer_again(queue)

@@ -198,7 +198,7 @@ class ProducerLink(Intake):
             if number in producer.stored:
                 if not delivery.settled:
                     core.turns.gathered.arrived(self, delivery.delivery_id)
-                core.duplicates_suppressed += 1
+                core.duplicates.suppressed += 1
                 return True
         size = len(payload) - sections.bare + len(notes.items)
         if large:

@@ -163,7 +163,7 @@ def _measure_senders(core: "NodeCore") -> None:
                     "waiting": sender.queue.messages - sender.queue.tombstones,
                     "in_doubt": len(sender.in_doubt),
                     "receipt": core.catalog.receipts.get(destination, 0),
-                    "duplicates_suppressed": core.duplicates_suppressed,
+                    "duplicates_suppressed": core.duplicates.suppressed,
                     "late": late,
                     "gaps": gaps,
                 },
@@ -277,7 +277,7 @@ def _routes(core: "NodeCore") -> list[dict[str, Any]]:
     waiting = dict(core.catalog.transmissions())
     rows = []
     for name in dict.fromkeys([*paths, *waiting]):
-        hop, queue, path = core.forwarding.next_hop(name), waiting.get(name), paths.get(name)
+        hop, queue, path = core.next_hops.get(core.forwarding.via(name)), waiting.get(name), paths.get(name)
         row: dict[str, Any] = {
             "destination": name,
             "next_hop": None if hop is None else hop.name,

@@ -8,13 +8,11 @@ millions; nobody waits for the end of that.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast.broker.cursor import Cursor
-
-if TYPE_CHECKING:
-    from holdfast.broker.taker import Taker
-    from holdfast.core.node import NodeCore
+from holdfast.broker.taker import Taker
+from holdfast.core.catalog import Catalog
 
 GIVEN_BACK_MAX: Final = 10_000
 """Entries that go back in one turn: some 10 ms."""
@@ -25,7 +23,7 @@ class Return:
     """`sequences`: what is left, in the order of its going; what is no more in the taker's hands is passed over.
     `find`: looks for it when its turn has come, where that was not done yet."""
 
-    taker: "Taker"
+    taker: Taker
     cursor: Cursor
     sequences: deque[int]
     failed: bool
@@ -41,8 +39,8 @@ class Return:
 class Returns:
     """Gives back what links that ended held, a bounded number each turn."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
         self.waiting: deque[Return] = deque()
         self._left = GIVEN_BACK_MAX
 
@@ -51,7 +49,7 @@ class Returns:
         """Whether `step` is to be called in this turn."""
         return bool(self.waiting) or self._left < GIVEN_BACK_MAX
 
-    def give_back(self, taker: "Taker", cursor: Cursor, sequences: list[int], *, failed: bool) -> None:
+    def give_back(self, taker: Taker, cursor: Cursor, sequences: list[int], *, failed: bool) -> None:
         """What of these is in the hands of `taker`, which is gone, goes back; `failed`: as `Cursor.give_back`."""
         if self.waiting or len(sequences) > self._left:
             self.waiting.append(Return(taker, cursor, deque(sequences), failed))
@@ -59,7 +57,7 @@ class Returns:
             self._left -= len(sequences)
             self._back(taker, cursor, sequences, failed)
 
-    def give_back_found(self, taker: "Taker", cursor: Cursor, find: Callable[[], list[int]], held: int) -> None:
+    def give_back_found(self, taker: Taker, cursor: Cursor, find: Callable[[], list[int]], held: int) -> None:
         """As `give_back`, for a failed link. `find` returns the sequences, about `held` of them; it is called now if
         this turn has room for so many, else in a later turn."""
         if self.waiting or held > self._left:
@@ -73,7 +71,7 @@ class Returns:
         while self.waiting and left > 0:
             item = self.waiting[0]
             left -= 1  # a link costs as much as an entry
-            if self.core.catalog.has_cursor(item.cursor):
+            if self._catalog.has_cursor(item.cursor):
                 sequences = item.remaining()
                 some = [sequences.popleft() for _ in range(min(left + 1, len(sequences)))]
                 left -= len(some)
@@ -86,11 +84,11 @@ class Returns:
     def stop(self) -> None:
         """The node stops: all of it is back in its places."""
         for item in self.waiting:
-            if self.core.catalog.has_cursor(item.cursor):
+            if self._catalog.has_cursor(item.cursor):
                 self._back(item.taker, item.cursor, list(item.remaining()), item.failed)
         self.waiting.clear()
 
-    def _back(self, taker: "Taker", cursor: Cursor, sequences: list[int], failed: bool) -> None:
+    def _back(self, taker: Taker, cursor: Cursor, sequences: list[int], failed: bool) -> None:
         shown = cursor.shown
         mine = [sequence for sequence in sequences if sequence in shown and shown[sequence].taker is taker]
         cursor.give_back(mine, failed=failed)

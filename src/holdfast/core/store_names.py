@@ -5,31 +5,42 @@ Rules of this file: looks, never changes, and remembers nothing: names are those
 for each message that it is told the path of.
 """
 
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from holdfast.broker import entry
 from holdfast.core.aliases import stores_of
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
-
-
-def name_of(core: "NodeCore", store: UUID) -> str:
-    """The node that has, or had, that store: by its own record in the topology, else by what it said as a neighbour;
-    the UUID itself where nobody said so."""
-    if core.routing is not None:
-        routed = core.routing.name_of_store(store)
-        if routed is not None:
-            return routed
-    if store == core.identities.store_uuid:
-        return core.config.name
-    for name, known in core.catalog.neighbour_stores.items():
-        if known == store:
-            return name
-    return str(store)
+from holdfast.core.catalog import Catalog
+from holdfast.core.directory import Directory
+from holdfast.core.identity import Identities
 
 
-def names_of(core: "NodeCore", trace: bytes) -> list[str]:
-    """The nodes of a trace as entries hold it, in its order."""
-    return [name_of(core, entry.uuid_of(store)) for store in stores_of(trace)]
+class StoreNames:
+    """Names of stores. `own`: this node's name."""
+
+    def __init__(self, own: str, identities: Identities, catalog: Catalog) -> None:
+        self._own = own
+        self._identities = identities
+        self._catalog = catalog
+        self._directory: Directory | None = None
+
+    def routed_by(self, directory: Directory) -> None:
+        """There is a topology, whose records are asked first."""
+        self._directory = directory
+
+    def name_of(self, store: UUID) -> str:
+        """The node that has, or had, that store: by its own record in the topology, else by what it said as a
+        neighbour; the UUID itself where nobody said so."""
+        if self._directory is not None:
+            routed = self._directory.name_of_store(store)
+            if routed is not None:
+                return routed
+        if store == self._identities.store_uuid:
+            return self._own
+        for name, known in self._catalog.neighbour_stores.items():
+            if known == store:
+                return name
+        return str(store)
+
+    def names_of(self, trace: bytes) -> list[str]:
+        """The nodes of a trace as entries hold it, in its order."""
+        return [self.name_of(entry.uuid_of(store)) for store in stores_of(trace)]

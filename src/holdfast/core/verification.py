@@ -4,15 +4,12 @@ Rules of this file: a message is never held up or refused for its path: after a 
 way, rightly. A trace is looked at once for each version of the table; for all others of its kind a count goes up.
 """
 
-from typing import TYPE_CHECKING, Final, Protocol
-from uuid import UUID
+from typing import Final
 
 from holdfast.amqp.types import Ulong
 from holdfast.broker import entry
 from holdfast.core.aliases import stores_of
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
+from holdfast.core.directory import Directory
 
 TRACES_MAX: Final = 1_024
 """Traces whose verdict is remembered; at the bound all are forgotten, and looked at anew."""
@@ -22,31 +19,26 @@ OTHER: Final = "paths_other"
 UNKNOWN: Final = "paths_unknown"
 
 
-class Table(Protocol):
-    """What is asked of the node's routing (core/routes.py)."""
-
-    version: int
-    """Another one, another table."""
-
-    def name_of_store(self, store: UUID) -> str | None: ...
-    def shortest_from(self, origin: str) -> tuple[str, ...] | None: ...
-    def ask_sync(self, reason: str) -> None: ...
-
-
 class Verification:
     """The paths of messages that came to this node, counted."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(self, own: str) -> None:
+        """`own`: this node's name."""
+        self._own = own
+        self._directory: Directory | None = None
         self.counts = {SHORTEST: 0, OTHER: 0, UNKNOWN: 0}
         self.loops = 0
         """Copies that came back to a node they had passed."""
         self._verdicts: dict[bytes, str] = {}
         self._version = 0
 
+    def routed_by(self, directory: Directory) -> None:
+        """There is a topology, which says what the shortest path is; else nothing is counted but loops."""
+        self._directory = directory
+
     def arrived(self, trace: bytes) -> None:
         """A message that is no copy ends its journey here, by that trace, as entries hold it."""
-        table: Table | None = self.core.routing
+        table = self._directory
         if table is None:
             return
         if table.version != self._version:
@@ -61,9 +53,9 @@ class Verification:
         if verdict is OTHER:
             table.ask_sync("a message came by another path than the shortest")
 
-    def _verdict(self, table: Table, trace: bytes) -> str:
+    def _verdict(self, table: Directory, trace: bytes) -> str:
         names = [table.name_of_store(entry.uuid_of(store)) for store in stores_of(trace)]
-        passed = [*[name for name in names if name is not None], self.core.config.name]
+        passed = [*[name for name in names if name is not None], self._own]
         if len(passed) <= len(names) or len(passed) < 2:
             return UNKNOWN
         shortest = table.shortest_from(passed[0])
@@ -74,7 +66,7 @@ class Verification:
     def came_back(self, neighbour: str) -> None:
         """A copy came back to this node, which it had passed."""
         self.loops += 1
-        table: Table | None = self.core.routing
+        table = self._directory
         if table is not None:
             table.ask_sync(f"a message came back by {neighbour!r}")
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.custody import Origin
 from holdfast.core.disk import ADVICE
-from holdfast.core.store_names import name_of
 from holdfast.units import iso8601
 
 if TYPE_CHECKING:
@@ -168,7 +167,7 @@ class Warnings:
             for origin, blocked in sender.blocked.items():
                 if self.core.clock.now < blocked.since + BLOCKED_S:
                     continue
-                who = name_of(self.core, origin)
+                who = self.core.store_names.name_of(origin)
                 what = f"it has no place for number {blocked.lowest} of {who} for {destination!r}"
                 text = f"{what}, nor for what is behind it: see what its log and status say of room and of full queues"
                 yield f"blocked {neighbour.name} {destination} {origin}", f"neighbour {neighbour.name}: {text}"

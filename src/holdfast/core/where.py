@@ -16,7 +16,6 @@ from holdfast.core.catalog import DEAD_LETTERS, WAITING
 from holdfast.core.endings import REASON
 from holdfast.core.forwarding import HELD_MAX
 from holdfast.core.message_ids import HEAD_BYTES, first_field
-from holdfast.core.store_names import name_of, names_of
 from holdfast.units import iso8601
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ class Look:
         """Of what only a neighbour's answers or credit keep here that one is asked too: it says what it lacks, or that
         it has it by now."""
         forwarding, destination = self.core.forwarding, queue.name[1:]
-        hop = forwarding.next_hop(destination) if queue.in_transit else None
+        hop = self.core.next_hops.get(forwarding.via(destination)) if queue.in_transit else None
         if hop is None or not hop.established or queue.expired(value) or forwarding.holds(destination, sequence):
             return
         sender = hop.senders.get(destination)
@@ -184,10 +183,10 @@ def _identity(core: "NodeCore", item: entry.Entry, destination: str) -> Step:
     """Who a message in custody is, and the nodes that it passed before this one."""
     assert item.identity is not None
     return {
-        "origin": name_of(core, item.identity.origin),
+        "origin": core.store_names.name_of(item.identity.origin),
         "number": item.identity.number,
         "destination": destination,
-        "path": names_of(core, item.trace),
+        "path": core.store_names.names_of(item.trace),
     }
 
 
@@ -257,7 +256,7 @@ def _gap(core: "NodeCore", item: entry.Entry, sequence: int) -> str:
         return _room(item.to) if core.destination.is_full(item.to) else "its turn"
     told = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in gaps[:GAPS_MAX])
     more = " and more" if len(gaps) > GAPS_MAX else ""
-    return f"missing numbers of {name_of(core, item.identity.origin)}: {told}{more}"
+    return f"missing numbers of {core.store_names.name_of(item.identity.origin)}: {told}{more}"
 
 
 def _room(name: str) -> str:
@@ -267,7 +266,7 @@ def _room(name: str) -> str:
 def _wait(core: "NodeCore", destination: str, queue: Queue, sequence: int) -> str:
     """What keeps a message in transmission from going."""
     forwarding = core.forwarding
-    hop = forwarding.next_hop(destination)
+    hop = core.next_hops.get(forwarding.via(destination))
     if hop is None:
         return f"a route to {destination!r}"
     if forwarding.holds(destination, sequence):

@@ -54,9 +54,9 @@ def _receipt_of_an_empty_queue(original: Function) -> Function:
 
     def receipt_for(self: Any, origin: bytes, destination: str) -> int:
         known: int = original(self, origin, destination)
-        if origin == self.core.identities.store_uuid.bytes:
-            queue = self.core.catalog.transmission(destination)
-            given = int(self.core.catalog.identities.get(destination, 1)) - 1
+        if origin == self._identities.store_uuid.bytes:
+            queue = self._catalog.transmission(destination)
+            given = int(self._catalog.identities.get(destination, 1)) - 1
             if queue.messages == 1 and given > MANY:
                 return max(known, given - 1)
         return known
@@ -144,7 +144,7 @@ HOP_CANARIES = (
         name="seen-range-one-off",
         sentence="The destination takes the number just behind its mark for seen, once copies came twice.",
         target="core.destination:Destination.take",
-        signature="(self, arrival: 'Arrival', *, message_format: int, via: str) -> bool | None",
+        signature="(self, arrival: holdfast.core.carried.Arrival, *, message_format: int, via: str) -> bool | None",
         broken=_seen_range_one_off,
         expected="accepted",
     ),

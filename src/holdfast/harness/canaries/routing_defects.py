@@ -48,8 +48,8 @@ def _queue_not_turned(original: Function) -> Function:
     """What waits for a destination whose way changed is left where it is, if it is more than a few."""
 
     def steer(self: Any, destination: str) -> None:
-        queue = self.core.catalog.queues.get(f"@{destination}")
-        pumped = any(destination in hop.senders for hop in self.core.next_hops.values())
+        queue = self._catalog.queues.get(f"@{destination}")
+        pumped = any(destination in hop.senders for hop in self._hops.values())
         if pumped and queue is not None and queue.messages > DEEP and len(self.table) >= LARGER:
             return
         original(self, destination)

@@ -111,7 +111,7 @@ async def commit_in_flight(stage: Stage) -> None:
         hub.store.release()
     await in_order(stage, keys + seven)
     if end == "committed":
-        stage.equal("copies that went again for nothing", stage.core("hub").duplicates_suppressed, 0)
+        stage.equal("copies that went again for nothing", stage.core("hub").duplicates.suppressed, 0)
 
 
 async def sender_restart(stage: Stage) -> None:

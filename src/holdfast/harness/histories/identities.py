@@ -50,7 +50,7 @@ async def killed_as_someone_new(stage: Stage) -> None:
     taken = [item.identity for _, item in stage.entries("hub", "work")]
     stage.equal("numbers that were given twice", len(taken) - len(set(taken)), 0)
     await in_order(stage, before + forgotten + fresh + late)
-    stage.equal("what the hub took for copies", stage.core("hub").duplicates_suppressed, 0)
+    stage.equal("what the hub took for copies", stage.core("hub").duplicates.suppressed, 0)
     stage.equal("what the hub tells as lost", stage.losses("hub"), [])
 
 

@@ -1,0 +1,61 @@
+"""Purges: what is in a queue leaves it, a bounded share each turn.
+
+Rules of this file: what a taker holds stays; tombstones and what is leaving already are not met.
+"""
+
+from holdfast.broker import entry
+from holdfast.broker.queue import RECLAIM_COUNT, Queue
+from holdfast.broker.read_ahead import READ_BYTES
+from holdfast.broker.work import RETIRES_MAX
+
+
+def begin_purge(queue: Queue) -> None:
+    """From now on nothing that is visible is offered any more.
+
+    Of a transmission queue nothing at all is offered until the end: tombstones, which stay, go on from there.
+    """
+    shared = queue.shared
+    shared.forget_read_ahead()
+    if queue.in_transit:
+        queue.stopped = True
+    else:
+        shared.position = max(shared.position, queue.visible)
+
+
+def purge_some(queue: Queue, first: int, end: int) -> tuple[list[tuple[int, bytes]], int]:
+    """One turn's share of a purge of [first, end): what left, as (sequence, value), and where to go on.
+
+    Stays: what a taker holds, tombstones, and everything once a named cursor is there. Values only of a transmission
+    queue: of another, which may be large, nobody needs them.
+    """
+    work = queue.work
+    if queue.named:
+        return [], end
+    if len(work.batch.retires) + len(work.moved) >= RETIRES_MAX:
+        return [], first
+    found, place = at_rest(queue, first, end, count_max=RECLAIM_COUNT, bytes_max=4 * READ_BYTES)
+    gone: list[tuple[int, bytes]] = []
+    size = 0
+    for sequence, value in found:
+        size += entry.size_of(value)
+        gone.append((sequence, value if queue.in_transit else b""))
+    if gone:  # all at once, and last: what left without its tombstone would be waited for
+        sequences = [sequence for sequence, _ in gone]
+        queue.shared.forget_all(sequences)
+        queue.retire_all(sequences, size)
+    return gone, place
+
+
+def at_rest(
+    queue: Queue, first: int, end: int, *, count_max: int, bytes_max: int
+) -> tuple[list[tuple[int, bytes]], int]:
+    """Messages of [first, end) that no taker holds and that are not leaving, some of them, and where to go on."""
+    found = queue.read(first, count_max=count_max, bytes_max=bytes_max)
+    leaving = queue.leaving() if found else set()
+    messages: list[tuple[int, bytes]] = []
+    for sequence, value in found:
+        if sequence >= end:
+            return messages, end
+        if not (value[1] & entry.TOMBSTONE or sequence in queue.shared.shown or sequence in leaving):
+            messages.append((sequence, value))
+    return messages, found[-1][0] + 1 if found else end
