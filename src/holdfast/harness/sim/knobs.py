@@ -60,7 +60,7 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "core.streams:COMMIT_BYTES": (1, 5_000),
     "core.streams:PIECE_BYTES": (200, 3_000),
     "core.turn_end:RETIRE_COUNT": (1, 20),
-    "core.users:LINKS_WOKEN": (1, 2),
+    "core.use:LINKS_WOKEN": (1, 2),
     "core.verification:TRACES_MAX": (1, 3),
     "harness.sim.node:CHECK_EVERY": (7, 40),
 }
