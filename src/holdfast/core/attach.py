@@ -197,7 +197,9 @@ def _custody(core: "NodeCore", peer: Peer, link: Receiver, properties: dict[Any,
         raise Refusal(conditions.INVALID_FIELD, f"accepted are the properties {hops.DESTINATION} and {hops.EPOCH}")
     if destination != core.config.name:
         transmission(core, str(destination))
-    receiver = CustodyReceiver(core, peer, link, neighbour=neighbour.name, destination=str(destination), epoch=epoch)
+    receiver = CustodyReceiver(
+        core.receiver_parts, peer, link, neighbour=neighbour.name, destination=str(destination), epoch=epoch
+    )
     older = core.links.custody_receivers.get(receiver.key)
     if older is not None:
         older.fence()

@@ -4,7 +4,9 @@ Rules of this file: a receiver keeps (epoch, last stored) and nothing else, writ
 decided in order, and a failed one fails every later of its epoch.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from holdfast.amqp import conditions
@@ -15,31 +17,54 @@ from holdfast.amqp.types import Symbol, Ulong
 from holdfast.broker.queue import Queue
 from holdfast.core import carried
 from holdfast.core.aliases import Taken
+from holdfast.core.config import NodeConfig
+from holdfast.core.destination import Destination
+from holdfast.core.disk import Disk
+from holdfast.core.forwarding import Forwarding
 from holdfast.core.hop_links import hop_key
+from holdfast.core.hop_state import HopState
 from holdfast.core.hops import BESIDE_BYTES, EPOCH, LAST_STORED
-from holdfast.core.incoming import Intake
+from holdfast.core.incidents import Incidents
+from holdfast.core.incoming import IncomingParts, Intake
+from holdfast.core.log import Log
 from holdfast.core.peer import Peer
+from holdfast.core.room import Room
+from holdfast.core.streams import Stream
+from holdfast.core.turns import Turns
 from holdfast.errors import RemoteProtocolError
 
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
-    from holdfast.core.streams import Stream
+
+@dataclass(frozen=True, slots=True)
+class ReceiverParts(IncomingParts):
+    """What all of them use. `hops`: by neighbour. `hop_stored`: by the key of a hop, (epoch, last stored) as it is on
+    disk."""
+
+    config: NodeConfig
+    turns: Turns
+    room: Room
+    log: Log
+    incidents: Incidents
+    disk: Disk
+    forwarding: Forwarding
+    destination: Destination
+    hops: Mapping[str, HopState]
+    hop_stored: dict[bytes, tuple[bytes, int]]
 
 
 class CustodyReceiver(Intake):
     """The neighbour's end of its hop to us for `destination`: this node, or one that it forwards to."""
 
     keeps_faulty = True
+    parts: ReceiverParts
 
     def __init__(
-        self, core: "NodeCore", peer: Peer, link: Receiver, *, neighbour: str, destination: str, epoch: UUID
+        self, parts: ReceiverParts, peer: Peer, link: Receiver, *, neighbour: str, destination: str, epoch: UUID
     ) -> None:
-        super().__init__(core.incoming_parts, peer, link)
-        self.core = core
+        super().__init__(parts, peer, link)
         self.neighbour = neighbour
         self.destination = destination
         self.key = hop_key(neighbour, destination)
-        self.in_transit = destination != core.config.name
+        self.in_transit = destination != parts.config.name
         self.way: tuple[int, UUID] | None = None
         """The origin last noted as coming this way, and when, as `Forwarding.ways` counts."""
         self.onward: Queue | None = None
@@ -59,13 +84,13 @@ class CustodyReceiver(Intake):
         if self.fenced or self.link.detached:
             self.peer.refuse_detached(self.link)
             return
-        stored = self.core.hop_stored.get(self.key)
+        stored = self.parts.hop_stored.get(self.key)
         properties: dict[Any, Any] = {EPOCH: self.epoch}
         if isinstance(continues, UUID) and stored is not None and stored[0] == continues.bytes:
             properties[LAST_STORED] = Ulong(stored[1])
-        self.core.hop_stored[self.key] = (self.epoch_bytes, 0)
+        self.parts.hop_stored[self.key] = (self.epoch_bytes, 0)
         # What one node takes from a client passes all, but for those whose stores could never hold it.
-        limit = min(self.core.config.limits.message_bytes_max + BESIDE_BYTES, self.core.large_receives.bytes_most())
+        limit = min(self.parts.limits.message_bytes_max + BESIDE_BYTES, self.parts.large_receives.bytes_most())
         self.link.accept(properties=properties, max_message_size=limit)
         self.refill()
         self.peer.touch()
@@ -76,19 +101,19 @@ class CustodyReceiver(Intake):
             self._look_at_growing()
         if self.parked or self.failed or not self.link.attached:
             return
-        forwarding = self.core.forwarding
+        forwarding = self.parts.forwarding
         credit = forwarding.hop_credits.credit(self.key, forwarding.credit(self.destination))
         if credit:
             self.top_up(credit)
         else:  # full, or its disk stalls: credit is withheld, nothing is sent back and forth
-            if self.core.disk.takes_nothing:
+            if self.parts.disk.takes_nothing:
                 self.stop()
-            self.core.links.wait_for_room(self)
+            self.parts.links.wait_for_room(self)
 
     def gone(self) -> None:
         self.fence()
-        if self.core.links.custody_receivers.get(self.key) is self:
-            del self.core.links.custody_receivers[self.key]
+        if self.parts.links.custody_receivers.get(self.key) is self:
+            del self.parts.links.custody_receivers[self.key]
 
     def refused(self, deliveries: list[int], outcome: object = None) -> None:
         self.settle(deliveries, Released())  # first: the lowest that was not taken is told first
@@ -97,7 +122,7 @@ class CustodyReceiver(Intake):
     def fence(self) -> None:
         """A newer link speaks for this hop, or this one is gone: nothing more of it is taken."""
         if not self.fenced:
-            self.core.next_hops[self.neighbour].messages_in += self.taken
+            self.parts.hops[self.neighbour].messages_in += self.taken
         self.fenced = True
         self.aliases.forget()
         super().gone()
@@ -141,7 +166,7 @@ class CustodyReceiver(Intake):
         """A message found no place to wait: the hop may have as many as wait now. Once in an epoch, which it ends."""
         if not (self.reduced or self.failed):
             self.reduced = True
-            self.core.forwarding.hop_credits.overflowed(self.key, len(self.parked))
+            self.parts.forwarding.hop_credits.overflowed(self.key, len(self.parked))
 
     def delivered(self, delivery: Delivery) -> None:
         if self.fenced:
@@ -151,19 +176,19 @@ class CustodyReceiver(Intake):
             return
         if self.parked or not self.take(delivery, large=False):
             if not self.parked or isinstance(self.parked[0], Delivery):  # else it waits for a large one's end alone
-                self.core.forwarding.hop_credits.waited(self.key)
+                self.parts.forwarding.hop_credits.waited(self.key)
             self.park(delivery)
-        self.core.links.refills[self] = None
+        self.parts.links.refills[self] = None
 
     def park(self, delivery: Delivery) -> None:
         super().park(delivery)
-        self.core.links.parked_receivers[self] = None
+        self.parts.links.parked_receivers[self] = None
 
     def part(self, part: DeliveryPart) -> None:
         if self.fenced:
             return
         super().part(part)
-        self.core.links.parked_receivers[self] = None
+        self.parts.links.parked_receivers[self] = None
         if self.failed:
             self._fail_growing()
         else:
@@ -175,15 +200,15 @@ class CustodyReceiver(Intake):
         size = carried.length_of(event.payload)
         if self.failed:
             self._give_back_unfinished(event.delivery_id)
-        elif size and not (self.fenced or self.parked) and not self.core.large_receives.has_room(size):
-            self.core.incidents.found_no_room(self.neighbour, self.destination, size)
+        elif size and not (self.fenced or self.parked) and not self.parts.large_receives.has_room(size):
+            self.parts.incidents.found_no_room(self.neighbour, self.destination, size)
             self._give_back_unfinished(event.delivery_id)
 
     def _look_at_growing(self) -> None:
         """What has come of it in part, and cannot be taken, goes back as soon as that is known."""
         growing = self.growing
         if growing is not None and growing.outcome is not None and self.parked and self.parked[0] is growing:
-            self.core.incidents.found_no_room(self.neighbour, self.destination, growing.blob.length)
+            self.parts.incidents.found_no_room(self.neighbour, self.destination, growing.blob.length)
             self._give_back_unfinished(growing.first.delivery_id)
 
     def _give_back_unfinished(self, delivery_id: int) -> None:
@@ -191,10 +216,10 @@ class CustodyReceiver(Intake):
         self.peer.touch()
         self.fail()
 
-    def take_whole(self, stream: "Stream") -> bool:
+    def take_whole(self, stream: Stream) -> bool:
         taken = self.take(stream.delivery(), large=True, fault=stream.fault)
         if not taken:
-            self.core.forwarding.hop_credits.waited(self.key)
+            self.parts.forwarding.hop_credits.waited(self.key)
         return taken
 
     def take(self, delivery: Delivery, *, large: bool, fault: str | None = None) -> bool:
@@ -211,26 +236,26 @@ class CustodyReceiver(Intake):
             self.link.detach(closed=True, error=Error(Symbol(error.condition), error.description))
             self.peer.touch()
             text = f"a message of it for {self.destination!r} is refused and its link ended: {error.description}"
-            self.core.log.write("WARNING", f"neighbour {self.neighbour}: {text}", about=self.neighbour)
+            self.parts.log.write("WARNING", f"neighbour {self.neighbour}: {text}", about=self.neighbour)
             return True
         if number <= self.taken:
-            self.core.turns.gathered.arrived(self, delivery.delivery_id)
+            self.parts.turns.gathered.arrived(self, delivery.delivery_id)
             return True
         message_format = delivery.message_format or 0
         if self.in_transit:
-            taken = self.core.forwarding.take(self, arrival, message_format)
+            taken = self.parts.forwarding.take(self, arrival, message_format)
         else:  # asked first, whatever the trace says (CUSTODY, "Trace")
-            self.core.forwarding.arrived(arrival.identity.origin, self.neighbour)
-            taken = self.core.destination.take(arrival, message_format=message_format, via=self.neighbour)
+            self.parts.forwarding.arrived(arrival.identity.origin, self.neighbour)
+            taken = self.parts.destination.take(arrival, message_format=message_format, via=self.neighbour)
         if taken is None:
-            if not self.core.room.is_known:
-                self.core.links.wait_for_room(self)
+            if not self.parts.room.is_known:
+                self.parts.links.wait_for_room(self)
             return False
         if not taken:
             self.settle([delivery.delivery_id], Released())
             self.fail()
             return True
         self.taken = number
-        self.core.forwarding.hop_credits.took(self.key)
-        self.core.turns.gathered.arrived(self, delivery.delivery_id)
+        self.parts.forwarding.hop_credits.took(self.key)
+        self.parts.turns.gathered.arrived(self, delivery.delivery_id)
         return True

@@ -5,9 +5,10 @@ neighbour has stored its own (hop_receiver.py).
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 from holdfast.amqp.connection import Sender, Session
@@ -17,20 +18,24 @@ from holdfast.broker import entry
 from holdfast.broker.cursor import PUMP_BYTES
 from holdfast.broker.queue import Queue
 from holdfast.broker.taker import UNLIMITED
+from holdfast.broker.work import Clock
 from holdfast.core import carried
 from holdfast.core.aliases import Given
 from holdfast.core.blocked import ASIDE_MAX, Blocked, aside_of
-from holdfast.core.endings import tombstone_of
-from holdfast.core.forwarding import HELD_MAX, PASSED_BYTES
+from holdfast.core.catalog import Catalog
+from holdfast.core.config import NodeConfig
+from holdfast.core.connections import Connections
+from holdfast.core.endings import Endings, tombstone_of
+from holdfast.core.forwarding import HELD_MAX, PASSED_BYTES, Forwarding
 from holdfast.core.hop_links import HopLinks, TakesTurns, name_and_source
 from holdfast.core.hop_state import HopState
+from holdfast.core.identity import Identities
+from holdfast.core.log import Log
+from holdfast.core.outbox import Outbox
 from holdfast.core.outgoing import too_large
 from holdfast.core.oversized import Oversized
 from holdfast.core.peer import Peer
-from holdfast.core.sending import LargeSend
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
+from holdfast.core.sending import LargeSend, LargeSends
 
 BESIDE_BYTES: Final = 4_096  # more than custody ever says beside a message: names, a whole trace, the header
 
@@ -42,6 +47,23 @@ LAST_STORED: Final = Symbol("holdfast:last-stored")
 
 RETRY_S: Final = (1.0, 30.0)
 """How long a sender waits where a number, or, longer each time up to the second, the link itself was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class HopParts:
+    """What all senders of a node use. `new_uuid` names epochs."""
+
+    config: NodeConfig
+    clock: Clock
+    outbox: Outbox
+    log: Log
+    connections: Connections
+    catalog: Catalog
+    identities: Identities
+    endings: Endings
+    forwarding: Forwarding
+    large_sends: LargeSends
+    new_uuid: Callable[[], UUID]
 
 
 class CustodySender(TakesTurns):
@@ -56,10 +78,10 @@ class CustodySender(TakesTurns):
     taken the next ones follow.
     """
 
-    def __init__(self, core: "NodeCore", hop: HopState, places: HopLinks, destination: str, queue: Queue) -> None:
+    def __init__(self, parts: HopParts, hop: HopState, places: HopLinks, destination: str, queue: Queue) -> None:
         super().__init__()
-        self.core = core
-        self.clock = core.clock
+        self._parts = parts
+        self.clock = parts.clock
         self.hop = hop
         self.places = places
         self.destination = destination
@@ -80,7 +102,7 @@ class CustodySender(TakesTurns):
         """An entry of at most that many bytes is surely taken, with what custody says beside it."""
         self.active = False
         self.blocked: dict[UUID, Blocked] = {}
-        self.oversized = Oversized()
+        self.oversized = Oversized(parts.endings, parts.clock)
         self.large: LargeSend | None = None
         self.given: Given | None = None
         """The link's aliases, where the neighbour takes such."""
@@ -132,7 +154,7 @@ class CustodySender(TakesTurns):
         assert self.link is None
         self.peer = peer
         self.retry_at = None
-        epoch = self.core.new_uuid()
+        epoch = self._parts.new_uuid()
         self.continued = self.epoch
         properties = {EPOCH: epoch, CONTINUES: self.continued, DESTINATION: self.destination}
         name, address = name_and_source(self.destination, epoch)
@@ -156,7 +178,7 @@ class CustodySender(TakesTurns):
         limit = link.message_bytes_max
         if limit is not None and limit <= BESIDE_BYTES:  # not even a tombstone would surely pass
             text = f"its custody link takes {limit} bytes, accepted is more than {BESIDE_BYTES}"
-            self.core.connections.drop(self.peer, text)
+            self._parts.connections.drop(self.peer, text)
             return
         answer = link.remote_attach
         properties = (answer.properties or {}) if answer is not None else {}
@@ -191,7 +213,7 @@ class CustodySender(TakesTurns):
 
     def recover(self) -> None:
         """After a failure was contained: entries in its hands of which it knows nothing go back to their places."""
-        held = self.core.forwarding.returned.get(self.destination)
+        held = self._parts.forwarding.returned.get(self.destination)
         aside = [sequence for blocked in self.blocked.values() for sequence in blocked.aside]
         known = {*self.in_doubt.values(), *aside, *self.oversized.sequences, *(() if held is None else held.sequences)}
         self.give_back([sequence for sequence in self.cursor.shown if sequence not in known])
@@ -205,18 +227,18 @@ class CustodySender(TakesTurns):
             return 0
         if not self.open or self.large or self.peer is None or not self.peer.writable or not link.sendable:
             return 0  # also while an aborted large delivery has not ended
-        forwarding = self.core.forwarding
+        forwarding = self._parts.forwarding
         if not self.active or (forwarding.returned and forwarding.held(self.destination) >= HELD_MAX):
             return 0
         if len(self.oversized.sequences) + aside_of(self.blocked) >= ASIDE_MAX:
             return 0
-        return min(link.credit, self.core.config.limits.hop_in_doubt_max - len(self.in_doubt))
+        return min(link.credit, self._parts.config.limits.hop_in_doubt_max - len(self.in_doubt))
 
     def delivery_bytes(self, sequence: int, value: bytes) -> int:
         return len(value)
 
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
-        forwarding = self.core.forwarding
+        forwarding = self._parts.forwarding
         if forwarding.returned and forwarding.holds(self.destination, sequence):
             return  # kept in our hands, unsent, until a table changes; what is behind it goes on
         if self.blocked:
@@ -238,7 +260,7 @@ class CustodySender(TakesTurns):
         """`hop_in_doubt_max` bounds what it holds."""
 
     def take_all(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
-        if self.core.forwarding.returned or self.blocked:
+        if self._parts.forwarding.returned or self.blocked:
             return 0
         taken = 0
         for sequence, value in zip(sequences, values, strict=True):
@@ -249,13 +271,13 @@ class CustodySender(TakesTurns):
         return taken
 
     def _send(self, sequence: int, value: bytes) -> None:
-        link, peer, core, queue = self.link, self.peer, self.core, self.queue
+        link, peer, shared, queue = self.link, self.peer, self._parts, self.queue
         assert link is not None and peer is not None
         said = value
         if queue.expired(value):  # its end goes in its place, lest all behind it wait
-            said = tombstone_of(entry.unpack(value), core.clock.wall_ms)
+            said = tombstone_of(entry.unpack(value), self.clock.wall_ms)
             queue.expired_total += 1
-        ours = core.identities.store_uuid.bytes
+        ours = shared.identities.store_uuid.bytes
         origin = entry.origin_of(value)
         number = self.number = self.number + 1
         large = said is value and value[1] & entry.BLOB
@@ -272,7 +294,7 @@ class CustodySender(TakesTurns):
             said,
             number,
             trace=written,
-            receipt=core.forwarding.receipt_for(origin, self.destination),
+            receipt=shared.forwarding.receipt_for(origin, self.destination),
             steady_ms=self.clock.steady_ms,
             short=path is not None,
             aliases=aliases,
@@ -282,13 +304,13 @@ class CustodySender(TakesTurns):
             self.oversized.add(self, sequence, value)
             return
         if origin == ours:  # first: what nobody remembers to have sent would look like a restored store's
-            sent = core.identities.sent
+            sent = shared.identities.sent
             sent[self.destination] = max(entry.identity_of(value).number, sent.get(self.destination, 0))
         self.in_doubt[number] = sequence
         self.hop.unanswered.setdefault(self, self.clock.now)
         if large:
             self.large = LargeSend(
-                core.large_sends, peer, link, value, parts,
+                shared.large_sends, peer, link, value, parts,
                 context=number, settled=False, message_format=message_format, ended=self._large_ended,
             )  # fmt: skip
         else:
@@ -297,10 +319,10 @@ class CustodySender(TakesTurns):
                 given.told(trace, *told)
         if said is value:
             head = value[: PASSED_BYTES + 16 * value[3]]
-            core.forwarding.passed.append((head, self.destination, self.hop.name, self.clock.wall_ms))
+            shared.forwarding.passed.append((head, self.destination, self.hop.name, self.clock.wall_ms))
         peer.touch()
-        if core.config.telemetry_messages:
-            core.outbox.record_message("sent", self.queue, sequence, value, destination=self.destination)
+        if shared.config.telemetry_messages:
+            shared.outbox.record_message("sent", self.queue, sequence, value, destination=self.destination)
 
     def _large_ended(self) -> None:
         self.large = None

@@ -5,26 +5,22 @@ Rules of this file: a session sets it from above, by `session_up` and `session_l
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from holdfast.core.hop_links import HopLinks
 from holdfast.core.hop_state import HopState
-from holdfast.core.hops import CustodySender
+from holdfast.core.hops import CustodySender, HopParts
 from holdfast.core.peer import Peer
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
 
 
 class NextHop(HopState):
     """The senders towards one neighbour, by destination."""
 
-    def __init__(self, core: "NodeCore", name: str) -> None:
+    def __init__(self, parts: HopParts, name: str) -> None:
         super().__init__(name)
-        self.core = core
+        self._parts = parts
         self.senders: dict[str, CustodySender] = {}
-        self.links = HopLinks(core.config.limits, core.clock, core.log, self)
+        self.links = HopLinks(parts.config.limits, parts.clock, parts.log, self)
         self.told: dict[tuple[str, UUID], int] = {}
         """(destination, origin) -> the last mark told in this session."""
         self.brings: dict[tuple[UUID, str], None] = {}
@@ -68,8 +64,8 @@ class NextHop(HopState):
         """Makes sure that the transmission queue for `destination` has its pump towards this neighbour."""
         sender = self.senders.get(destination)
         if sender is None:
-            queue = self.core.catalog.transmission(destination)
-            sender = self.senders[destination] = CustodySender(self.core, self, self.links, destination, queue)
+            queue = self._parts.catalog.transmission(destination)
+            sender = self.senders[destination] = CustodySender(self._parts, self, self.links, destination, queue)
         sender.go(self.peer)
 
     def close(self, destination: str) -> None:

@@ -36,7 +36,8 @@ from holdfast.core.endings import Endings
 from holdfast.core.expiry import Expiry
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
-from holdfast.core.hops import CustodySender, lets_go
+from holdfast.core.hop_receiver import ReceiverParts
+from holdfast.core.hops import CustodySender, HopParts, lets_go
 from holdfast.core.incidents import Incidents
 from holdfast.core.incoming import IncomingParts
 from holdfast.core.link_tables import LinkTables
@@ -263,7 +264,16 @@ class NodeCore:
             self.neighbour_stores, self.forwarding, self.disk, self.clocks, self.session_times, self.control_kinds,
             wall_ms, told_uuid=lambda: self.told_uuid, is_stopping=lambda: self.stopping,
         )  # fmt: skip
-        self.next_hops |= {item.name: NextHop(self, item.name) for item in config.neighbours}
+        self.hop_parts = HopParts(
+            config, self.clock, self.outbox, self.log, self.connections, self.catalog, self.identities, self.endings,
+            self.forwarding, self.large_sends, self.new_uuid,
+        )  # fmt: skip
+        self.next_hops |= {item.name: NextHop(self.hop_parts, item.name) for item in config.neighbours}
+        self.receiver_parts = ReceiverParts(
+            config.limits, self.clock, self.links, memory, self.guard, self.large_receives,
+            config, self.turns, self.room, self.log, self.incidents, self.disk, self.forwarding, self.destination,
+            self.next_hops, self.hop_stored,
+        )  # fmt: skip
         for item in config.neighbours:
             self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
         self.asks = Asks(self)

@@ -6,12 +6,13 @@ unsent, and what is behind it goes on; a batch that no disk takes would hold up 
 """
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from holdfast.core.endings import MOVED_BYTES, MOVED_COUNT
-
-if TYPE_CHECKING:
-    from holdfast.core.hops import CustodySender
+from holdfast.broker.cursor import Cursor
+from holdfast.broker.queue import Queue
+from holdfast.broker.work import Clock
+from holdfast.core.endings import MOVED_BYTES, MOVED_COUNT, Endings
+from holdfast.core.hop_state import HopState
 
 AGAIN_S: Final = 1.0
 """How long it is until room is looked for again."""
@@ -20,23 +21,43 @@ NEXT_S: Final = 0.02
 """How long it is until the commit that is gathered may be another one."""
 
 
+class Holder(Protocol):
+    """The custody sender that has them in its hands."""
+
+    hop: HopState
+    destination: str
+    queue: Queue
+    cursor: Cursor
+
+    def in_hands(self, sequence: int) -> bytes | None:
+        """That entry, if it is this sender's own."""
+
+    def give_back(self, sequences: list[int]) -> None:
+        """Those that are its own still go back to their places."""
+
+    def schedule(self) -> None:
+        """It has something to do at a moment of its own."""
+
+
 class Oversized:
     """Those of one custody sender, in the order in which they were found. It is told whose they are with each call: a
     sender is freed with its queue, by reference counts alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, endings: Endings, clock: Clock) -> None:
+        self._endings = endings
+        self._clock = clock
         self.sequences: dict[int, None] = {}
         self.due = 0.0
 
-    def add(self, sender: "CustodySender", sequence: int, value: bytes) -> None:
+    def add(self, sender: Holder, sequence: int, value: bytes) -> None:
         """The sender has taken it, and its link does not."""
-        if self.sequences or self._must_wait(sender, value):
+        if self.sequences or self._must_wait(value):
             self.sequences[sequence] = None
             sender.schedule()
         else:
-            _end(sender, sequence, value)
+            self._end(sender, sequence, value)
 
-    def step(self, sender: "CustodySender", now: float) -> None:
+    def step(self, sender: Holder, now: float) -> None:
         """Ends those that there is room for, a turn's share at most. What has become something else meanwhile, as by
         its time to live, goes back to its place."""
         if not self.sequences or now < self.due:
@@ -46,9 +67,9 @@ class Oversized:
         for sequence in list(islice(self.sequences, MOVED_COUNT)):
             value = sender.in_hands(sequence)
             if value is not None and not sender.queue.expired(value):
-                if self._must_wait(sender, value):
+                if self._must_wait(value):
                     break
-                _end(sender, sequence, value)
+                self._end(sender, sequence, value)
             elif value is not None:
                 changed.append(sequence)
             del self.sequences[sequence]
@@ -63,19 +84,17 @@ class Oversized:
         self.sequences.clear()
         return sequences
 
-    def _must_wait(self, sender: "CustodySender", value: bytes) -> bool:
+    def _must_wait(self, value: bytes) -> bool:
         """Whether it is not its time yet; then `due` says when that is asked again."""
-        core = sender.core
-        if not core.endings.has_room_to_die(len(value)):
-            self.due = core.clock.now + AGAIN_S
+        if not self._endings.has_room_to_die(len(value)):
+            self.due = self._clock.now + AGAIN_S
             return True
-        if core.endings.has_moved_its_share():
-            self.due = core.clock.now + NEXT_S
+        if self._endings.has_moved_its_share():
+            self.due = self._clock.now + NEXT_S
             return True
         return False
 
-
-def _end(sender: "CustodySender", sequence: int, value: bytes) -> None:
-    reason = f"larger than {sender.hop.name!r} takes"
-    sender.core.endings.dead_letter_on_its_way(sender.queue, sequence, value, reason, sender.destination)
-    sender.cursor.shown.pop(sequence)
+    def _end(self, sender: Holder, sequence: int, value: bytes) -> None:
+        reason = f"larger than {sender.hop.name!r} takes"
+        self._endings.dead_letter_on_its_way(sender.queue, sequence, value, reason, sender.destination)
+        sender.cursor.shown.pop(sequence)

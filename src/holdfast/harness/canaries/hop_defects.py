@@ -68,8 +68,8 @@ def _starved_link_asleep(original: Function) -> Function:
     """A link with a small window that has used it up is left to the commit under way, which does not wake it."""
 
     def refill(self: Any) -> None:
-        small = self.core.config.limits.credit <= TIGHT_CREDIT and self.taken > MANY
-        if small and not self.parked and not self.link.credit and self.core.turns.in_flight is not None:
+        small = self.parts.limits.credit <= TIGHT_CREDIT and self.taken > MANY
+        if small and not self.parked and not self.link.credit and self.parts.turns.in_flight is not None:
             return
         original(self)
 
@@ -168,7 +168,7 @@ HOP_CANARIES = (
         name="oversized-forgotten",
         sentence="Of messages that the neighbour does not take, and that wait to be dead letters, one is forgotten.",
         target="core.oversized:Oversized.step",
-        signature="(self, sender: 'CustodySender', now: float) -> None",
+        signature="(self, sender: holdfast.core.oversized.Holder, now: float) -> None",
         broken=_oversized_forgotten,
         expected="forgot them",
     ),
