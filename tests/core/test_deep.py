@@ -6,10 +6,10 @@ import pytest
 
 from holdfast.broker.queue import RECLAIM_COUNT
 from holdfast.broker.work import RETIRES_MAX
-from holdfast.core import report
+from holdfast.core.answers import Later, Refused
 from holdfast.core.chores import ASKED_MAX
 from holdfast.core.config import Limits, NodeConfig, QueueConfig
-from holdfast.core.management import Later, Refused, queue_purge
+from holdfast.core.queue_status import QUEUES_A_PAGE
 from holdfast.errors import ConfigError
 from holdfast.storage.check import check
 from support.rig import Rig
@@ -87,14 +87,15 @@ def test_two_purges_at_once_are_one_and_both_are_answered(tmp_path: Path) -> Non
 def test_requests_that_wait_for_purges_are_bounded(tmp_path: Path) -> None:
     node = LoneNode(tmp_path)
     node.fill("q", DEEP)
+    purging = node.core.management.operations["holdfast:queue", "PURGE"]
     for _ in range(ASKED_MAX - 1):
         purge(node, "q")
-    assert isinstance(queue_purge(node.core, "q", {}), Later)
+    assert isinstance(purging("q", {}), Later)
     with pytest.raises(Refused, match="256 requests wait") as refused:
-        queue_purge(node.core, "q", {})
+        purging("q", {})
     assert refused.value.answer.status == 409
     node.settle()
-    assert isinstance(queue_purge(node.core, "q", {}), Later)
+    assert isinstance(purging("q", {}), Later)
     node.stop()
 
 
@@ -253,14 +254,14 @@ def many(rig: Rig, count: int) -> None:
     assert node.core is not None
 
 
-@pytest.mark.parametrize("count", [report.QUEUES_A_PAGE, report.QUEUES_A_PAGE + 1, 3 * report.QUEUES_A_PAGE])
+@pytest.mark.parametrize("count", [QUEUES_A_PAGE, QUEUES_A_PAGE + 1, 3 * QUEUES_A_PAGE])
 def test_queues_are_told_page_by_page(count: int) -> None:
     rig = Rig()
     many(rig, count)
     client = rig.client(rig.nodes["hub"])
     status, body, _ = client.manage("STATUS", "node")
-    assert status == 200 and len(body["queues"]) == report.QUEUES_A_PAGE
-    assert body["queues_more"] is (count > report.QUEUES_A_PAGE)
+    assert status == 200 and len(body["queues"]) == QUEUES_A_PAGE
+    assert body["queues_more"] is (count > QUEUES_A_PAGE)
     names: list[str] = []
     more = True
     while more:
@@ -273,7 +274,7 @@ def test_queues_are_told_page_by_page(count: int) -> None:
 
 
 def test_subscriptions_are_told_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.management.SUBSCRIPTIONS_A_PAGE", 3)
+    monkeypatch.setattr("holdfast.core.subscription_operations.SUBSCRIPTIONS_A_PAGE", 3)
     rig = Rig()
     many(rig, 6)
     client = rig.client(rig.nodes["hub"])
@@ -297,10 +298,10 @@ def told(node: LoneNode) -> list[str]:
 
 def test_telemetry_of_many_queues_takes_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn tells some, an interval tells a bounded number, and the next interval begins with the others."""
-    from holdfast.core import events
+    from holdfast.core import events, meter
 
-    monkeypatch.setattr(report, "QUEUES_A_TURN", 4)
-    monkeypatch.setattr(report, "QUEUES_MAX", 10)
+    monkeypatch.setattr(meter, "QUEUES_A_TURN", 4)
+    monkeypatch.setattr(meter, "QUEUES_MAX", 10)
     node = LoneNode(tmp_path, limits=Limits(queues_max=25))
     names = [f"q{number:02}" for number in range(25)]
     for name in names:

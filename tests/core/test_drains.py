@@ -15,8 +15,8 @@ from holdfast.amqp.performatives import Accepted, Header, Modified, Received, Re
 from holdfast.amqp.types import Symbol
 from holdfast.broker import cursor, exclusions, halting
 from holdfast.core import chores, events, offering, settlements
+from holdfast.core.answers import Later
 from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.management import OPERATIONS, Later
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
 
@@ -303,7 +303,8 @@ def _purging(patch: Patch) -> tuple[Rig, Node, Client]:
     fill(rig, client, 30)
     node.hold_commits = True
     send(rig, client, "31")
-    assert isinstance(OPERATIONS["holdfast:queue", "PURGE"](node.core, "work", {}), Later)
+    assert node.core is not None
+    assert isinstance(node.core.management.operations["holdfast:queue", "PURGE"]("work", {}), Later)
     node.handle(events.TurnEnded(wall_ms=node.wall_ms))
     assert node.core is not None and node.core.chores.purges
     return rig, node, client

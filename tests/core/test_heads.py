@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.amqp.performatives import Accepted, Modified, Rejected, Released
 from holdfast.broker.queue import Queue
+from holdfast.core.answers import Later
 from holdfast.core.config import QueueConfig
-from holdfast.core.management import OPERATIONS, Later, cost_of
 from holdfast.core.requests import RequestLink
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
@@ -70,7 +70,7 @@ def test_who_asks_for_it_during_a_purge_reads_a_bounded_number(
     rig, node, client, looks = deep(durable, monkeypatch)
     core = node.core
     assert core is not None
-    assert isinstance(OPERATIONS["holdfast:queue", "PURGE"](core, "work", {}), Later)
+    assert isinstance(core.management.operations["holdfast:queue", "PURGE"]("work", {}), Later)
     if more:
         monkeypatch.setattr("holdfast.core.chores.RECLAIM_COUNT", 1)
         node.hold_commits = not durable
@@ -81,7 +81,7 @@ def test_who_asks_for_it_during_a_purge_reads_a_bounded_number(
         ("OPEN", "subscription", "sub", {"queue": "work", "mode": "copy"}),
         ("READ", "subscription", "sub", {"queue": "work"}),
     ):
-        answer = OPERATIONS[f"holdfast:{kind}", operation](core, name, arguments)
+        answer = core.management.operations[f"holdfast:{kind}", operation](name, arguments)
         assert not isinstance(answer, Later) and answer.body["head"] == DEEP + 1, operation
         assert looked(node, looks) <= 300, operation
     core.catalog.before_stop()
@@ -170,7 +170,7 @@ def test_any_order_of_steps(monkeypatch: pytest.MonkeyPatch, seed: int, durable:
         elif step == 6 and random.random() < 0.3:
             assert node.core is not None
             if not node.queue("work").named:
-                OPERATIONS["holdfast:queue", "PURGE"](node.core, "work", {})
+                node.core.management.operations["holdfast:queue", "PURGE"]("work", {})
                 node.due = True
         elif step == 7 and random.random() < 0.3:
             consumer.close_transport()
@@ -179,7 +179,8 @@ def test_any_order_of_steps(monkeypatch: pytest.MonkeyPatch, seed: int, durable:
         elif step == 8 and random.random() < 0.2:
             assert node.core is not None
             operation = "DELETE" if node.queue("work").named else "OPEN"
-            OPERATIONS["holdfast:subscription", operation](node.core, "s", {"queue": "work", "mode": "copy"})
+            operations = node.core.management.operations
+            operations["holdfast:subscription", operation]("s", {"queue": "work", "mode": "copy"})
             node.due = True
         node.hold_commits = random.random() < 0.5
         for _ in range(random.randint(0, 12)):
@@ -201,15 +202,16 @@ def test_what_consumers_hold_is_in_the_cost_of_asking(kind: str, operation: str)
     core = node.core
     assert core is not None
     name, arguments = ("work", {"queue": "other"}) if kind == "queue" else ("s", {"queue": "work"})
-    alone = cost_of(core, f"holdfast:{kind}", operation, name, arguments)
+    alone = core.management.cost_of(f"holdfast:{kind}", operation, name, arguments)
     node.checks = False
     node.queue("work").shared.shown.update(dict.fromkeys(range(10_000, 110_000)))
-    assert cost_of(core, f"holdfast:{kind}", operation, name, arguments) == alone + 100
+    assert core.management.cost_of(f"holdfast:{kind}", operation, name, arguments) == alone + 100
 
 
 def test_a_request_is_carried_out_at_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.requests.cost_of", lambda *asked: asked.index("work") and 1_234)
-    _, _, client = world(QueueConfig(name="work"))
+    _, node, client = world(QueueConfig(name="work"))
+    assert node.core is not None
+    monkeypatch.setattr(node.core.management, "cost_of", lambda *asked: asked.index("work") and 1_234)
     spent: list[int] = []
     serve_one = RequestLink.serve_one
     monkeypatch.setattr(RequestLink, "serve_one", lambda link: spent.append(serve_one(link)) or spent[-1])

@@ -10,9 +10,9 @@ from holdfast.amqp.codec import encode
 from holdfast.amqp.types import Symbol, Ulong
 from holdfast.broker.custody import Origin
 from holdfast.broker.ranges import RangeSet
+from holdfast.core.answers import NODE, QUEUE, SUBSCRIPTION
 from holdfast.core.config import Limits
-from holdfast.core.management import OPERATIONS
-from holdfast.core.report import ORIGINS_LISTED
+from holdfast.core.origin_status import ORIGINS_LISTED
 from support.rig import Rig
 
 scalars = (
@@ -27,12 +27,18 @@ KEYS = (
     "when_full", "order", "order_wait_s", "durable", "origin", "other",
 )  # fmt: skip
 
+OPERATIONS = [
+    *((NODE, name) for name in ("FORGET", "STATUS", "WHERE")),
+    *((QUEUE, name) for name in ("CREATE", "DELETE", "PURGE", "QUERY", "READ", "SKIP")),
+    *((SUBSCRIPTION, name) for name in ("ADVANCE", "DELETE", "OPEN", "PEEK", "QUERY", "READ")),
+]
+
 
 @settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(sorted(OPERATIONS)),
+            st.sampled_from(OPERATIONS),
             st.sampled_from(["work", "sub", "", "$waiting", "@x"]) | st.text(max_size=9),
             st.dictionaries(st.sampled_from(KEYS), values | st.just("work"), max_size=5),
         ),
@@ -42,6 +48,7 @@ KEYS = (
 def test_management(requests: list[tuple[tuple[str, str], str, dict[str, object]]]) -> None:
     rig = Rig()
     node = rig.node("hub")
+    assert node.core is not None and sorted(node.core.management.operations) == OPERATIONS
     client = rig.client(node)
     for (kind, operation), name, arguments in requests:
         status, _, text = client.manage(operation, kind.removeprefix("holdfast:"), name, **arguments)

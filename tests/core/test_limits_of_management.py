@@ -23,9 +23,9 @@ from holdfast.amqp.performatives import (
     Target,
 )
 from holdfast.amqp.types import Ulong
+from holdfast.core.answers import Answer
 from holdfast.core.chores import Chores
 from holdfast.core.config import Limits
-from holdfast.core.management import OPERATIONS, Answer
 from holdfast.core.places import QUEUE_EFFORT
 from holdfast.core.requests import BACK_BYTES_MAX
 from support.limits import conditions, world
@@ -163,10 +163,11 @@ def test_answers_that_wait_count_for_who_does_not_take_them() -> None:
 def test_a_request_whose_answer_fails_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, node = world()
     client, link = asking(rig, node, 5)
-    monkeypatch.setitem(OPERATIONS, ("holdfast:node", "STATUS"), lambda *_: Answer(200, "no type", {"": object()}))
+    assert node.core is not None
+    operations = node.core.management.operations
+    monkeypatch.setitem(operations, ("holdfast:node", "STATUS"), lambda *_: Answer(200, "no type", {"": object()}))
     link.send(ASK, context=None, settled=True)
     rig.settle()
-    assert node.core is not None
     assert client.over and node.core.containment.peers_ended == 1 and node.core.memory.requests.held == 0
 
 

@@ -11,8 +11,8 @@ from holdfast.amqp.performatives import Accepted, Modified, Rejected
 from holdfast.amqp.types import Symbol
 from holdfast.core import undo
 from holdfast.core.config import Limits, QueueConfig
-from holdfast.core.management import NOT_SKIPPED
 from holdfast.core.producer import ProducerLink
+from holdfast.core.queue_operations import NOT_SKIPPED
 from holdfast.core.requests import ReplyLink
 from holdfast.units import KIB
 from support.hops import STRICT, names, send

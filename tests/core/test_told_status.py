@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast.core import report
 from support.hops import replaced_disk
 from support.rig import Node, Rig
 from support.routing import network
@@ -33,7 +32,7 @@ def fields_of(value: Any, path: str = "") -> Iterator[str]:
 
 def told(node: Node) -> set[str]:
     assert node.core is not None
-    return set(fields_of(report.status(node.core)))
+    return set(fields_of(node.core.report.status()))
 
 
 def reported() -> set[str]:

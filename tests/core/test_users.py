@@ -144,7 +144,7 @@ def test_with_room_again_each_consumer_of_the_user_is_offered_what_waits_for_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many wait before it and want nothing any more: a turn wakes a few, and the next ones the others."""
-    monkeypatch.setattr("holdfast.core.users.LINKS_WOKEN", 3)
+    monkeypatch.setattr("holdfast.core.use.LINKS_WOKEN", 3)
     node = rig.node("hub", limits=Limits(user_unsettled_bytes_max=10 * KIB))
     client, other = rig.client(node), rig.client(node)
     link = client.sender("held")

@@ -356,7 +356,7 @@ def test_a_queue_that_goes_while_it_is_looked_at_is_passed_over(monkeypatch: pyt
     client.close_transport()
     rig.settle()
     client = rig.client(hub)
-    look = where.Look(hub.core, tuple(message_ids.encodings("c")), None)
+    look = hub.core.asks.here.look(tuple(message_ids.encodings("c")), None)
     running = look.run(1000)
     assert next(running, "over") is None
     assert client.manage("DELETE", "queue", "work")[0] == 200

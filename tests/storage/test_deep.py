@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from holdfast.broker.port import Batch
-from holdfast.core.report import queue_map
 from holdfast.storage.check import check
 from holdfast.storage.lmdb import LmdbStore
 from support.stores import LoneNode
@@ -34,7 +33,7 @@ def test_a_start_reads_no_entry_however_deep_a_queue_is(tmp_path: Path, monkeypa
     node.turn()
     assert len(node.core.catalog.queues) == QUEUES + 1
     assert reads == []
-    told = queue_map(node.core, node.queue("deep"))
+    told = node.core.queue_status.of(node.queue("deep"))
     assert (told["messages"], told["next_sequence"]) == (DEEP, DEEP + 1) and reads == [1]
     assert node.queue("deep").head() == 1 and reads == [1, 64]
     node.stop()

@@ -7,23 +7,23 @@ that it ends where it comes round.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 from holdfast.amqp.codec import encode
 from holdfast.amqp.types import Ulong
 from holdfast.broker import entry
+from holdfast.broker.work import Clock
+from holdfast.core.config import Limits
+from holdfast.core.identity import Identities
 from holdfast.core.incoming import NODE_MESSAGE_BYTES_MAX
 from holdfast.core.message_ids import MessageId, as_sent, checked, encodings
-from holdfast.core.session_port import Session
-from holdfast.core.where import Hint, Look, Step, finished_here
+from holdfast.core.session_port import ControlKinds, Session
+from holdfast.core.where import Hint, Look, Step, Whereabouts
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.schema import is_whole, is_whole_within
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
 
 IDS_MAX: Final = 4
 """Message-ids that one question gives to choose from: a text may also be a number, a UUID or binary."""
@@ -94,15 +94,30 @@ class Ask:
 class Asks:
     """Questions after messages, a node's own clients' and its neighbours'."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(
+        self,
+        here: Whereabouts,
+        clock: Clock,
+        limits: Limits,
+        neighbours: Mapping[str, Session],
+        identities: Identities,
+    ) -> None:
+        self.here = here
+        self._clock = clock
+        self._neighbours = neighbours
+        self._identities = identities
+        self._limits = limits
         self.looking: dict[Ask, None] = {}
         self.waiting: dict[int, Ask] = {}
         """By number: those that another node is to answer."""
         self._number = 0
-        core.control_kinds |= {ASK: self._hear_ask, ANSWER: self._hear_answer}
         self._allowance: dict[str, tuple[float, float]] = {}
         """By neighbour: questions that it may still ask, and when that was reckoned."""
+
+    @property
+    def hears(self) -> ControlKinds:
+        """By kind, who hears the control messages that are meant for it."""
+        return {ASK: self._hear_ask, ANSWER: self._hear_answer}
 
     # ------------------------------------------------------------------------------------------------ asking
 
@@ -118,13 +133,13 @@ class Asks:
         told: Callable[[list[Step]], None], by: str | None,
     ) -> None:  # fmt: skip
         wanted = tuple(encoding for message_id in ids for encoding in encodings(message_id))
-        look = Look(self.core, wanted, hint)
-        running = look.run(self.core.config.limits.where_entries_max)
-        self.looking[Ask(look, running, ids, asked, self.core.clock.now + limit_s, told, by)] = None
+        look = self.here.look(wanted, hint)
+        running = look.run(self._limits.where_entries_max)
+        self.looking[Ask(look, running, ids, asked, self._clock.now + limit_s, told, by)] = None
 
     def next_deadline(self) -> float | None:
         if self.looking:
-            return self.core.clock.now
+            return self._clock.now
         if not self.waiting:
             return None
         return min((ask.deadline for ask in self.waiting.values()), default=None)
@@ -153,7 +168,7 @@ class Asks:
         """One step of a search; whether there is more to look at."""
         if ask.failed:
             text = "a failure of this node, see its log"
-            ask.steps = ask.steps or [{"node": self.core.config.name, "state": "silent", "note": text}]
+            ask.steps = ask.steps or [{"node": self.here.node, "state": "silent", "note": text}]
             self._end(ask)
         elif now < ask.deadline and next(ask.running, self) is None:
             return True
@@ -163,25 +178,25 @@ class Asks:
 
     def _looked(self, ask: Ask) -> None:
         """The search is over: answers, or asks the next node."""
-        core, look = self.core, ask.look
-        hint, name = look.onward or look.hint, core.config.name
+        look, here = ask.look, self.here
+        hint, name = look.onward or look.hint, here.node
         step = look.step
         if step is None and hint is not None and hint.destination == name:
-            step = finished_here(core, hint)
+            step = here.finished_here(hint)
             if step["state"] == "delivered" and look.complete:
                 step |= {"state": "consumed", "waits_for": "nothing"}
         if step is None:
             step = {"state": "not here"}
         if not look.complete and look.step is None:
-            messages = sum(queue.messages for queue in core.catalog.queues.values())
+            messages = sum(queue.messages for queue in here.catalog.queues.values())
             step |= {"looked_at": look.looked_at, "messages": messages}
             step["note"] = f"not found in the {look.looked_at} that were looked at, of {messages}"
-        ask.steps = [{"node": name, "store": str(core.identities.store_uuid), **step}]
+        ask.steps = [{"node": name, "store": str(self._identities.store_uuid), **step}]
         if hint is None or hint.destination == name or (step["state"] in _FOUND and look.onward is None):
             self._end(ask)
             return
-        asked = look.neighbour if look.neighbour is not None else core.forwarding.via(hint.destination)
-        onward = core.neighbours.get(asked)
+        asked = look.neighbour if look.neighbour is not None else here.forwarding.via(hint.destination)
+        onward = self._neighbours.get(asked)
         if onward is None:
             self._end(ask)
         elif onward.name in ask.asked:
@@ -192,8 +207,7 @@ class Asks:
             self._pass_on(ask, hint, onward)
 
     def _pass_on(self, ask: Ask, hint: Hint, onward: Session) -> None:
-        core = self.core
-        left_s = (ask.deadline - core.clock.now) * ONWARD_SHARE
+        left_s = (ask.deadline - self._clock.now) * ONWARD_SHARE
         self._number += 1
         fields = {
             "kind": ASK,
@@ -203,7 +217,7 @@ class Asks:
             "origin": hint.identity.origin,
             "number": Ulong(hint.identity.number),
             "to": hint.to,
-            "asked": [*ask.asked, core.config.name],
+            "asked": [*ask.asked, self.here.node],
             "limit": Ulong(max(0, int(left_s * 1000))),
         }
         if not onward.established or left_s < LIMIT_S[0] or not onward.send(fields):
@@ -219,7 +233,6 @@ class Asks:
     # ------------------------------------------------------------------------------------------------ neighbours
 
     def _hear_ask(self, neighbour: Session, fields: dict[Any, Any]) -> None:
-        core = self.core
         number, ids, asked = fields.get("ask"), fields.get("ids"), fields.get("asked")
         origin, count, limit_ms = fields.get("origin"), fields.get("number"), fields.get("limit")
         destination, to = fields.get("destination"), fields.get("to")
@@ -244,10 +257,10 @@ class Asks:
 
         under_way = sum(ask.by == neighbour.name for ask in (*self.looking, *self.waiting.values()))
         if not self._count_question(neighbour.name) or under_way >= NEIGHBOUR_ASKS_MAX:
-            told([{"node": core.config.name, "state": "busy", "note": "too many questions at once"}])
+            told([{"node": self.here.node, "state": "busy", "note": "too many questions at once"}])
             return
-        if core.config.name in asked:
-            told([{"node": core.config.name, "state": "asked before", "note": "the question came round"}])
+        if self.here.node in asked:
+            told([{"node": self.here.node, "state": "asked before", "note": "the question came round"}])
             return
         hint = Hint(str(destination), entry.Identity(entry.uuid_of(origin.bytes), int(count)), str(to))
         limit_s = min(limit_ms / 1000, LIMIT_S[1])
@@ -255,9 +268,9 @@ class Asks:
 
     def _count_question(self, name: str) -> bool:
         """Counts a question of that neighbour; whether it is within its rate."""
-        left, since = self._allowance.get(name, (NEIGHBOUR_ASKS_BURST, self.core.clock.now))
-        left = min(NEIGHBOUR_ASKS_BURST, left + (self.core.clock.now - since) * NEIGHBOUR_ASKS_PER_S)
-        self._allowance[name] = (max(left - 1, 0.0), self.core.clock.now)
+        left, since = self._allowance.get(name, (NEIGHBOUR_ASKS_BURST, self._clock.now))
+        left = min(NEIGHBOUR_ASKS_BURST, left + (self._clock.now - since) * NEIGHBOUR_ASKS_PER_S)
+        self._allowance[name] = (max(left - 1, 0.0), self._clock.now)
         return left >= 1
 
     def _hear_answer(self, neighbour: Session, fields: dict[Any, Any]) -> None:

@@ -39,13 +39,21 @@ from holdfast.core.consumer import ConsumerLink
 from holdfast.core.control import CONTROL_ADDRESS, CONTROL_CREDIT, ControlReceiver
 from holdfast.core.hop_receiver import CustodyReceiver
 from holdfast.core.incoming import NODE_MESSAGE_BYTES_MAX
-from holdfast.core.management import MANAGEMENT
 from holdfast.core.memory import LINK_BYTES
 from holdfast.core.peer import Peer
-from holdfast.core.places import QUEUE_EFFORT, Place, Refusal, address_of, place, plain_address, target_of, transmission
+from holdfast.core.places import (
+    MANAGEMENT,
+    QUEUE_EFFORT,
+    Place,
+    Refusal,
+    address_of,
+    place,
+    plain_address,
+    target_of,
+    transmission,
+)
 from holdfast.core.producer import ProducerLink
 from holdfast.core.relay import RelayLink
-from holdfast.core.requests import ReplyLink, RequestLink
 from holdfast.core.temporaries import TemporaryQueue
 from holdfast.core.unroutable import UnroutableLink
 from holdfast.errors import ConfigError
@@ -166,7 +174,7 @@ def _receive(core: "NodeCore", peer: Peer, link: Receiver) -> None:
         link.accept(target=target)
         relay.refill()
     elif address == MANAGEMENT:
-        link.context = requests = RequestLink(core, peer, link)
+        link.context = requests = core.requests.request_link(peer, link)
         link.accept(max_message_size=core.config.limits.request_bytes_max)
         requests.top_up(core.config.limits.requests_max)
     elif address == CONTROL_ADDRESS:
@@ -281,7 +289,7 @@ def _send(core: "NodeCore", peer: Peer, link: Sender) -> None:
     if wanted == MANAGEMENT:
         target = attach.target if attach is not None else None
         reply_to = target.address if isinstance(target, Target) else None
-        link.context = ReplyLink(core, peer, link, str(reply_to) if reply_to is not None else link.name)
+        link.context = core.requests.reply_link(peer, link, str(reply_to) if reply_to is not None else link.name)
         link.accept()
         return
     if wanted == CONTROL_ADDRESS:

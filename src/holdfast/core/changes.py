@@ -6,7 +6,7 @@ or whose subscription moved on as it was read.
 
 from typing import Any
 
-from holdfast.core.management import Answer
+from holdfast.core.answers import NODE, QUEUE, SUBSCRIPTION, Answer
 
 
 def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) -> str | None:
@@ -14,11 +14,11 @@ def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) ->
     if not 200 <= answer.status < 300:
         return answer.description if answer.stored else None  # done in part
     body = answer.body
-    if kind == "holdfast:queue":
+    if kind == QUEUE:
         return _of_queue(operation, name, body, created=answer.status == 201)
-    if (kind, operation) == ("holdfast:node", "FORGET"):
+    if (kind, operation) == (NODE, "FORGET"):
         return f"node {name!r} forgotten"
-    if kind == "holdfast:subscription":
+    if kind == SUBSCRIPTION:
         what = f"subscription {name!r} on queue {queue!r}"
         if operation == "OPEN" and answer.status == 201:
             return f"{what} created, mode {body.get('mode')}"

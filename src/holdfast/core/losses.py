@@ -22,6 +22,9 @@ from holdfast.units import iso8601
 
 LISTED_MAX: Final = 1_000
 """Ranges that are kept; of more the oldest are counted alone."""
+LOSSES_TOLD: Final = 100
+"""The latest of them in one `status`."""
+
 TABLE: Final = "losses"
 
 
@@ -131,11 +134,14 @@ class Losses:
             for _, loss in latest
         ]
 
-    def totals_status(self) -> dict[str, Any]:
-        """How many there were in all, the listed ones among them."""
+    def fields(self) -> dict[str, Any]:
+        """What `status` tells: the latest LOSSES_TOLD, and how many there were in all, those among them."""
         totals = self.totals
         return {
-            "ranges": Ulong(totals.ranges),
-            "numbers": Ulong(totals.numbers),
-            "since": iso8601(totals.since_ms) if totals.since_ms else None,
+            "losses": self.status(LOSSES_TOLD),
+            "losses_total": {
+                "ranges": Ulong(totals.ranges),
+                "numbers": Ulong(totals.numbers),
+                "since": iso8601(totals.since_ms) if totals.since_ms else None,
+            },
         }

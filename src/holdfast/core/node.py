@@ -6,6 +6,7 @@ set where the order could show.
 """
 
 from collections.abc import Sized
+from functools import partial
 from random import Random
 from typing import Final
 from uuid import UUID
@@ -14,8 +15,9 @@ from holdfast.amqp import connection as amqp
 from holdfast.broker import deletion, entry
 from holdfast.broker.queue import Queue
 from holdfast.broker.work import Clock, Work
-from holdfast.core import attach, disk, events, identity, invariants, stopping, turn_end
+from holdfast.core import attach, disk, events, identity, invariants, turn_end
 from holdfast.core.asks import Asks
+from holdfast.core.authorise import Everyone
 from holdfast.core.blobs import Blobs
 from holdfast.core.catalog import Catalog, Tables
 from holdfast.core.chores import Chores
@@ -28,6 +30,7 @@ from holdfast.core.deadlines import Deadlines
 from holdfast.core.departed import Departures
 from holdfast.core.descriptors import Descriptors
 from holdfast.core.destination import Destination
+from holdfast.core.destination_status import DestinationStatus
 from holdfast.core.disk import Disk
 from holdfast.core.dispatch import Dispatch
 from holdfast.core.doors import Doors
@@ -44,28 +47,37 @@ from holdfast.core.link_tables import LinkTables
 from holdfast.core.log import Log, PeerLog
 from holdfast.core.logins import Logins
 from holdfast.core.losses import Losses
+from holdfast.core.management import Management
 from holdfast.core.memory import Memory
+from holdfast.core.meter import Meter, SenderMeter
 from holdfast.core.neighbour_stores import NeighbourStores
 from holdfast.core.next_hop import NextHop
+from holdfast.core.node_operations import NodeOperations
 from holdfast.core.offering import offer
+from holdfast.core.origin_status import OriginStatus
 from holdfast.core.outbox import Outbox
 from holdfast.core.outgoing import Egress, OutgoingParts
 from holdfast.core.peer import Peer
 from holdfast.core.pressure import Pressure
+from holdfast.core.queue_operations import QueueOperations
+from holdfast.core.queue_status import QueueStatus
 from holdfast.core.recovery import Recovery
 from holdfast.core.refusals import Refusals
 from holdfast.core.relief import Relief
-from holdfast.core.report import Meter
-from holdfast.core.requests import serve
+from holdfast.core.report import Report
+from holdfast.core.requests import RequestParts, Requests
 from holdfast.core.resume import Resumption
 from holdfast.core.room import Room
 from holdfast.core.routes import Routes
 from holdfast.core.sending import LargeSends
 from holdfast.core.session_port import ControlKinds
+from holdfast.core.session_status import SessionStatus
 from holdfast.core.session_times import SessionTimes, Timed
 from holdfast.core.sessions import Neighbour, SessionParts
+from holdfast.core.stopping import Shutdown
 from holdfast.core.store_names import StoreNames
 from holdfast.core.streams import LargeReceives, Stream
+from holdfast.core.subscription_operations import SubscriptionOperations
 from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn_times import TurnTimes
 from holdfast.core.turns import Extent, Turns
@@ -73,6 +85,7 @@ from holdfast.core.undo import refuse
 from holdfast.core.users import Users
 from holdfast.core.wake import ALWAYS, wanted
 from holdfast.core.warnings import Warnings
+from holdfast.core.where import Whereabouts
 from holdfast.errors import BrokenInvariant
 
 COMMITS_FAILED_MAX: Final = 3
@@ -90,40 +103,31 @@ class NodeCore:
         self.rng = rng
         self.started_at = now
         self.started_wall_ms = wall_ms = calendar_ms(wall_ms)
-        self.clock = Clock(wall_ms, wall_ms, now)
+        self.clock = clock = Clock(wall_ms, wall_ms, now)
         self.work: Work[Queue] = Work()
         self.turns = Turns(self.work.batch)
         self.outbox = Outbox()
-        self.log = Log(self.clock, self.outbox, config.limits.log_lines_per_minute)
+        self.log = Log(clock, self.outbox, config.limits.log_lines_per_minute)
         self.links = LinkTables()
         self.dispatch = Dispatch(self.links)
         self.connections = Connections(self.outbox, self.dispatch.deliver)
         self.recovery = Recovery(self)
         self.containment = Containment(
-            self.clock, self.turns, self.outbox, self.log, self.connections, lambda: self.recovery
+            clock, self.turns, self.outbox, self.log, self.connections, lambda: self.recovery
         )
         self.memory = memory = Memory(config.limits, self.connections)
         self.links.wait_in("memory", lambda: memory.waiting)
-        self.catalog = Catalog(config, store, clock=self.clock, work=self.work, memory=memory, new_uuid=self.new_uuid)
-        self.steady_at_start_ms = self.clock.steady_ms
+        self.catalog = Catalog(config, store, clock=clock, work=self.work, memory=memory, new_uuid=self.new_uuid)
+        self.steady_at_start_ms = clock.steady_ms
         self.steady_stored_ms = 0
         self.room = Room(store, self.turns, self.work)
         self.neighbours: dict[str, Neighbour] = {}
         self.next_hops: dict[str, NextHop] = {}
-        self.losses = Losses(store, self.clock, self.turns, self.work, self.outbox, self.log)
+        self.losses = Losses(store, clock, self.turns, self.work, self.outbox, self.log)
         self.identities = identity.Identities(
-            store,
-            former,
-            self.catalog,
-            self.turns,
-            self.work,
-            self.room,
-            self.outbox,
-            self.log,
-            self.losses,
-            self.neighbours,
-            offer_again=self._offer_again,
-        )
+            store, former, self.catalog, self.turns, self.work, self.room, self.outbox, self.log, self.losses,
+            self.neighbours, offer_again=self._offer_again,
+        )  # fmt: skip
         self.blobs = Blobs(self.catalog, store, self.work)
         self.streams: dict[Stream, None] = {}
         """Large messages that are on their way in."""
@@ -133,38 +137,23 @@ class NodeCore:
         self.pressure = Pressure(config.limits, self.connections, self.turns, memory, self.outbox, self.streams)
         self.deadlines = Deadlines(self.connections)
         self.guard = Guard(
-            config.limits,
-            self.connections,
-            self.outbox,
-            memory,
-            self.links,
-            self.dispatch.deliver,
+            config.limits, self.connections, self.outbox, memory, self.links, self.dispatch.deliver,
             self._other_connections,
-        )
-        self.refusals = Refusals(self.connections, self.clock, self.guard.uncount)
-        self.users = Users(config, self.clock, memory, self.links)
+        )  # fmt: skip
+        self.refusals = Refusals(self.connections, clock, self.guard.uncount)
+        self.users = Users(config, clock, memory, self.links)
         self.peer_log = PeerLog(self.log, self.users.by_name)
         for part in (self.guard, self.refusals, memory, self.users):
             self.connections.each_leaves(part.left)
-        self.logins = Logins(config.limits, self.clock, self.users)
-        self.incidents = Incidents(self.clock)
-        self.warnings = Warnings(self)
+        self.logins = Logins(config.limits, clock, self.users)
+        self.incidents = Incidents(clock)
         self.large_receives = LargeReceives(
-            config.limits,
-            store,
-            self.room,
-            self.turns,
-            self.work,
-            self.blobs,
-            self.pressure,
-            self.incidents,
+            config.limits, store, self.room, self.turns, self.work, self.blobs, self.pressure, self.incidents,
             self.streams,
-        )
+        )  # fmt: skip
         self.large_sends = LargeSends(store, self.blobs, self.connections, memory)
-        self.incoming_parts = IncomingParts(
-            config.limits, self.clock, self.links, memory, self.guard, self.large_receives
-        )
-        self.outgoing_parts = OutgoingParts(config, self.clock, self.work, self.links, memory, self.large_sends)
+        self.incoming_parts = IncomingParts(config.limits, clock, self.links, memory, self.guard, self.large_receives)
+        self.outgoing_parts = OutgoingParts(config, clock, self.work, self.links, memory, self.large_sends)
         self.retire_at: float | None = None
         self.hop_stored: dict[bytes, tuple[bytes, int]] = dict(self.catalog.hops)
         self.hops_in_flight: dict[bytes, tuple[bytes, int]] = {}
@@ -173,7 +162,7 @@ class NodeCore:
         self.resident_bytes = 0
         self.stopping = False
         self.stopped = False
-        self.meter = Meter(self)
+        self.meter = Meter(config, clock, self.outbox, self.catalog)
         self.turn_times = TurnTimes()
         self.failure: Exception | None = None
         """What `next_deadline` raised, and of which part it had asked."""
@@ -181,41 +170,22 @@ class NodeCore:
         self.commits_failed = 0
         """How often in a row the gathered turn could not be handed over."""
         self.disk = Disk(
-            config.limits, self.clock, self.log, store, self.room, self.links, self.neighbours,
+            config.limits, clock, self.log, store, self.room, self.links, self.neighbours,
             finish=self.containment.finish,
         )  # fmt: skip
         self.endings = Endings(
-            config,
-            self.clock,
-            self.catalog,
-            self.turns,
-            self.work,
-            self.room,
-            memory,
-            self.pressure,
-            self.disk,
-        )
+            config, clock, self.catalog, self.turns, self.work, self.room, memory, self.pressure, self.disk,
+        )  # fmt: skip
         self.chores = Chores(self)
         self.dead_letters = DeadLetters(
-            config.dead_letters, self.clock, self.catalog, self.turns, self.work, self.log, self.losses
+            config.dead_letters, clock, self.catalog, self.turns, self.work, self.log, self.losses
         )
         self.temporaries = Temporaries(self)
         self.destination = Destination(
-            config,
-            self.clock,
-            self.catalog,
-            self.turns,
-            self.room,
-            self.outbox,
-            self.log,
-            self.links,
-            self.losses,
-            self.endings,
-            self.duplicates,
-        )
-        self.expiry = Expiry(
-            self.clock, self.catalog, self.turns, self.work, self.room, self.destination, lets_go=lets_go
-        )
+            config, clock, self.catalog, self.turns, self.room, self.outbox, self.log, self.links, self.losses,
+            self.endings, self.duplicates,
+        )  # fmt: skip
+        self.expiry = Expiry(clock, self.catalog, self.turns, self.work, self.room, self.destination, lets_go=lets_go)
         self.store_names = StoreNames(config.name, self.identities, self.catalog)
         self.neighbour_stores = NeighbourStores(
             self.catalog, self.log, self.incidents, self.neighbours, self.destination
@@ -223,44 +193,23 @@ class NodeCore:
         self.resume = Resumption(self)
         self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
         self.forwarding = Forwarding(
-            config,
-            self.clock,
-            self.catalog,
-            self.room,
-            self.disk,
-            self.outbox,
-            self.log,
-            self.links,
-            self.identities,
-            self.endings,
-            self.destination,
-            self.next_hops,
-            version=self.started_wall_ms,
+            config, clock, self.catalog, self.room, self.disk, self.outbox, self.log, self.links,
+            self.identities, self.endings, self.destination, self.next_hops, version=self.started_wall_ms,
             changed=self._nodes_may_have_left,
-        )
+        )  # fmt: skip
         self.departures = Departures(
-            config,
-            self.catalog,
-            self.turns,
-            self.log,
-            self.links,
-            self.identities,
-            self.endings,
-            self.forwarding,
-            self.next_hops,
-            offer_again=self._offer_again,
-            delete=self.delete_queue,
-        )
+            config, self.catalog, self.turns, self.log, self.links, self.identities, self.endings, self.forwarding,
+            self.next_hops, offer_again=self._offer_again, delete=self.delete_queue,
+        )  # fmt: skip
         self.routing: Routes | None = None
-        self.control_kinds: ControlKinds = {}
+        self.control_kinds: ControlKinds = {disk.KIND: self.disk.hear}
         """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
-        self.control_kinds[disk.KIND] = self.disk.hear
         self.descriptors = Descriptors(self.log)
-        self.clocks = Clocks(self.clock, self.neighbours)
+        self.clocks = Clocks(clock, self.neighbours)
         self.control_kinds |= self.clocks.hears
         self.session_times: SessionTimes[Neighbour] = SessionTimes()
         self.session_parts = SessionParts(
-            config, self.clock, rng, self.outbox, self.log, self.connections, self.catalog, self.incidents,
+            config, clock, rng, self.outbox, self.log, self.connections, self.catalog, self.incidents,
             self.neighbour_stores, self.forwarding, self.disk, self.clocks, self.session_times, self.control_kinds,
             wall_ms, told_uuid=lambda: self.told_uuid, is_stopping=lambda: self.stopping,
         )  # fmt: skip
@@ -276,10 +225,9 @@ class NodeCore:
         )  # fmt: skip
         for item in config.neighbours:
             self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
-        self.asks = Asks(self)
         if config.topology is not None:
             self.routing = self.session_parts.routing = Routes(
-                config, config.topology, self.clock, rng, self.log, self.identities, self.forwarding, self.disk,
+                config, config.topology, clock, rng, self.log, self.identities, self.forwarding, self.disk,
                 self.neighbours, self.control_kinds,
                 version=wall_ms, told_uuid=lambda: self.told_uuid, nodes_left=self.departures.look_soon,
             )  # fmt: skip
@@ -287,24 +235,13 @@ class NodeCore:
             self.destination.paths.routed_by(self.routing)
             self.forwarding.routed_by(self.routing)
             self.disk.each_change(self.routing.disk_changed)
+        self._manage()
         self.doors = Doors(
-            config,
-            self.clock,
-            self.connections,
-            memory,
-            self.deadlines,
-            self.guard,
-            self.refusals,
-            self.users,
-            self.logins,
-            self.pressure.partials,
-            self.neighbours,
-            log=self.peer_log.write,
-            deliver=self.dispatch.deliver,
-            store=lambda: self.told_uuid,
-            is_stopping=lambda: self.stopping,
+            config, clock, self.connections, memory, self.deadlines, self.guard, self.refusals, self.users,
+            self.logins, self.pressure.partials, self.neighbours, log=self.peer_log.write,
+            deliver=self.dispatch.deliver, store=lambda: self.told_uuid, is_stopping=lambda: self.stopping,
             came_as_neighbour=self.incidents.came_as_neighbour,
-        )
+        )  # fmt: skip
         self.dispatch.join(
             self.connections,
             attach=lambda peer, link: attach.answer(self, peer, link),
@@ -327,6 +264,49 @@ class NodeCore:
         self.outbox.record(
             "node", {"event": "started", "store": str(self.identities.store_uuid), "resident_bytes": None}
         )
+
+    def _manage(self) -> None:
+        """Joins what the node tells of itself, and the operations that it is managed by."""
+        config, clock, catalog, routing = self.config, self.clock, self.catalog, self.routing
+        here = Whereabouts(
+            config.name, catalog, self.store, self.forwarding, self.destination, self.store_names, self.neighbours,
+            self.next_hops,
+        )  # fmt: skip
+        self.asks = Asks(here, clock, config.limits, self.neighbours, self.identities)
+        self.control_kinds |= self.asks.hears
+        self.warnings = Warnings(
+            config.name, clock, self.log, catalog=catalog, disk=self.disk, descriptors=self.descriptors,
+            incidents=self.incidents, neighbours=self.neighbours, routing=routing, stores=self.store_names,
+            destination=self.destination, departures=self.departures, streams=self.streams,
+        )  # fmt: skip
+        self.meter.each_interval(SenderMeter(self.outbox, catalog, self.next_hops, self.duplicates).tell)
+        self.meter.each_interval(partial(self.turn_times.tell, self.outbox))
+        if routing is not None:
+            self.meter.each_interval(lambda: self.outbox.record("paths", self.destination.paths.status()))
+        self.queue_status = QueueStatus(catalog, clock)
+        self.report = Report(
+            config, clock, self.log, identities=self.identities, room=self.room, memory=self.memory, users=self.users,
+            logins=self.logins, turn_times=self.turn_times, connections=self.connections, queues=self.queue_status,
+            sessions=SessionStatus(clock, self.links, self.neighbours, self.disk, self.clocks),
+            destinations=DestinationStatus(catalog, self.forwarding, self.next_hops, routing), routing=routing,
+            paths=self.destination.paths, forwarding=self.forwarding, endings=self.endings, disk=self.disk,
+            descriptors=self.descriptors, streams=self.streams, incidents=self.incidents,
+            dead_letters=self.dead_letters, containment=self.containment,
+            origins=OriginStatus(catalog, routing), losses=self.losses, warnings=self.warnings,
+            started_at=self.started_at, resident_bytes=lambda: self.resident_bytes,
+        )  # fmt: skip
+        self.management = Management(
+            catalog, self.disk, Everyone(),
+            NodeOperations(self.report, self.asks, routing), SubscriptionOperations(catalog, self.resume),
+            QueueOperations(
+                catalog, self.links, self.turns, self.queue_status, resume=self.resume, chores=self.chores,
+                departures=self.departures, forwarding=self.forwarding, destination=self.destination,
+                delete=self.delete_queue,
+            ),
+        )  # fmt: skip
+        parts = RequestParts(config.limits, self.memory, self.users, self.links, self.turns, self.management)
+        self.requests = Requests(parts, self.containment.run)
+        self.shutdown = Shutdown(routing, self.neighbours, self.connections, self.resume, catalog)
 
     # ------------------------------------------------------------------------------------------------ surface
 
@@ -397,7 +377,7 @@ class NodeCore:
             except Exception as error:
                 raise BrokenInvariant(f"a refused turn could not be undone: {error!r}") from error
         elif isinstance(event, events.Stopping):
-            stopping.stop(self)
+            self._stop()
         else:
             peer = self.connections.get(getattr(event, "connection", 0))
             try:
@@ -455,6 +435,24 @@ class NodeCore:
     def _other_connections(self) -> int:
         """Connections that are no clients with a place: neighbours', and those that are refused."""
         return sum(1 for neighbour in self.neighbours.values() if neighbour.peer is not None) + len(self.refusals.due)
+
+    def _stop(self) -> None:
+        """Begins the end; `Stopped` follows once all connections are closed and all is stored. Idempotent."""
+        if self.stopping:
+            return
+        self.stopping = True
+        try:
+            self._leave()
+        except Exception as error:
+            self.containment.failed(error)
+            self._leave()
+
+    def _leave(self) -> None:
+        self.shutdown.begin()
+        self.outbox.record(
+            "node",
+            {"event": "stopped", "store": str(self.identities.store_uuid), "resident_bytes": self.resident_bytes},
+        )
 
     # ------------------------------------------------------------------------------------------------ who is where
 
@@ -521,7 +519,7 @@ class NodeCore:
     def _work(self, extent: Extent) -> None:
         """What the turn has to do, and its commit; `extent`: of what was gathered before."""
         if self.links.requests:
-            serve(self)
+            self.requests.serve()
             extent = None
         if self.temporaries.due:
             self.containment.run(self.temporaries, self.temporaries.sweep)

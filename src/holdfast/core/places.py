@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
 
 
+MANAGEMENT: Final = "$management"
+"""Where requests go, and where the answers to them come from (requests.py)."""
+
 QUEUE_EFFORT: Final = 2 * ATTACH
 """What a queue that is made for a client costs its connection, beside the attach or message that asked for it."""
 

@@ -14,11 +14,9 @@ from holdfast.amqp.effort import ADDRESSED, LOOKED_UP, MADE, REFUSED
 from holdfast.amqp.message import to_of
 from holdfast.amqp.types import Symbol
 from holdfast.core.incoming import NODE_MESSAGE_BYTES_MAX, Intake, rejection
-from holdfast.core.management import MANAGEMENT
 from holdfast.core.peer import Peer
-from holdfast.core.places import QUEUE_EFFORT, Place, Refusal, place, plain_address, target_of
+from holdfast.core.places import MANAGEMENT, QUEUE_EFFORT, Place, Refusal, place, plain_address, target_of
 from holdfast.core.producer import ProducerLink
-from holdfast.core.requests import RequestLink
 from holdfast.core.streams import Stream
 from holdfast.errors import RemoteProtocolError
 
@@ -67,7 +65,7 @@ class RelayLink(Intake):
         super().__init__(core.incoming_parts, peer, link)
         self.core = core
         self.routes: dict[str, Route] = {}
-        self.requests = RequestLink(core, peer, link, grants=False)
+        self.requests = core.requests.request_link(peer, link, grants=False)
         core.links.relays[self] = None
 
     def refill(self) -> None:

@@ -10,24 +10,26 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
 from holdfast.amqp.message import Message
 from holdfast.amqp.performatives import Error, Properties
 from holdfast.amqp.types import Int, Symbol
+from holdfast.core.answers import SUBSCRIPTION, Answer, Later
 from holdfast.core.changes import told_of
+from holdfast.core.config import Limits
 from holdfast.core.incoming import ACCEPTED, NODE_MESSAGE_BYTES_MAX, Ingress, rejection
-from holdfast.core.management import CREATES, OPERATIONS, Answer, Later, Refused, cost_of
-from holdfast.core.memory import REPLY_BYTES, REQUEST_BYTES
+from holdfast.core.link_tables import LinkTables
+from holdfast.core.management import Management
+from holdfast.core.memory import REPLY_BYTES, REQUEST_BYTES, Memory
 from holdfast.core.outgoing import Egress, too_large
 from holdfast.core.peer import Peer, Requesting
+from holdfast.core.turns import Turns
+from holdfast.core.users import Users
 from holdfast.errors import RemoteProtocolError
 from holdfast.names import NAME_BYTES_MAX
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
 
 BACK_BYTES_MAX: Final = 4_096
 """What a request says of its answer, where to and which, encoded: it is kept until that is sent."""
@@ -36,20 +38,32 @@ COST_MAX: Final = 1_000
 """What requests may cost in one turn, in queues and links looked at; the last one of a turn may go beyond."""
 
 
+@dataclass(frozen=True, slots=True)
+class RequestParts:
+    """What the links of `$management` share."""
+
+    limits: Limits
+    memory: Memory
+    users: Users
+    links: LinkTables
+    turns: Turns
+    management: Management
+
+
 class ReplyLink(Egress):
     """A client's receiver on `$management`; its target address is the name that requests reply to."""
 
-    def __init__(self, core: "NodeCore", peer: Peer, link: Sender, reply_to: str) -> None:
+    def __init__(self, parts: RequestParts, peer: Peer, link: Sender, reply_to: str) -> None:
         super().__init__(peer, link)
-        self.core = core
+        self.parts = parts
         self.reply_to = reply_to
         self.waiting: deque[bytes] = deque()
-        core.links.reply_links[peer, reply_to] = self
+        parts.links.reply_links[peer, reply_to] = self
 
     def reply(self, payload: bytes) -> None:
         if self.link.detached:
             return
-        self.core.memory.requests.add(len(payload))
+        self.parts.memory.requests.add(len(payload))
         self.peer.reply_bytes += len(payload)
         self.waiting.append(payload)
         self.credited()
@@ -72,31 +86,31 @@ class ReplyLink(Egress):
         self._go_on()
 
     def _count_off(self, size: int) -> None:
-        self.core.memory.requests.refund(size)
+        self.parts.memory.requests.refund(size)
         self.peer.reply_bytes -= size
 
     def _go_on(self) -> None:
-        if self.peer.reply_bytes < self.core.config.limits.output_bytes_max:
-            self.core.links.requests.update(self.peer.stalled)
+        if self.peer.reply_bytes < self.parts.limits.output_bytes_max:
+            self.parts.links.requests.update(self.peer.stalled)
             self.peer.stalled.clear()
 
     def gone(self, unsettled: list[Any]) -> None:
         self._count_off(sum(len(payload) for payload in self.waiting))
         self.waiting.clear()
-        if self.core.links.reply_links.get((self.peer, self.reply_to)) is self:
-            del self.core.links.reply_links[self.peer, self.reply_to]
+        if self.parts.links.reply_links.get((self.peer, self.reply_to)) is self:
+            del self.parts.links.reply_links[self.peer, self.reply_to]
         self._go_on()
 
 
 class RequestLink(Ingress, Requesting):
     """A client's sender to `$management`."""
 
-    def __init__(self, core: "NodeCore", peer: Peer, link: Receiver, *, grants: bool = True) -> None:
+    def __init__(self, parts: RequestParts, peer: Peer, link: Receiver, *, grants: bool = True) -> None:
         """`grants`: the link brings requests alone, and its credit bounds them; else what is too many is rejected."""
         super().__init__(peer, link)
-        self.core = core
+        self.parts = parts
         if grants:
-            link.stream_bytes = max(core.config.limits.stream_bytes, NODE_MESSAGE_BYTES_MAX)
+            link.stream_bytes = max(parts.limits.stream_bytes, NODE_MESSAGE_BYTES_MAX)
         self.waiting: deque[Delivery] = deque()
         self.serving: Asked | None = None
         """What is being answered now."""
@@ -106,14 +120,14 @@ class RequestLink(Ingress, Requesting):
         if (delivery.state is not None or not delivery.payload) and self.refuse_unusable(delivery):
             self._renew()
             return
-        limits = self.core.config.limits
+        limits = self.parts.limits
         size = REQUEST_BYTES + len(delivery.payload)
         text = None
         if len(self.waiting) >= limits.requests_max or len(delivery.payload) > limits.request_bytes_max:
             text = f"accepted are {limits.requests_max} requests of {limits.request_bytes_max} bytes at a time"
         elif self.peer.request_bytes + size > limits.connection_request_bytes_max:
             text = f"accepted are {limits.connection_request_bytes_max} bytes of requests that are not answered"
-        elif not self.core.memory.admits(self.peer, size):
+        elif not self.parts.memory.admits(self.peer, size):
             text = "the node's memory is used up; try again later"
         if text is not None:
             if not delivery.settled:
@@ -122,8 +136,8 @@ class RequestLink(Ingress, Requesting):
             return
         self.count(size)
         self.waiting.append(delivery)
-        if self not in self.core.users.waiting and self not in self.peer.stalled:
-            self.core.links.requests[self] = None
+        if self not in self.parts.users.waiting and self not in self.peer.stalled:
+            self.parts.links.requests[self] = None
 
     def part(self, part: DeliveryPart) -> None:
         super().part(part)
@@ -134,7 +148,7 @@ class RequestLink(Ingress, Requesting):
         self._renew()
 
     def count(self, size: int) -> None:
-        requests = self.core.memory.requests
+        requests = self.parts.memory.requests
         requests.hold(requests.held + size)
         self.peer.request_bytes += size
 
@@ -143,8 +157,8 @@ class RequestLink(Ingress, Requesting):
         self.waiting.clear()
         if self.serving is not None:
             self.serving.counts(0)
-        self.core.links.requests.pop(self, None)
-        self.core.users.forget(self)
+        self.parts.links.requests.pop(self, None)
+        self.parts.users.forget(self)
         self.peer.stalled.pop(self, None)
 
     def serve_one(self) -> int:
@@ -166,7 +180,7 @@ class RequestLink(Ingress, Requesting):
         return cost
 
     def _renew(self) -> None:
-        limit = self.core.config.limits.requests_max
+        limit = self.parts.limits.requests_max
         if self.grants and len(self.waiting) <= limit // 2:
             self.top_up(limit - len(self.waiting))
 
@@ -176,20 +190,10 @@ class RequestLink(Ingress, Requesting):
         told = {str(key): value for key, value in (message.application_properties or {}).items()}
         arguments = {str(key): value for key, value in message.value.items()} if isinstance(message.value, dict) else {}
         kind, operation, name = (str(told.get(key) or "") for key in ("type", "operation", "name"))
-        core = self.core
-        cost = cost_of(core, kind, operation, name, arguments)
-        answer: Answer | Later
-        try:
-            function = OPERATIONS.get((kind, operation))
-            if function is None:
-                known = ", ".join(f"{operation} of {kind}" for kind, operation in OPERATIONS)
-                raise Refused(400, f"{operation!r} of {kind!r}: accepted is {known}")
-            if operation in CREATES and core.disk.gone is not None:
-                raise Refused(503, f"the store's file is gone: {core.disk.gone}")
-            answer = function(core, name, arguments)
-        except Refused as refused:
-            answer = refused.answer
-        queue = str(arguments.get("queue"))[:NAME_BYTES_MAX] if kind == "holdfast:subscription" else ""
+        management = self.parts.management
+        cost = management.cost_of(kind, operation, name, arguments)
+        answer = management.carry_out(self.peer.amqp.authenticated_user, kind, operation, name, arguments)
+        queue = str(arguments.get("queue"))[:NAME_BYTES_MAX] if kind == SUBSCRIPTION else ""
         asked.told = partial(told_of, kind, operation, name[:NAME_BYTES_MAX], queue)  # nothing else of what was decoded
         if self.waiting and self.waiting[0] is delivery:
             self.serving = asked
@@ -217,7 +221,7 @@ class Asked:
     told: Callable[[Answer], str | None] = lambda answer: None
 
     def answer(self, answer: Answer) -> None:
-        core, peer = self.link.core, self.link.peer
+        parts, peer = self.link.parts, self.link.peer
         reply = (
             self.back
             + Message(
@@ -225,12 +229,12 @@ class Asked:
                 value=answer.body,
             ).encode()
         )
-        link = None if self.reply_to is None else core.links.reply_links.get((peer, self.reply_to))
+        link = None if self.reply_to is None else parts.links.reply_links.get((peer, self.reply_to))
         changed = self.told(answer)
         if changed is not None and answer.stored:
-            core.turns.gathered.then.append(partial(_log, core, peer, changed))
+            parts.turns.gathered.then.append(partial(_log, peer, changed))
         elif changed is not None:
-            _log(core, peer, changed)
+            _log(peer, changed)
         if link is None or not answer.stored:
             self.counts(0)
             if link is not None:
@@ -242,7 +246,7 @@ class Asked:
             link.reply(reply)
 
         self.counts(len(reply))
-        core.turns.gathered.then.append(stored)
+        parts.turns.gathered.then.append(stored)
 
     def counts(self, size: int) -> None:
         self.link.count(size - self.size)
@@ -263,29 +267,53 @@ def _way_back(properties: Properties) -> tuple[str | None, bytes]:
     return reply_to, encoded
 
 
-def _log(core: "NodeCore", peer: Peer, changed: str) -> None:
+def _log(peer: Peer, changed: str) -> None:
     user = peer.amqp.authenticated_user
     by = "without a login" if user is None else f"by user {user!r}"
     peer.log("INFO", f"{changed} ({by})")
 
 
-def serve(core: "NodeCore") -> None:
-    """One turn's share of the requests that wait: one of each link in turn, until `COST_MAX` is used up."""
-    memory = core.memory  # before any request, which may ask for it: what fails here is not the one's who asks
-    core.containment.run(memory, memory.measure_changed, gathers=False)
-    left = COST_MAX
-    while core.links.requests and left > 0:
-        link = next(iter(core.links.requests))
-        del core.links.requests[link]
-        peer = link.peer
-        if peer.reply_bytes >= core.config.limits.output_bytes_max:
-            peer.stalled[link] = None
-        elif not core.memory.admits(peer, REPLY_BYTES):
-            peer.stalled[link] = None
-            core.memory.stalled[peer] = None
-        elif core.users.admit_request(link):
-            left -= link.serve_one()
-            if link.waiting:
-                core.links.requests[link] = None
-            continue
-        left -= 1  # it waits elsewhere; to look at it costs something too
+class Run(Protocol):
+    """Work on behalf of no single connection: where it fails, that part of the node rests. `gathers`: whether the work
+    may add anything to the turn."""
+
+    def __call__(self, part: object, work: Callable[[], None], *, gathers: bool) -> None: ...
+
+
+class Requests:
+    """Makes the links of `$management`, and carries out what they bring."""
+
+    def __init__(self, parts: RequestParts, run: Run) -> None:
+        self._parts = parts
+        self._run = run
+
+    def request_link(self, peer: Peer, link: Receiver, *, grants: bool = True) -> RequestLink:
+        """For a link that brings requests, alone (`grants`) or among other messages."""
+        return RequestLink(self._parts, peer, link, grants=grants)
+
+    def reply_link(self, peer: Peer, link: Sender, reply_to: str) -> ReplyLink:
+        """For a link that takes the answers to requests that reply to that name."""
+        return ReplyLink(self._parts, peer, link, reply_to)
+
+    def serve(self) -> None:
+        """One turn's share of the requests that wait: one of each link in turn, until `COST_MAX` is used up."""
+        parts = self._parts
+        memory, waiting = parts.memory, parts.links.requests
+        # before any request, which may ask for it: what fails here is not the one's who asks
+        self._run(memory, memory.measure_changed, gathers=False)
+        left = COST_MAX
+        while waiting and left > 0:
+            link = next(iter(waiting))
+            del waiting[link]
+            peer = link.peer
+            if peer.reply_bytes >= parts.limits.output_bytes_max:
+                peer.stalled[link] = None
+            elif not memory.admits(peer, REPLY_BYTES):
+                peer.stalled[link] = None
+                memory.stalled[peer] = None
+            elif parts.users.admit_request(link):
+                left -= link.serve_one()
+                if link.waiting:
+                    waiting[link] = None
+                continue
+            left -= 1  # it waits elsewhere; to look at it costs something too

@@ -6,17 +6,23 @@ more. A condition is logged once it has lasted from one look to the next, and ag
 line says what is wrong and what to do about it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sized
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast.broker.custody import Origin
-from holdfast.core.disk import ADVICE
+from holdfast.broker.work import Clock
+from holdfast.core.catalog import Catalog
+from holdfast.core.departed import Departures
+from holdfast.core.descriptors import Descriptors
+from holdfast.core.destination import Destination
+from holdfast.core.disk import ADVICE, Disk
+from holdfast.core.incidents import Incidents
+from holdfast.core.log import Log
+from holdfast.core.routes import Routes
+from holdfast.core.sessions import Neighbour
+from holdfast.core.store_names import StoreNames
 from holdfast.units import iso8601
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
-    from holdfast.core.sessions import Neighbour
 
 LOOK_S: Final = 10.0
 AGAIN_S: Final = 3_600.0
@@ -53,9 +59,38 @@ Condition = tuple[str, str]
 class Warnings:
     """Looks for such conditions every LOOK_S, and logs those that last. One of the node's `Timed` parts."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
-        self._look_at = core.clock.now + LOOK_S
+    def __init__(
+        self,
+        node: str,
+        clock: Clock,
+        log: Log,
+        *,
+        catalog: Catalog,
+        disk: Disk,
+        descriptors: Descriptors,
+        incidents: Incidents,
+        neighbours: Mapping[str, Neighbour],
+        routing: Routes | None,
+        stores: StoreNames,
+        destination: Destination,
+        departures: Departures,
+        streams: Sized,
+    ) -> None:
+        """`streams`: large messages that are on their way in."""
+        self._node = node
+        self._clock = clock
+        self._log = log
+        self._catalog = catalog
+        self._disk = disk
+        self._descriptors = descriptors
+        self._incidents = incidents
+        self._neighbours = neighbours
+        self._routing = routing
+        self._stores = stores
+        self._destination = destination
+        self._departures = departures
+        self._streams = streams
+        self._look_at = clock.now + LOOK_S
         self._since: dict[str, float] = {}
         self._logged_at: dict[str, float] = {}
 
@@ -66,15 +101,15 @@ class Warnings:
         if now < self._look_at:
             return
         self._look_at = now + LOOK_S
-        self.core.destination.forget_full()
-        self.core.departures.find()
+        self._destination.forget_full()
+        self._departures.find()
         found = dict(self.all())
         self._since = {key: self._since.get(key, now) for key in found}
         for key in [key for key in self._logged_at if key not in found]:
             del self._logged_at[key]
             kind, _, name = key.partition(" ")
-            if kind == SESSION and name in self.core.neighbours and self.core.neighbours[name].established:
-                self.core.log.write("INFO", f"neighbour {name}: its session is up again", about=name)
+            if kind == SESSION and name in self._neighbours and self._neighbours[name].established:
+                self._log.write("INFO", f"neighbour {name}: its session is up again", about=name)
         for key, text in found.items():
             if key.startswith((TURNS, DESCRIPTORS, LEFT)):
                 continue  # hop_links.py, descriptors.py and departed.py say it at once
@@ -82,55 +117,54 @@ class Warnings:
             due = self._since[key] < now if logged_at is None else now >= logged_at + AGAIN_S
             if due:
                 self._logged_at[key] = now
-                self.core.log.write("WARNING", text, about=" ".join(key.split(" ")[:2]))
+                self._log.write("WARNING", text, about=" ".join(key.split(" ")[:2]))
 
     def all(self) -> list[Condition]:
         """All there are, up to CONDITIONS_MAX."""
         return list(islice(self._found(), CONDITIONS_MAX))
 
     def _found(self) -> Iterator[Condition]:
-        core = self.core
-        if core.disk.gone is not None:
-            yield "gone", f"the store's file is gone: {core.disk.gone}. {ADVICE}"
-        elif core.disk.full:
-            yield "disk", f"the disk is full: new messages wait or are refused; {core.disk.bounded_by()}"
-        short = core.descriptors.condition()
+        if self._disk.gone is not None:
+            yield "gone", f"the store's file is gone: {self._disk.gone}. {ADVICE}"
+        elif self._disk.full:
+            yield "disk", f"the disk is full: new messages wait or are refused; {self._disk.bounded_by()}"
+        short = self._descriptors.condition()
         if short is not None:
             yield DESCRIPTORS, short
-        yield from self._neighbours()
-        for name, text in core.incidents.strangers():
+        yield from self._of_neighbours()
+        for name, text in self._incidents.strangers():
             yield f"stranger - {name}", text
-        for neighbour in core.neighbours.values():
+        for neighbour in self._neighbours.values():
             yield from islice(self._blocked(neighbour), BLOCKED_MAX)
-        for name, destination, size in core.incidents.without_room():
+        for name, destination, size in self._incidents.without_room():
             text = f"a message of {size} bytes or more for {destination!r} waits there, with all behind it, for room"
-            advice = f"consume messages, give the store more space ({core.disk.bounded_by()}), or raise streams_max"
+            advice = f"consume messages, give the store more space ({self._disk.bounded_by()}), or raise streams_max"
             yield f"room {name} {destination}", f"neighbour {name}: {text}: {advice}"
-        if core.incidents.large_was_refused:
-            text = f"large messages are refused: {len(core.streams)} are on their way in or wait for room"
+        if self._incidents.large_was_refused:
+            text = f"large messages are refused: {len(self._streams)} are on their way in or wait for room"
             yield "large", f"{text}: consume what waits at full queues, or raise streams_max"
         yield from self._full()
-        for name, text in core.departures.waiting():
+        for name, text in self._departures.waiting():
             yield f"{LEFT} {name}", text
-        waiting = (origin for origin in core.catalog.all_origins() if origin.waiting)
+        waiting = (origin for origin in self._catalog.all_origins() if origin.waiting)
         for origin in islice(waiting, ORIGINS_MAX):
             yield from self._missing(origin)
 
-    def _neighbours(self) -> Iterator[Condition]:
-        core, routing = self.core, self.core.routing
+    def _of_neighbours(self) -> Iterator[Condition]:
+        routing = self._routing
         away = 0
-        for name, neighbour in core.neighbours.items():
+        for name, neighbour in self._neighbours.items():
             if not neighbour.established and neighbour.config.remote is not None:
                 reason = neighbour.reason or "it has not answered yet"
                 yield f"{SESSION} {name}", f"neighbour {name} ({neighbour.config.remote}): no session: {reason}"
-            elif not neighbour.established and core.clock.now >= neighbour.away_since + AWAY_S:
+            elif not neighbour.established and self._clock.now >= neighbour.away_since + AWAY_S:
                 away += 1
                 if away <= AWAY_MAX:
                     yield f"{SESSION} {name}", self._away(neighbour)
-            if core.incidents.is_contested(name):
+            if self._incidents.is_contested(name):
                 text = "two nodes with different stores use this name: stop one, or give it a name of its own"
                 yield f"name {name}", f"neighbour {name}: {text}"
-            shared = core.incidents.why_shared(name)
+            shared = self._incidents.why_shared(name)
             if shared is not None:
                 advice = "stop the copy, or give it a store of its own (`holdfast store restore`)"
                 yield f"store {name}", f"neighbour {name}: {shared}; {advice}"
@@ -143,44 +177,42 @@ class Warnings:
             if name not in routing.costs:
                 text = "its session is up, but this node's topology file has no link to it: no routes go over it"
                 yield f"link {name}", f"neighbour {name}: {text}"
-            elif routing.states.has_no_link(name, core.config.name):
+            elif routing.states.has_no_link(name, self._node):
                 text = "its topology file has no link to this node: nothing comes back over it; give both the same file"
                 yield f"link {name}", f"neighbour {name}: {text}"
         if away > AWAY_MAX:
             yield "away", f"{away - AWAY_MAX} more neighbours that dial this node are away: see sessions"
 
-    def _away(self, neighbour: "Neighbour") -> str:
+    def _away(self, neighbour: Neighbour) -> str:
         """Of one that dials this node: only what dials it, or the way from there, can be mended."""
-        core = self.core
         if neighbour.established_count:
-            since_ms = core.clock.wall_ms - int((core.clock.now - neighbour.away_since) * 1000)
+            since_ms = self._clock.wall_ms - int((self._clock.now - neighbour.away_since) * 1000)
             what = f"away since {iso8601(since_ms)} ({neighbour.ended})"
         else:
             what = "it has not connected since this node started"
             what += f" ({neighbour.reason})" if neighbour.reason else ""
-        advice = f"see whether it runs, and what its log and status say of {core.config.name!r}"
+        advice = f"see whether it runs, and what its log and status say of {self._node!r}"
         return f"neighbour {neighbour.name}: {what}; it is to dial this node: {advice}"
 
-    def _blocked(self, neighbour: "Neighbour") -> Iterator[Condition]:
+    def _blocked(self, neighbour: Neighbour) -> Iterator[Condition]:
         """What a neighbour has had no place for for a while."""
         for destination, sender in neighbour.hop.senders.items():
             for origin, blocked in sender.blocked.items():
-                if self.core.clock.now < blocked.since + BLOCKED_S:
+                if self._clock.now < blocked.since + BLOCKED_S:
                     continue
-                who = self.core.store_names.name_of(origin)
+                who = self._stores.name_of(origin)
                 what = f"it has no place for number {blocked.lowest} of {who} for {destination!r}"
                 text = f"{what}, nor for what is behind it: see what its log and status say of room and of full queues"
                 yield f"blocked {neighbour.name} {destination} {origin}", f"neighbour {neighbour.name}: {text}"
 
     def _full(self) -> Iterator[Condition]:
         """Queues here that have had no room for a while, which other nodes wait for."""
-        core = self.core
-        destination = core.destination
+        destination = self._destination
         for name, full in destination.full.items():
-            if core.clock.now < full.since + FULL_S or not destination.is_full(name):
+            if self._clock.now < full.since + FULL_S or not destination.is_full(name):
                 continue
             neighbours, messages, origins = destination.waiting_for_room(name)
-            queue = core.catalog.queues[name]
+            queue = self._catalog.queues[name]
             waits = [f"{messages} messages from {' and '.join(neighbours)} wait for room"] if neighbours else []
             waits += [f"{origins} origins have messages in $waiting for it"] if origins else []
             if waits:
@@ -207,8 +239,7 @@ class Warnings:
             )
 
     def _name_of(self, origin: Origin) -> str:
-        stores, routing = self.core.catalog.neighbour_stores, self.core.routing
-        names = [name for name, store in stores.items() if store == origin.origin]
-        if not names and routing is not None:
-            names = [name for name in (routing.name_of_store(origin.origin),) if name is not None]
-        return f"{names[0]} ({origin.origin})" if names else f"origin {origin.origin}"
+        store, routing = origin.origin, self._routing
+        names = (name for name, known in self._catalog.neighbour_stores.items() if known == store)
+        name = next(names, None if routing is None else routing.name_of_store(store))
+        return f"origin {store}" if name is None else f"{name} ({store})"

@@ -1,0 +1,94 @@
+"""What operations of `$management` are given and give back: arguments read, answers, refusals, answers that come later
+(AMQP Management, request and response).
+
+Rules of this file: what is wrong with a request is said with what is accepted; statuses are HTTP's.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
+
+from holdfast.broker.queue import Queue
+from holdfast.schema import is_whole_within
+
+
+class Answer(NamedTuple):
+    """`body` goes as amqp-value; `stored` False where nothing waits for the disk."""
+
+    status: int
+    description: str
+    body: dict[str, Any]
+    stored: bool = False
+
+
+class Waiting(Protocol):
+    """A request that waits for its answer (requests.py); `link`: that it came on."""
+
+    @property
+    def link(self) -> object: ...
+    def answer(self, answer: Answer) -> None: ...
+
+
+class Later:
+    """An operation whose end comes in a later turn: it calls `answer` then, again where that failed."""
+
+    def __init__(self) -> None:
+        self.asked: Waiting | None = None
+        """Whose it is: a failure on the way to its answer is that connection's."""
+
+    @property
+    def link(self) -> object:
+        return None if self.asked is None else self.asked.link
+
+    def answer(self, answer: Answer) -> None:
+        if self.asked is not None:
+            self.asked.answer(answer)
+
+
+class Refused(Exception):
+    """An operation that ends in a status other than 2xx; becomes an Answer."""
+
+    def __init__(self, status: int, description: str) -> None:
+        super().__init__(description)
+        self.answer = Answer(status, description, {})
+
+
+Operation = Callable[[str, dict[str, Any]], Answer | Later]
+"""(name, arguments) -> its answer; Refused where it is refused."""
+
+Table = dict[tuple[str, str], Operation]
+"""By what it is about ("holdfast:queue") and its name ("READ")."""
+
+QUEUE: Final = "holdfast:queue"
+SUBSCRIPTION: Final = "holdfast:subscription"
+NODE: Final = "holdfast:node"
+
+
+class Operations(Protocol):
+    """A group of operations about one kind of thing."""
+
+    def register(self, table: Table) -> None:
+        """Adds the group's operations to the table."""
+
+
+def text_of(arguments: dict[str, Any], key: str, default: str | None = None) -> str:
+    """The argument of that name, a string."""
+    value = arguments.get(key, default)
+    if not isinstance(value, str):
+        raise Refused(400, f"{key}: found {value!r}, accepted is a string")
+    return str(value)
+
+
+def number_of(arguments: dict[str, Any], key: str, default: int | None = None) -> int:
+    """The argument of that name, 0 to 2^63 - 1."""
+    value = arguments.get(key, default)
+    if not is_whole_within(value, 0, 2**63):
+        raise Refused(400, f"{key}: found {value!r}, accepted is 0 to 2^63 - 1")
+    return int(value)
+
+
+def queue_of(queues: dict[str, Queue], name: str) -> Queue:
+    """The queue of that name, which is to be there."""
+    queue = queues.get(name)
+    if queue is None:
+        raise Refused(404, f"no queue {name!r}")
+    return queue
