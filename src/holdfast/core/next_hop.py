@@ -5,12 +5,21 @@ Rules of this file: a session sets it from above, by `session_up` and `session_l
 """
 
 from collections.abc import Callable
+from typing import Final
 from uuid import UUID
 
 from holdfast.core.hop_links import HopLinks
 from holdfast.core.hop_state import HopState
 from holdfast.core.hops import CustodySender, HopParts
 from holdfast.core.peer import Peer
+from holdfast.names import NAME_BYTES_MAX
+from holdfast.schema import is_whole_within
+
+RECEIPTS_MAX: Final = 1_000
+"""Marks told in one control message."""
+
+Mark = tuple[str, UUID, int]
+"""(destination, origin, mark): all of that origin's messages up to that number are stored at the destination."""
 
 
 class NextHop(HopState):
@@ -89,6 +98,30 @@ class NextHop(HopState):
     def backlog_bytes(self) -> int:
         """What is queued for destinations whose next hop it is."""
         return sum(sender.queue.bytes_held for sender in self.senders.values() if sender.active)
+
+    # ------------------------------------------------------------------------------------------------ marks
+
+    def marks_to_tell(self, *, at_first: bool) -> list[Mark]:
+        """Of what it brought, and of its own store, those that it has not been told in this session, RECEIPTS_MAX at
+        most. `at_first`: in the session's hello."""
+        return self._parts.forwarding.marks_for(self, RECEIPTS_MAX, at_first=at_first)
+
+    def marks_told(self, marks: list[Mark]) -> None:
+        self.told.update({(destination, origin): mark for destination, origin, mark in marks})
+
+    def hear_marks(self, marks: object) -> None:
+        """Rows of a control message, as they came; what is no mark is passed over."""
+        for row in marks[:RECEIPTS_MAX] if isinstance(marks, list) else []:
+            if not isinstance(row, list) or len(row) != 3:
+                continue
+            destination, origin, mark = row
+            if (
+                isinstance(destination, str)
+                and len(destination.encode("utf-8", "replace")) <= NAME_BYTES_MAX
+                and isinstance(origin, UUID)
+                and is_whole_within(mark, 1, 2**63)
+            ):
+                self._parts.forwarding.hear_mark(self, str(destination), origin, int(mark))
 
     # ------------------------------------------------------------------------------------------------ time
 

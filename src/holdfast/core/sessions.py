@@ -36,7 +36,6 @@ from holdfast.core.peer import Peer
 from holdfast.core.session_port import CONTROL_RESERVE, ControlKinds, Routing
 from holdfast.core.session_states import TRANSITIONS, Happened, State
 from holdfast.core.session_times import SessionTimes
-from holdfast.names import NAME_BYTES_MAX
 from holdfast.routing.damping import Damping
 from holdfast.schema import is_whole, is_whole_within
 
@@ -53,8 +52,6 @@ REDIAL_S: Final = (0.05, 5.0)
 """Seconds between two dials after changes of the network, the first and the longest: changes come in bursts."""
 SIGNS: Final = 2
 """So often in a `probe_s` a neighbour that is not read from hears an empty frame, lest it gives the link up."""
-RECEIPTS_MAX: Final = 1_000
-"""Marks told in one control message."""
 
 
 @dataclass(slots=True)
@@ -533,13 +530,13 @@ class Neighbour:
         self.send({"kind": "table", "version": Ulong(self._parts.forwarding.version)})
 
     def _tell_marks(self, fields: dict[str, Any]) -> None:
-        """(destination, origin, mark) of what came by this neighbour, and which it has not been told."""
+        """What came by this neighbour is on disk here up to some mark: those that it has not been told."""
         at_first = fields["kind"] == "hello"
-        rows = self._parts.forwarding.marks_for(self.hop, RECEIPTS_MAX, at_first=at_first)
+        rows = self.hop.marks_to_tell(at_first=at_first)
         marks = [[destination, origin, Ulong(mark)] for destination, origin, mark in rows]
         reserve = 0 if at_first else CONTROL_RESERVE
         if (rows or at_first) and self.send(fields | {"marks": marks}, reserve=reserve):
-            self.hop.told.update({(destination, origin): mark for destination, origin, mark in rows})
+            self.hop.marks_told(rows)
 
     def hear_probe(self, number: int, version: int) -> None:
         if self.control is not None:
@@ -562,7 +559,7 @@ class Neighbour:
                 else:
                     self.hear_echo(number)
         elif kind in ("hello", "marks"):
-            self._hear_marks(fields.get("marks"))
+            self.hop.hear_marks(fields.get("marks"))
             if kind == "hello":
                 self._hear_hello(fields)
         elif isinstance(kind, str):
@@ -584,19 +581,6 @@ class Neighbour:
         self.process = int(process) if is_whole(process) else None
         self.heard_hello = True
         self._maybe_established()
-
-    def _hear_marks(self, marks: object) -> None:
-        for row in marks[:RECEIPTS_MAX] if isinstance(marks, list) else []:
-            if not isinstance(row, list) or len(row) != 3:
-                continue
-            destination, origin, mark = row
-            if (
-                isinstance(destination, str)
-                and len(destination.encode("utf-8", "replace")) <= NAME_BYTES_MAX
-                and isinstance(origin, UUID)
-                and is_whole_within(mark, 1, 2**63)
-            ):
-                self._parts.forwarding.hear_mark(self.hop, str(destination), origin, int(mark))
 
     def _hear_version(self, version: object) -> None:
         if is_whole(version) and version != self.version:
