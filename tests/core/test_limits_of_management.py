@@ -24,9 +24,9 @@ from holdfast.amqp.performatives import (
 )
 from holdfast.amqp.types import Ulong
 from holdfast.core.answers import Answer
+from holdfast.core.attach import QUEUE_EFFORT
 from holdfast.core.chores import Chores
 from holdfast.core.config import Limits
-from holdfast.core.places import QUEUE_EFFORT
 from holdfast.core.requests import BACK_BYTES_MAX
 from support.limits import conditions, world
 from support.raw import DATA, opened, sends, transfer

@@ -334,7 +334,7 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> list[Applied]:
     take = resumable.ResumableConsumer.outcomes
 
     def outcomes(consumer: Any, sequences: list[int], *rest: Any) -> None:
-        turn, answered = consumer.core.work.turns, consumer.link.attach_sent
+        turn, answered = consumer.parts.work.turns, consumer.link.attach_sent
         seen.extend(Applied(turn, sequence, answered) for sequence in sequences)
         take(consumer, sequences, *rest)
 

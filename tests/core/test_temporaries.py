@@ -460,7 +460,7 @@ def check(hub: Node) -> None:
             counted[queue.peer] = counted.get(queue.peer, 0) + 1
         assert (queue.peer is None) == (queue.creator is None) == (queue in held._orphans)
         assert queue.creator is not None or queue.policy != Ulong(CODES["close"])
-        assert queue.links(hub.core) or queue.messages
+        assert queue.links(hub.core.links) or queue.messages
         assert len(queue.ephemeral) == queue.messages
     assert held.of_peer == counted
 

@@ -3,14 +3,15 @@
 import pytest
 
 from fuzz.in_process import STREAMS, run_batch
-from holdfast.core import attach, events
+from holdfast.core import events
+from holdfast.core.attach import AttachTable
 from holdfast.core.node import NodeCore
 
 SEED, BATCH = 3, 0
 
 
 def test_a_failure_that_is_contained_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    original, calls = attach._send, 0
+    original, calls = AttachTable._send, 0
 
     def broken(*arguments: object) -> None:
         nonlocal calls
@@ -19,7 +20,7 @@ def test_a_failure_that_is_contained_is_found(monkeypatch: pytest.MonkeyPatch) -
             raise KeyError("planted")
         original(*arguments)  # type: ignore[arg-type]  # passed through
 
-    monkeypatch.setattr(attach, "_send", broken)
+    monkeypatch.setattr(AttachTable, "_send", broken)
     report = run_batch(SEED, BATCH)
     ((signature, finding),) = report.findings.items()
     assert "planted" in signature and report.deaths == 0

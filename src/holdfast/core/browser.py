@@ -1,8 +1,9 @@
 """Readers by sequence, and browsers: links that move nothing (CUSTODY, "Readers")."""
 
 from collections import deque
+from collections.abc import Container
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED
 from holdfast.amqp.connection import Sender
@@ -14,13 +15,11 @@ from holdfast.broker.read_ahead import READ_COUNT
 from holdfast.core import annotate
 from holdfast.core.carried import passed_by
 from holdfast.core.drains import offers
-from holdfast.core.outgoing import Offered, refuse_transaction, too_large
+from holdfast.core.outgoing import Offered, OutgoingParts, refuse_transaction, too_large
 from holdfast.core.peer import Peer
 from holdfast.core.sending import LargeSend
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
-
+from holdfast.core.store_names import StoreNames
+from holdfast.core.temporaries import Temporaries
 
 BROWSE_LIMIT: Final = 256
 """Entries that a reader by sequence is given when it is offered its queue; as many that have expired it passes."""
@@ -43,12 +42,24 @@ class Looked:
         return self.sent >= BROWSE_LIMIT or self.passed >= BROWSE_LIMIT or self.size >= PUMP_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class ReaderParts(OutgoingParts):
+    """What readers use beside what all use that are handed a queue's messages. `resting`: queues, among others, that
+    rest after a failure."""
+
+    temporaries: Temporaries
+    resting: Container[object]
+    store_names: StoreNames
+
+
 class ReaderLink(Offered):
     """Reads `[start, end)` of a queue by sequence and moves nothing; without an end it goes on with what arrives."""
 
+    parts: ReaderParts
+
     def __init__(
         self,
-        core: "NodeCore",
+        parts: ReaderParts,
         peer: Peer,
         link: Sender,
         queue: Queue,
@@ -58,8 +69,7 @@ class ReaderLink(Offered):
         settled: bool,
         tells_path: bool,
     ) -> None:
-        super().__init__(core.outgoing_parts, peer, link, queue)
-        self.core = core
+        super().__init__(parts, peer, link, queue)
         self.browsing = start is None
         """By sequence the same range is the same messages, again and again; who browses sees none that has expired."""
         self.position = start or 0
@@ -69,14 +79,14 @@ class ReaderLink(Offered):
         self.following = -1
         """The entry at the position or next behind it, as it was when it was looked for and could not be sent."""
         self.large: LargeSend | None = None
-        core.links.readers_of(queue)[self] = None
+        parts.links.readers_of(queue)[self] = None
 
     def drain_if_idle(self) -> bool:
         """As ConsumerLink's, of what no pump answers: credit that is used up, and a queue that offers nothing."""
         link = self.link
         if link.detached or not link.drain:
             return True
-        if self.large is not None or (link.credit and offers(self.core, self.queue)):
+        if self.large is not None or (link.credit and offers(self.queue, self.parts.resting)):
             return False
         link.drained()
         self.peer.touch()
@@ -94,7 +104,7 @@ class ReaderLink(Offered):
             return
         limit = BROWSE_LIMIT
         if not self.presettled:
-            limit = min(limit, self.core.config.limits.unsettled_max - len(link.unsettled))
+            limit = min(limit, self.parts.config.limits.unsettled_max - len(link.unsettled))
         looked = self._send_some(limit)
         if looked.sent or looked.passed:
             self._count(looked)
@@ -139,14 +149,14 @@ class ReaderLink(Offered):
                 looked.size += len(value)
                 continue
             path = self._path(value) if self.tells_path and value[1] & entry.CUSTODY else b""
-            parts = annotate.for_consumer(value, sequence, None, self.core.clock.steady_ms, path)
+            parts = annotate.for_consumer(value, sequence, None, self.parts.clock.steady_ms, path)
             if too_large(link, parts, value):
                 self.detach_with(f"sequence {sequence} is larger than this link takes", MESSAGE_SIZE_EXCEEDED)
                 break
             message_format = int.from_bytes(value[20:24], "big")
             if value[1] & entry.BLOB:
                 self.large = LargeSend(
-                    self.core.large_sends, self.peer, link, value, parts,
+                    self.parts.large_sends, self.peer, link, value, parts,
                     context=sequence, settled=self.presettled, message_format=message_format, ended=self._large_ended,
                 )  # fmt: skip
                 break  # what was read refers to blobs that may be gone when this one has been sent
@@ -158,16 +168,16 @@ class ReaderLink(Offered):
 
     def _count(self, looked: Looked) -> None:
         """Counts it for the turn: the queue's other readers are offered it before this one is again."""
-        self.core.work.offered_bytes += looked.size
-        self.core.work.offered_count += looked.sent + looked.passed
-        readers = self.core.links.readers_of(self.queue)
+        self.parts.work.offered_bytes += looked.size
+        self.parts.work.offered_count += looked.sent + looked.passed
+        readers = self.parts.links.readers_of(self.queue)
         if len(readers) > 1 and self in readers:
             del readers[self]
             readers[self] = None
 
     def _path(self, value: bytes) -> bytes:
         """The nodes that a message passed, this one the last, to be told."""
-        return annotate.path_items((*self.core.store_names.names_of(passed_by(value)), self.core.config.name))
+        return annotate.path_items((*self.parts.store_names.names_of(passed_by(value)), self.parts.config.name))
 
     def _over(self, *, look: bool) -> bool:
         """Whether the whole range was sent: all below the end is visible and was looked at. `look`: in the store, too,
@@ -197,5 +207,5 @@ class ReaderLink(Offered):
         if self.large is not None:
             self.large.close()
             self.large = None
-        self.core.links.readers_of(self.queue).pop(self, None)
-        self.core.temporaries.left(self, self.queue)
+        self.parts.links.readers_of(self.queue).pop(self, None)
+        self.parts.temporaries.left(self, self.queue)

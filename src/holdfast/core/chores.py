@@ -5,18 +5,21 @@ Rules of this file: a turn takes a bounded share, and none while its batch is de
 with has a row in the store, what it may forget (a purge, whose answer nobody had) has none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from holdfast.accounts import Account
 from holdfast.broker.purge import begin_purge, purge_some
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
-from holdfast.broker.work import RETIRES_MAX
+from holdfast.broker.work import RETIRES_MAX, Work
+from holdfast.core.catalog import Catalog
+from holdfast.core.config import Limits
+from holdfast.core.endings import Endings
+from holdfast.core.identity import Identities
 from holdfast.core.returns import Returns
 from holdfast.core.settlements import Settlements
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
+from holdfast.core.turns import Turns
 
 LEAVING_BYTES: Final = 4 * 1024 * 1024
 """What one turn reads of a deleted queue, to know what is there."""
@@ -38,24 +41,66 @@ class Purge:
     told: list[Callable[[int], None]] = field(default_factory=list)
 
 
+class Busy(Protocol):
+    """Who may have something to do in the next turn."""
+
+    @property
+    def busy(self) -> bool: ...
+
+
+class Departing(Busy, Protocol):
+    """What is queued for nodes that left, on its way out of here. `under_way`: the queues that are looked through;
+    `asked`: how many requests wait for the end of that."""
+
+    @property
+    def under_way(self) -> Container[Queue]: ...
+    @property
+    def asked(self) -> int: ...
+    @property
+    def pending(self) -> bool: ...
+    def step(self) -> None: ...
+
+
 class Chores:
     """Runs the background work of a node; `step` does one turn's share."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    _departures: Departing
+    _moving: Busy
+
+    def __init__(
+        self,
+        limits: Limits,
+        catalog: Catalog,
+        turns: Turns,
+        work: Work[Queue],
+        endings: Endings,
+        identities: Identities,
+        settling: Account,
+    ) -> None:
+        """`settling` bounds the outcomes that wait (settlements.py)."""
+        self._catalog = catalog
+        self._turns = turns
+        self._work = work
+        self._endings = endings
+        self._identities = identities
         self.purges: dict[Queue, Purge] = {}
-        self.settlements = Settlements(core)
-        self.returns = Returns(core.catalog)
+        self.settlements = Settlements(limits, catalog, turns, endings, settling)
+        self.returns = Returns(catalog)
+
+    def join(self, departures: Departing, moving: Busy) -> None:
+        """Before the first turn. `moving` has its own place in the turn, and moves on what waits for other nodes."""
+        self._departures = departures
+        self._moving = moving
 
     @property
     def pending(self) -> bool:
         """Whether there is anything here to be asked for its share."""
-        catalog = self.core.catalog
+        catalog = self._catalog
         return bool(
             self.purges
             or self.settlements.waiting
             or self.returns.pending
-            or self.core.departures.pending
+            or self._departures.pending
             or catalog.leaving
             or catalog.renewals
         )
@@ -63,20 +108,19 @@ class Chores:
     @property
     def busy(self) -> bool:
         """Whether the next turn has something to do here, or where what waits moves on (destination.py)."""
-        core = self.core
         own = (
             self.purges
             or self.settlements.waiting
             or self.returns.waiting
-            or core.catalog.leaving
-            or core.identities.is_busy()
+            or self._catalog.leaving
+            or self._identities.is_busy()
         )
-        return bool(own) or core.departures.busy or core.destination.busy
+        return bool(own) or self._departures.busy or self._moving.busy
 
     @property
     def full(self) -> bool:
         """Whether as many wait for the end of something as may."""
-        return sum(len(purge.told) for purge in self.purges.values()) + self.core.departures.asked >= ASKED_MAX
+        return sum(len(purge.told) for purge in self.purges.values()) + self._departures.asked >= ASKED_MAX
 
     def purge(self, queue: Queue, told: Callable[[int], None]) -> None:
         """Empties a queue but for what is in somebody's hands; in transmission, tombstones take the places, and stay.
@@ -104,28 +148,27 @@ class Chores:
             gone, purge.place = purge_some(queue, purge.place, purge.end)
             purge.gone += len(gone)
             if queue.in_transit:
-                self.core.endings.end_in_transit([(queue, sequence, value) for sequence, value in gone])
+                self._endings.end_in_transit([(queue, sequence, value) for sequence, value in gone])
             if purge.place >= purge.end and not (queue.in_transit and self._waits(queue, purge)):
                 self._over(purge)
                 del self.purges[queue]
                 self.offer_again(queue)
-        self.core.departures.step()
-        self.core.identities.renew_some()
-        for queue_id in list(self.core.catalog.leaving):
+        self._departures.step()
+        self._identities.renew_some()
+        for queue_id in list(self._catalog.leaving):
             if not self._leave(queue_id):
                 break
 
     def offer_again(self, queue: Queue) -> None:
         """One of the reasons why a queue offers nothing is over."""
-        core = self.core
         queue.touch()
-        renewed = queue.in_transit and queue.name[1:] in core.catalog.renewals
-        queue.stopped = queue in self.purges or queue in core.departures.under_way or renewed
+        renewed = queue.in_transit and queue.name[1:] in self._catalog.renewals
+        queue.stopped = queue in self.purges or queue in self._departures.under_way or renewed
 
     def _waits(self, queue: Queue, purge: Purge) -> bool:
         """Whether what a purge of a transmission queue took is not gone yet: until then it is on disk, where the cursor
         would meet it, and a full disk may put it back, which then counts as not purged."""
-        if self.core.turns.in_flight is not None or self.core.turns.gathered.moves:
+        if self._turns.in_flight is not None or self._turns.gathered.moves:
             return True
         purge.gone = min(purge.gone, max(0, queue.tombstones - purge.before))
         return False
@@ -137,8 +180,8 @@ class Chores:
 
     def _leave(self, queue_id: int) -> bool:
         """A share of what a deleted queue left on disk; True once that is all."""
-        catalog = self.core.catalog
-        batch = self.core.work.batch
+        catalog = self._catalog
+        batch = self._work.batch
         if len(batch.retires) >= RETIRES_MAX:
             return False
         first = catalog.leaving[queue_id]

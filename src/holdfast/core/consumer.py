@@ -5,8 +5,9 @@ Rules of this file: an outcome's effect is answered once it is on disk; what a l
 place.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from holdfast.amqp.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED
 from holdfast.amqp.connection import Sender
@@ -15,15 +16,19 @@ from holdfast.broker import entry
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.taker import UNLIMITED
 from holdfast.core import annotate
+from holdfast.core.catalog import Catalog
+from holdfast.core.disk import Disk
 from holdfast.core.drains import has_something, offers, only_excluded
-from holdfast.core.outgoing import Offered, refuse_transaction, size_of
+from holdfast.core.endings import Endings
+from holdfast.core.outbox import Outbox
+from holdfast.core.outgoing import Offered, OutgoingParts, refuse_transaction, size_of
 from holdfast.core.peer import Peer
+from holdfast.core.returns import Returns
 from holdfast.core.sending import LargeSend
+from holdfast.core.settlements import Settlements
+from holdfast.core.temporaries import Temporaries
+from holdfast.core.turns import Turns
 from holdfast.units import MIB
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
-
 
 RUN_BYTES_MAX: Final = 2 * MIB
 """The longest entry of a run: any that is held whole, which `stream_bytes` bounds, unless that was set higher."""
@@ -32,12 +37,29 @@ WAIT_TURNS: Final = 32
 """Turns in a row without a message that a drain waits while another consumer is handed what is next."""
 
 
+@dataclass(frozen=True, slots=True)
+class ConsumerParts(OutgoingParts):
+    """What consumers use beside what all use that are handed a queue's messages. `resting`: queues, among others, that
+    rest after a failure."""
+
+    catalog: Catalog
+    turns: Turns
+    disk: Disk
+    outbox: Outbox
+    endings: Endings
+    settlements: Settlements
+    returns: Returns
+    temporaries: Temporaries
+    resting: Container[object]
+
+
 class ConsumerLink(Offered):
     """A consumer on `cursor`: the queue's shared one, or a durable subscription's own."""
 
-    def __init__(self, core: "NodeCore", peer: Peer, link: Sender, cursor: Cursor, *, presettled: bool) -> None:
-        super().__init__(core.outgoing_parts, peer, link, core.catalog.queue_of(cursor))
-        self.core = core
+    parts: ConsumerParts
+
+    def __init__(self, parts: ConsumerParts, peer: Peer, link: Sender, cursor: Cursor, *, presettled: bool) -> None:
+        super().__init__(parts, peer, link, parts.catalog.queue_of(cursor))
         self.cursor = cursor
         self.presettled = presettled
         self.excluded: set[int] = set()
@@ -73,15 +95,15 @@ class ConsumerLink(Offered):
     def will_want(self) -> int:
         if self.large is not None or not self.peer.writable or not self.link.sendable:
             return 0  # also behind a large one that was settled before its end, until that is told
-        settlements = self.core.chores.settlements
+        settlements = self.parts.settlements
         if self._waits_for_its_user() or (settlements.waiting and settlements.is_crowded(self)):
             return 0
         credit = self.link.credit
-        left = self.core.config.limits.unsettled_max - self.held - self.settling
+        left = self.parts.config.limits.unsettled_max - self.held - self.settling
         return credit if credit < left else left
 
     def delivery_bytes(self, sequence: int, value: bytes) -> int:
-        parts = annotate.for_consumer(value, sequence, self.cursor.failures(sequence), self.core.clock.steady_ms)
+        parts = annotate.for_consumer(value, sequence, self.cursor.failures(sequence), self.parts.clock.steady_ms)
         return size_of(parts, value)
 
     def _waits_for_its_user(self) -> bool:
@@ -111,15 +133,15 @@ class ConsumerLink(Offered):
         return sum([shown[sequence].size for sequence in sequences if sequence in shown])
 
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
-        core = self.core
-        parts = annotate.for_consumer(value, sequence, delivery_count, core.clock.steady_ms)
+        own = self.parts
+        parts = annotate.for_consumer(value, sequence, delivery_count, own.clock.steady_ms)
         if self.bytes_max < UNLIMITED and (size := size_of(parts, value)) > self.bytes_max:
             self._too_large(sequence, value, size)
             return
         message_format = int.from_bytes(value[20:24], "big")
         if value[1] & entry.BLOB:
             self.large = LargeSend(
-                core.large_sends, self.peer, self.link, value, parts,
+                own.large_sends, self.peer, self.link, value, parts,
                 context=sequence, settled=self.presettled, message_format=message_format, ended=self._large_ended,
             )  # fmt: skip
         else:
@@ -128,21 +150,21 @@ class ConsumerLink(Offered):
             self.held += 1
         elif self.large is None:
             self.batch.append(sequence)
-            core.links.presettled[self] = None
+            own.links.presettled[self] = None
         self.handed(len(value))
-        if core.config.telemetry_messages:
-            core.outbox.record_message("sent", self.queue, sequence, value)
+        if own.config.telemetry_messages:
+            own.outbox.record_message("sent", self.queue, sequence, value)
 
     def take_all(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
-        link, core = self.link, self.core
-        if core.config.telemetry_messages:
+        link, own = self.link, self.parts
+        if own.config.telemetry_messages:
             return 0
         heads, bodies = annotate.plain_for_consumer(sequences, values)
         taken = link.send_run(heads, bodies, sequences, settled=self.presettled)
         if self.presettled:
             if taken:
                 self.batch += sequences[:taken]
-                core.links.presettled[self] = None
+                own.links.presettled[self] = None
         else:
             self.held += taken
         self.handed(sum(map(len, values[:taken])))
@@ -150,12 +172,12 @@ class ConsumerLink(Offered):
 
     def _too_large(self, sequence: int, value: bytes, size: int) -> None:
         """Nobody who is attached takes so much: this link is detached, or after some links the entry leaves."""
-        core, cursor = self.core, self.cursor
+        own, cursor = self.parts, self.cursor
         self._settled(entry.size_of(value))
         alone = not cursor.another_takes(sequence, size)
         ended = cursor.links_ended.get(sequence, 0)
-        if alone and ended >= core.config.limits.too_large_links_max:
-            if not core.endings.end_too_large(cursor, sequence, value, size):  # it waits for who takes more
+        if alone and ended >= own.config.limits.too_large_links_max:
+            if not own.endings.end_too_large(cursor, sequence, value, size):  # it waits for who takes more
                 cursor.set_aside(sequence, size)
             return
         cursor.give_back([sequence], failed=False)
@@ -174,7 +196,7 @@ class ConsumerLink(Offered):
         large, self.large = self.large, None
         if large is not None and self.presettled:
             self.batch.append(large.context)
-            self.core.links.presettled[self] = None
+            self.parts.links.presettled[self] = None
         self.cursor.queue.touch()
 
     def finish_presettled(self) -> None:
@@ -200,19 +222,19 @@ class ConsumerLink(Offered):
 
         Who holds all that it may gets nothing before it settles, and may be waiting for this answer to do so.
         """
-        core, cursor = self.core, self.cursor
-        if not offers(core, self.queue) or (cursor.aside_full and not self.deferred):
+        own, cursor = self.parts, self.cursor
+        if not offers(self.queue, own.resting) or (cursor.aside_full and not self.deferred):
             return False
         if cursor.place_kept and not self._waits_for_another():
             return False
-        if self.held + self.settling >= core.config.limits.unsettled_max or self._waits_for_its_user():
+        if self.held + self.settling >= own.config.limits.unsettled_max or self._waits_for_its_user():
             return False
-        return not core.chores.settlements.is_crowded(self) and has_something(cursor, marks=not core.disk.stalled)
+        return not own.settlements.is_crowded(self) and has_something(cursor, marks=not own.disk.stalled)
 
     def _waits_for_another(self) -> bool:
         """Counts the turn, once; whether its drain waits in it for the consumer that what is next is kept for."""
-        if self.last_waited != self.core.work.turns:
-            self.last_waited = self.core.work.turns
+        if self.last_waited != self.parts.work.turns:
+            self.last_waited = self.parts.work.turns
             self.turns_waited += 1
         return self.turns_waited <= WAIT_TURNS
 
@@ -239,18 +261,18 @@ class ConsumerLink(Offered):
             self._settled(cursor.finished_bytes)
             cursor.queue.touch()
             if not settled:
-                self.core.turns.gathered.answers.append((self.link, first, last, state))
+                self.parts.turns.gathered.answers.append((self.link, first, last, state))
             return
         self._settled(self._size_of(contexts))
         answer = None if settled else (self.link, first, last, state)
         if isinstance(state, Rejected):
-            self.core.chores.settlements.reject(self, contexts, state, answer)
+            self.parts.settlements.reject(self, contexts, state, answer)
         elif isinstance(state, Modified):
             if state.undeliverable_here:
                 cursor.exclusions.exclude(self, [sequence for sequence in contexts if sequence in cursor.shown])
             notes = annotate.notes_added(state.message_annotations)
             if notes.added:
-                self.core.chores.settlements.annotate(self, contexts, state, notes, answer)
+                self.parts.settlements.annotate(self, contexts, state, notes, answer)
                 answer = None
             else:
                 cursor.give_back(contexts, failed=bool(state.delivery_failed))
@@ -258,7 +280,7 @@ class ConsumerLink(Offered):
             cursor.give_back(contexts, failed=False)
         cursor.queue.touch()
         if answer is not None and not isinstance(state, Rejected):
-            self.core.turns.gathered.answers.append(answer)
+            self.parts.turns.gathered.answers.append(answer)
         self.check_excluded()
 
     def all_settled(self) -> None:
@@ -267,7 +289,7 @@ class ConsumerLink(Offered):
 
     def check_excluded(self) -> None:
         """Ends the link where more is undeliverable on it than may be."""
-        most = self.core.config.limits.excluded_max
+        most = self.parts.config.limits.excluded_max
         if len(self.excluded) > most and self.cursor.exclusions.count(self) > most:
             text = f"accepted are {most} messages of the queue that are undeliverable on one link"
             self.detach_with(text, RESOURCE_LIMIT_EXCEEDED)
@@ -279,10 +301,10 @@ class ConsumerLink(Offered):
         self.end_large()
         self.finish_presettled()
         self.cursor.release(self)
-        self.core.chores.returns.give_back_found(
+        self.parts.returns.give_back_found(
             self, self.cursor, lambda: self.in_hands(known, held=held), max(held, len(known))
         )
-        self.core.temporaries.left(self, self.queue)
+        self.parts.temporaries.left(self, self.queue)
 
     def in_hands(self, unsettled: list[Any], *others: int, held: int = 0) -> list[int]:
         """What it holds, `held` and `self.held` entries: of its deliveries without an outcome, of those that its end

@@ -4,19 +4,16 @@ Rules of this file: a drain is answered within bounded time. It waits for what t
 nothing that may last: what the link cannot have, what the peer has to do first, a disk that stalls, a queue that rests.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Container
 
 from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.broker.taker import Taker
 
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
 
-
-def offers(core: "NodeCore", queue: Queue) -> bool:
-    """Whether anything of the queue is handed out now: not while it is stopped, or rests after a failure."""
-    return not queue.stopped and queue not in core.containment.resting
+def offers(queue: Queue, resting: Container[object]) -> bool:
+    """Whether anything of the queue is handed out now: not while it is stopped, or `resting` after a failure."""
+    return not queue.stopped and queue not in resting
 
 
 def has_something(cursor: Cursor, *, marks: bool) -> bool:

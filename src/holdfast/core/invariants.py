@@ -29,6 +29,7 @@ from holdfast.core.peer import Peer
 from holdfast.core.producer import ProducerLink
 from holdfast.core.requests import ReplyLink
 from holdfast.core.resumable import REJECTED_BYTES, ResumableConsumer
+from holdfast.core.settlements import Settles
 from holdfast.core.temporaries import TemporaryQueue
 from holdfast.errors import BrokenInvariant
 
@@ -248,17 +249,17 @@ def links(facts: Facts) -> None:
         if isinstance(link, (Ingress, Egress)):
             _must(link.link.context is link, "a link of the engine belongs to another of the core")
         if isinstance(link, ConsumerLink):
-            _consumer(link)
+            _consumer(link, stopping=core.stopping)
         elif isinstance(link, ProducerLink) and link.producer is not None:
             _must(link.producer.holder is link, f"producer {link.producer.name!r} speaks from two links")
 
 
-def _consumer(link: ConsumerLink) -> None:
+def _consumer(link: ConsumerLink, *, stopping: bool) -> None:
     where = f"consumer {link.link.name!r} of queue {link.cursor.queue.name!r}"
     mine = {sequence for sequence, shown in link.cursor.shown.items() if shown.taker is link}
-    _must(link in link.cursor.takers or link.core.stopping, f"{where} is no taker of its cursor")
+    _must(link in link.cursor.takers or stopping, f"{where} is no taker of its cursor")
     large = 0 if link.large is None else 1
-    if link.core.stopping:
+    if stopping:
         return
     if link.presettled:
         held, sent = len(link.batch) + large, {*link.batch, *([] if link.large is None else [link.large.context])}
@@ -542,7 +543,7 @@ def turn(facts: Facts) -> None:
         _must(core.catalog.queues.get(queue.name) is queue, f"a purge of queue {queue.name!r}, which is gone")
     settlements = core.chores.settlements
     by_user: Counter[tuple[Cursor, Use | None]] = Counter()
-    by_link: Counter[ConsumerLink] = Counter()
+    by_link: Counter[Settles] = Counter()
     for settlement in settlements.waiting:
         by_user[settlement.cursor, settlement.link.use] += len(settlement.sequences)
         by_link[settlement.link] += len(settlement.sequences)

@@ -15,9 +15,9 @@ from holdfast.amqp import connection as amqp
 from holdfast.broker import deletion, entry
 from holdfast.broker.queue import Queue
 from holdfast.broker.work import Clock, Work
-from holdfast.core import attach, disk, events, identity, invariants, turn_end
+from holdfast.core import disk, events, identity, invariants, turn_end
 from holdfast.core.asks import Asks
-from holdfast.core.authorise import Everyone
+from holdfast.core.authorise import Authoriser, Everyone
 from holdfast.core.blobs import Blobs
 from holdfast.core.catalog import Catalog, Tables
 from holdfast.core.chores import Chores
@@ -36,27 +36,29 @@ from holdfast.core.dispatch import Dispatch
 from holdfast.core.doors import Doors
 from holdfast.core.duplicates import Duplicates
 from holdfast.core.endings import Endings
+from holdfast.core.endpoints import Endpoints
 from holdfast.core.expiry import Expiry
 from holdfast.core.forwarding import Forwarding
 from holdfast.core.guard import Guard
 from holdfast.core.hop_receiver import ReceiverParts
 from holdfast.core.hops import CustodySender, HopParts, lets_go
 from holdfast.core.incidents import Incidents
-from holdfast.core.incoming import IncomingParts
 from holdfast.core.link_tables import LinkTables
 from holdfast.core.log import Log, PeerLog
 from holdfast.core.logins import Logins
 from holdfast.core.losses import Losses
 from holdfast.core.management import Management
+from holdfast.core.management_attach import ManagementAttach
 from holdfast.core.memory import Memory
 from holdfast.core.meter import Meter, SenderMeter
+from holdfast.core.neighbour_attach import NeighbourAttach
 from holdfast.core.neighbour_stores import NeighbourStores
 from holdfast.core.next_hop import NextHop
 from holdfast.core.node_operations import NodeOperations
 from holdfast.core.offering import offer
 from holdfast.core.origin_status import OriginStatus
 from holdfast.core.outbox import Outbox
-from holdfast.core.outgoing import Egress, OutgoingParts
+from holdfast.core.outgoing import Egress
 from holdfast.core.peer import Peer
 from holdfast.core.pressure import Pressure
 from holdfast.core.queue_operations import QueueOperations
@@ -66,7 +68,6 @@ from holdfast.core.refusals import Refusals
 from holdfast.core.relief import Relief
 from holdfast.core.report import Report
 from holdfast.core.requests import RequestParts, Requests
-from holdfast.core.resume import Resumption
 from holdfast.core.room import Room
 from holdfast.core.routes import Routes
 from holdfast.core.sending import LargeSends
@@ -152,8 +153,6 @@ class NodeCore:
             self.streams,
         )  # fmt: skip
         self.large_sends = LargeSends(store, self.blobs, self.connections, memory)
-        self.incoming_parts = IncomingParts(config.limits, clock, self.links, memory, self.guard, self.large_receives)
-        self.outgoing_parts = OutgoingParts(config, clock, self.work, self.links, memory, self.large_sends)
         self.retire_at: float | None = None
         self.hop_stored: dict[bytes, tuple[bytes, int]] = dict(self.catalog.hops)
         self.hops_in_flight: dict[bytes, tuple[bytes, int]] = {}
@@ -176,11 +175,16 @@ class NodeCore:
         self.endings = Endings(
             config, clock, self.catalog, self.turns, self.work, self.room, memory, self.pressure, self.disk,
         )  # fmt: skip
-        self.chores = Chores(self)
+        self.chores = Chores(
+            config.limits, self.catalog, self.turns, self.work, self.endings, self.identities, memory.settling
+        )
         self.dead_letters = DeadLetters(
             config.dead_letters, clock, self.catalog, self.turns, self.work, self.log, self.losses
         )
-        self.temporaries = Temporaries(self)
+        self.temporaries = Temporaries(
+            config.limits, memory, self.catalog, self.links, self.chores, rng,
+            new_uuid=self.new_uuid, forget_queue=self.forget_queue,
+        )  # fmt: skip
         self.destination = Destination(
             config, clock, self.catalog, self.turns, self.room, self.outbox, self.log, self.links, self.losses,
             self.endings, self.duplicates,
@@ -190,8 +194,6 @@ class NodeCore:
         self.neighbour_stores = NeighbourStores(
             self.catalog, self.log, self.incidents, self.neighbours, self.destination
         )
-        self.resume = Resumption(self)
-        self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
         self.forwarding = Forwarding(
             config, clock, self.catalog, self.room, self.disk, self.outbox, self.log, self.links,
             self.identities, self.endings, self.destination, self.next_hops, version=self.started_wall_ms,
@@ -201,6 +203,7 @@ class NodeCore:
             config, self.catalog, self.turns, self.log, self.links, self.identities, self.endings, self.forwarding,
             self.next_hops, offer_again=self._offer_again, delete=self.delete_queue,
         )  # fmt: skip
+        self.chores.join(self.departures, self.destination)
         self.routing: Routes | None = None
         self.control_kinds: ControlKinds = {disk.KIND: self.disk.hear}
         """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
@@ -235,18 +238,32 @@ class NodeCore:
             self.destination.paths.routed_by(self.routing)
             self.forwarding.routed_by(self.routing)
             self.disk.each_change(self.routing.disk_changed)
-        self._manage()
+        authoriser = Everyone()
+        endpoints = Endpoints(
+            config, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog, room=self.room,
+            disk=self.disk, outbox=self.outbox, guard=self.guard, users=self.users, large_receives=self.large_receives,
+            large_sends=self.large_sends, duplicates=self.duplicates, identities=self.identities, endings=self.endings,
+            forwarding=self.forwarding, store_names=self.store_names, chores=self.chores, temporaries=self.temporaries,
+            authoriser=authoriser, resting=self.containment.resting,
+            requests=lambda peer, link: self.requests.request_link(peer, link, grants=False),
+            is_stopping=lambda: self.stopping,
+        )  # fmt: skip
+        self.resume = endpoints.resume
+        self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
+        self._manage(authoriser)
         self.doors = Doors(
             config, clock, self.connections, memory, self.deadlines, self.guard, self.refusals, self.users,
             self.logins, self.pressure.partials, self.neighbours, log=self.peer_log.write,
             deliver=self.dispatch.deliver, store=lambda: self.told_uuid, is_stopping=lambda: self.stopping,
             came_as_neighbour=self.incidents.came_as_neighbour,
         )  # fmt: skip
+        ManagementAttach(config.limits, self.requests).serve(endpoints.attaches)
+        NeighbourAttach(
+            config.name, self.log, self.turns, self.links, endpoints.resolver, self.neighbours, self.receiver_parts,
+            why_no_neighbour=self.doors.why_no_neighbour,
+        ).serve(endpoints.attaches)  # fmt: skip
         self.dispatch.join(
-            self.connections,
-            attach=lambda peer, link: attach.answer(self, peer, link),
-            answered=_answered,
-            opened=self.doors.welcome,
+            self.connections, attach=endpoints.attaches.open, answered=_answered, opened=self.doors.welcome
         )
         always: list[Timed] = [self.destination, self.warnings, self.asks, self.clocks]
         always += [self.dead_letters, self.disk, self.expiry, *([] if self.routing is None else [self.routing])]
@@ -265,7 +282,7 @@ class NodeCore:
             "node", {"event": "started", "store": str(self.identities.store_uuid), "resident_bytes": None}
         )
 
-    def _manage(self) -> None:
+    def _manage(self, authoriser: Authoriser) -> None:
         """Joins what the node tells of itself, and the operations that it is managed by."""
         config, clock, catalog, routing = self.config, self.clock, self.catalog, self.routing
         here = Whereabouts(
@@ -296,7 +313,7 @@ class NodeCore:
             started_at=self.started_at, resident_bytes=lambda: self.resident_bytes,
         )  # fmt: skip
         self.management = Management(
-            catalog, self.disk, Everyone(),
+            catalog, self.disk, authoriser,
             NodeOperations(self.report, self.asks, routing), SubscriptionOperations(catalog, self.resume),
             QueueOperations(
                 catalog, self.links, self.turns, self.queue_status, resume=self.resume, chores=self.chores,

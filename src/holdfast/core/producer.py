@@ -3,7 +3,8 @@
 Rules of this file: at a full queue `block` parks what was already under way and gives no credit, `refuse` rejects.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Deliveries, Delivery, Receiver
@@ -18,17 +19,39 @@ from holdfast.broker.producers import Producer
 from holdfast.broker.queue import Queue
 from holdfast.core import annotate
 from holdfast.core.annotate import VIEWED_BYTES
-from holdfast.core.incoming import Intake, rejection
+from holdfast.core.config import NodeConfig
+from holdfast.core.disk import Disk
+from holdfast.core.duplicates import Duplicates
+from holdfast.core.endings import Endings
+from holdfast.core.identity import Identities
+from holdfast.core.incoming import IncomingParts, Intake, rejection
+from holdfast.core.outbox import Outbox
 from holdfast.core.peer import Peer
+from holdfast.core.places import Resolver
+from holdfast.core.room import Room
+from holdfast.core.temporaries import Temporaries
+from holdfast.core.turns import Turns
 from holdfast.errors import RemoteProtocolError
 from holdfast.schema import is_whole_within
 
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
-
-
 ENTRY_OVERHEAD: Final = 512
 """Bytes that an entry may have beyond its payload: its fixed part, identity, address."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerParts(IncomingParts):
+    """What clients' producers use beside what all use that bring messages."""
+
+    config: NodeConfig
+    turns: Turns
+    room: Room
+    disk: Disk
+    outbox: Outbox
+    duplicates: Duplicates
+    identities: Identities
+    endings: Endings
+    temporaries: Temporaries
+    resolver: Resolver
 
 
 class ProducerLink(Intake):
@@ -37,12 +60,14 @@ class ProducerLink(Intake):
     `unknown` names the other node where nothing is known of it and `queue` is the dead letters.
     """
 
+    parts: ProducerParts
+
     may_wait = True
     """Whether a message waits at a full queue that blocks; a link to many queues rejects it (relay.py)."""
 
     def __init__(
         self,
-        core: "NodeCore",
+        parts: ProducerParts,
         peer: Peer,
         link: Receiver,
         queue: Queue,
@@ -52,8 +77,7 @@ class ProducerLink(Intake):
         unknown: str | None = None,
         producer: Producer | None = None,
     ) -> None:
-        super().__init__(core.incoming_parts, peer, link)
-        self.core = core
+        super().__init__(parts, peer, link)
         self.queue = queue
         self.destination = destination
         self.to = to
@@ -63,26 +87,26 @@ class ProducerLink(Intake):
         """How a payload begins that has the header of the last plain one, and then its bare message."""
         self._plain_header = b""
         self._header_durable = False
-        core.links.producers_of(queue)[self] = None
+        parts.links.producers_of(queue)[self] = None
 
     # ------------------------------------------------------------------------------------------------ credit
 
     def refill(self) -> None:
         self.take_parked()
         if not self.parked:
-            limit = self.core.config.limits.credit
+            limit = self.parts.limits.credit
             if not self._has_disk():
                 self.stop()
                 return
             room = self.queue.room(limit) if self.queue.config.when_full == "block" else limit
             if not room and self.queue.memory is not None:
-                self.core.memory.wait(self)
+                self.parts.memory.wait(self)
             self.top_up(room)
             return
-        if self.core.disk.takes_nothing:
+        if self.parts.disk.takes_nothing:
             self.stop()
         if self.queue.memory is not None:
-            self.core.memory.wait(self)
+            self.parts.memory.wait(self)
 
     @property
     def _waits_for_disk(self) -> bool:
@@ -91,7 +115,7 @@ class ProducerLink(Intake):
 
     def _has_disk(self) -> bool:
         """Whether credit may be given as far as the disk goes; asked again with the next word of it."""
-        disk = self.core.disk
+        disk = self.parts.disk
         if disk.gives_credit(self.queue) or not (disk.takes_nothing or self._waits_for_disk):
             return True
         self.wait_for_room()
@@ -102,10 +126,10 @@ class ProducerLink(Intake):
         if delivery.settled or not self.queue.config.durable or self._fits_disk(delivery.payload):
             super().overflow(delivery)
         else:
-            self._answer(delivery, self.core.disk.refusal)
+            self._answer(delivery, self.parts.disk.refusal)
 
     def _fits_disk(self, payload: bytes | memoryview) -> bool:
-        return self.core.room.has(len(payload) + ENTRY_OVERHEAD)
+        return self.parts.room.has(len(payload) + ENTRY_OVERHEAD)
 
     def detach_with(self, reason: str, condition: str) -> None:
         """Detaches it with the error: a newer link took its place (CUSTODY, "Producers"), or its queue is gone."""
@@ -116,24 +140,24 @@ class ProducerLink(Intake):
 
     def gone(self) -> None:
         super().gone()
-        self.core.links.producers_of(self.queue).pop(self, None)
-        self.core.memory.waiting.pop(self, None)
+        self.parts.links.producers_of(self.queue).pop(self, None)
+        self.parts.memory.waiting.pop(self, None)
         if self.producer is not None and self.producer.holder is self:
             self.producer.holder = None
-        self.core.temporaries.left(self, self.queue)
+        self.parts.temporaries.left(self, self.queue)
 
     # ------------------------------------------------------------------------------------------------ messages
 
     def delivered_all(self, run: Deliveries) -> None:
         """The hot path: what of a run differs in its bare messages alone is taken at once, where it all fits."""
-        core, queue = self.core, self.queue
+        parts, queue = self.parts, self.queue
         payloads = run.payloads
         taken = 0
-        if not (self.parked or self.producer or self.destination or self.unknown or core.config.telemetry_messages):
+        if not (self.parked or self.producer or self.destination or self.unknown or parts.config.telemetry_messages):
             if not payloads[0].startswith(self._plain_starts):
                 self._learn(payloads[0])
             at, starts = len(self._plain_header), self._plain_starts
-            head = entry.plain_head(self._header_durable, core.clock.wall_ms, run.message_format)
+            head = entry.plain_head(self._header_durable, parts.clock.wall_ms, run.message_format)
             values = []
             length, whole = -1, starts
             for payload in payloads:
@@ -149,13 +173,13 @@ class ProducerLink(Intake):
             if (
                 values
                 and queue.fits_all(len(values), size)
-                and core.room.has(stored_bytes + len(values) * ENTRY_OVERHEAD)
+                and parts.room.has(stored_bytes + len(values) * ENTRY_OVERHEAD)
             ):
                 queue.append_all(values, size)
                 taken = len(values)
                 if not run.settled:
-                    core.turns.gathered.arrived_all(self, run.first_id, taken)
-                core.links.refills[self] = None
+                    parts.turns.gathered.arrived_all(self, run.first_id, taken)
+                parts.links.refills[self] = None
         if taken < len(payloads):
             super().delivered_all(run._replace(first_id=run.first_id + taken, payloads=payloads[taken:]))
 
@@ -163,7 +187,7 @@ class ProducerLink(Intake):
         """Remembers the header before a bare message, if it has nothing that an entry would keep."""
         self._plain_starts = ()
         try:
-            sections = split(payload, self.core.config.limits.annotation_bytes_max)
+            sections = split(payload, self.parts.limits.annotation_bytes_max)
         except RemoteProtocolError:
             return
         header = sections.header
@@ -176,10 +200,10 @@ class ProducerLink(Intake):
         self._plain_starts = tuple([payload[: sections.bare] + code for code in BARE_STARTS])
 
     def take(self, delivery: Delivery, *, large: bool) -> bool:
-        core = self.core
+        parts = self.parts
         payload = delivery.payload
         try:
-            told_max = core.config.limits.annotation_bytes_max
+            told_max = parts.limits.annotation_bytes_max
             sections = split(payload, told_max)
             notes = annotate.strip(payload, sections, told_max) if sections.annotations[1] else annotate.NO_ANNOTATIONS
             if sections.delivery_annotations is not None and notes.number is None:
@@ -197,8 +221,8 @@ class ProducerLink(Intake):
                 return self._answer(delivery, rejection(conditions.INVALID_FIELD, text))
             if number in producer.stored:
                 if not delivery.settled:
-                    core.turns.gathered.arrived(self, delivery.delivery_id)
-                core.duplicates.suppressed += 1
+                    parts.turns.gathered.arrived(self, delivery.delivery_id)
+                parts.duplicates.suppressed += 1
                 return True
         size = len(payload) - sections.bare + len(notes.items)
         if large:
@@ -210,17 +234,17 @@ class ProducerLink(Intake):
             text = f"queue {queue.name!r} is full: {queue.messages} messages, {queue.bytes_held} bytes"
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True))
         if queue.config.durable and not self._fits_disk(payload):
-            if self._waits_for_disk or not core.room.is_known:
+            if self._waits_for_disk or not parts.room.is_known:
                 self.wait_for_room()
                 return False
-            return self._answer(delivery, self.core.disk.refusal)
-        ranges_max = core.config.limits.ranges_max if core.memory.ranges.room else 1
+            return self._answer(delivery, self.parts.disk.refusal)
+        ranges_max = parts.limits.ranges_max if parts.memory.ranges.room else 1
         if producer is not None and not producer.admits(number, ranges_max):
             text = f"producer {producer.name!r}: more than {ranges_max} gaps in its numbers"
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text))
         header = sections.header
         bare = memoryview(payload)[sections.bare :]
-        clock = core.clock
+        clock = parts.clock
         if (
             self.destination is None
             and not notes.item_count
@@ -231,7 +255,7 @@ class ProducerLink(Intake):
                 header is not None and header.durable, clock.wall_ms, delivery.message_format or 0, bare
             )
         else:
-            identity = None if self.destination is None else core.identities.next(self.destination)
+            identity = None if self.destination is None else parts.identities.next(self.destination)
             flags = entry.DURABLE if header is not None and header.durable else 0
             value = entry.pack(
                 flags=flags | entry.BLOB if large else flags,
@@ -247,16 +271,16 @@ class ProducerLink(Intake):
             )
         sequence = self.keep(value, size)
         if producer is not None:
-            core.turns.gathered.keep_producer(producer)
+            parts.turns.gathered.keep_producer(producer)
             producer.stored.add(number)
         if not delivery.settled:
-            core.turns.gathered.arrived(self, delivery.delivery_id)
-        if core.config.telemetry_messages:
-            core.outbox.record_message("stored", queue, sequence, value)
+            parts.turns.gathered.arrived(self, delivery.delivery_id)
+        if parts.config.telemetry_messages:
+            parts.outbox.record_message("stored", queue, sequence, value)
         return True
 
     def keep(self, value: bytes, size: int) -> int:
         """Takes the entry into the turn; its sequence."""
         if self.unknown is not None:
-            return self.core.endings.dead_letter_unroutable(value, self.to, self.unknown)
+            return self.parts.endings.dead_letter_unroutable(value, self.to, self.unknown)
         return self.queue.append(value, size)

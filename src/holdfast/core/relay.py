@@ -6,22 +6,25 @@ rejects here even where it blocks its own producers: credit that is withheld, or
 all other addresses of the link.
 """
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, Receiver
 from holdfast.amqp.effort import ADDRESSED, LOOKED_UP, MADE, REFUSED
 from holdfast.amqp.message import to_of
 from holdfast.amqp.types import Symbol
+from holdfast.core.attach import QUEUE_EFFORT
+from holdfast.core.authorise import SEND
+from holdfast.core.catalog import Catalog
 from holdfast.core.incoming import NODE_MESSAGE_BYTES_MAX, Intake, rejection
+from holdfast.core.link_refusal import Refusal, permit, plain_address
 from holdfast.core.peer import Peer
-from holdfast.core.places import MANAGEMENT, QUEUE_EFFORT, Place, Refusal, place, plain_address, target_of
-from holdfast.core.producer import ProducerLink
+from holdfast.core.places import MANAGEMENT, Place
+from holdfast.core.producer import ProducerLink, ProducerParts
 from holdfast.core.streams import Stream
 from holdfast.errors import RemoteProtocolError
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
 
 ANONYMOUS_RELAY: Final = Symbol("ANONYMOUS-RELAY")
 
@@ -29,26 +32,45 @@ ROUTES_MAX: Final = 256
 """Addresses that one link remembers; the oldest is looked up anew when it comes again."""
 
 
+class Requests(Protocol):
+    """Takes the requests to `$management` that come on a link without an address."""
+
+    def delivered(self, delivery: Delivery) -> None: ...
+    def gone(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RelayParts(ProducerParts):
+    """What links without an address use beside what producers do. `requests` makes what takes their requests."""
+
+    catalog: Catalog
+    requests: Callable[[Peer, Receiver], Requests]
+
+
 class Route(ProducerLink):
     """What a relay takes for one address. It holds no queue: one that is deleted is looked up anew."""
 
+    parts: RelayParts
+
     may_wait = False
 
-    def __init__(self, relay: "RelayLink", found: Place) -> None:
+    def __init__(self, relay: "RelayLink", found: Place, address: str) -> None:
+        """`address`: as the node itself writes it."""
         super().__init__(
-            relay.core, relay.peer, relay.link, found.queue,
+            relay.parts, relay.peer, relay.link, found.queue,
             destination=found.destination, to=found.to, unknown=found.unknown,
         )  # fmt: skip
         self.relay = relay
-        self.core.links.producers_of(self.queue).pop(self)
+        self.address = address
+        self.parts.links.producers_of(self.queue).pop(self)
 
     @property
     def is_valid(self) -> bool:
         """Whether the address still leads there: the queue is the same, and its node has not left."""
-        core = self.core
-        if core.catalog.queues.get(self.queue.name) is not self.queue:
+        parts = self.parts
+        if parts.catalog.queues.get(self.queue.name) is not self.queue:
             return False
-        return self.destination is None or core.forwarding.knows(self.destination)
+        return self.destination is None or parts.resolver.knows(self.destination)
 
     def refill(self) -> None:
         self.relay.refill()
@@ -61,26 +83,27 @@ class Route(ProducerLink):
 class RelayLink(Intake):
     """A client's sender without an address."""
 
-    def __init__(self, core: "NodeCore", peer: Peer, link: Receiver) -> None:
-        super().__init__(core.incoming_parts, peer, link)
-        self.core = core
+    parts: RelayParts
+
+    def __init__(self, parts: RelayParts, peer: Peer, link: Receiver) -> None:
+        super().__init__(parts, peer, link)
         self.routes: dict[str, Route] = {}
-        self.requests = core.requests.request_link(peer, link, grants=False)
-        core.links.relays[self] = None
+        self.requests = parts.requests(peer, link)
+        parts.links.relays[self] = None
 
     def refill(self) -> None:
         """Called once a turn while messages come, and when the store says how much room there is."""
         self.take_parked()
-        if self.core.disk.takes_nothing:
+        if self.parts.disk.takes_nothing:
             self.stop()
             self.wait_for_room()
         elif not self.parked:
-            self.top_up(self.core.config.limits.credit)
+            self.top_up(self.parts.limits.credit)
 
     def gone(self) -> None:
         super().gone()
         self.requests.gone()
-        self.core.links.relays.pop(self, None)
+        self.parts.links.relays.pop(self, None)
         self.routes.clear()
 
     def begins(self, stream: Stream, head: bytes) -> None:
@@ -100,9 +123,16 @@ class RelayLink(Intake):
         except (Refusal, RemoteProtocolError) as error:
             return self._reject(delivery, error)
         if address == MANAGEMENT:
-            self.requests.delivered(delivery)
-            return True
+            return self._request(delivery)
         return self._take_for(address, delivery, large=large)
+
+    def _request(self, delivery: Delivery) -> bool:
+        try:
+            permit(self.parts.resolver.authoriser, self.peer, SEND, MANAGEMENT)
+        except Refusal as error:
+            return self._reject(delivery, error)
+        self.requests.delivered(delivery)
+        return True
 
     def take_whole(self, stream: Stream) -> bool:
         assert stream.address is not None
@@ -122,7 +152,7 @@ class RelayLink(Intake):
 
     def _address(self, payload: bytes) -> str:
         """Where the message says it goes."""
-        bytes_max = self.core.config.limits.annotation_bytes_max
+        bytes_max = self.parts.limits.annotation_bytes_max
         address = plain_address(to_of(payload, bytes_max))
         if not isinstance(address, str):
             text = "a message on a link without a target address: accepted is one whose properties hold `to`"
@@ -130,18 +160,21 @@ class RelayLink(Intake):
         return str(address)
 
     def _route(self, address: str) -> Route:
-        """Where that address leads; Refusal as for an attach to it."""
-        routes = self.routes
+        """Where that address leads; Refusal as for an attach to it. Whether its user may send there is asked for each
+        message: what a user may do can change while the link is there."""
+        routes, resolver = self.routes, self.parts.resolver
         route = routes.get(address)
         if route is not None and route.is_valid:
+            permit(resolver.authoriser, self.peer, SEND, route.address)
             return route
         amqp = self.peer.amqp
         amqp.took(LOOKED_UP)
-        queues = self.core.catalog.next_queue_id
-        route = Route(self, place(self.core, target_of(self.core, address)))
-        if self.core.catalog.next_queue_id != queues:
+        queues = self.parts.catalog.next_queue_id
+        meant = resolver.target_of(address)
+        route = Route(self, resolver.resolve(self.peer, SEND, meant), str(meant))
+        if self.parts.catalog.next_queue_id != queues:
             amqp.took(MADE)
-            amqp.burden(QUEUE_EFFORT, self.core.clock.now)
+            amqp.burden(QUEUE_EFFORT, self.parts.clock.now)
         routes.pop(address, None)
         if route.unknown is not None:  # looked up anew each time: it may be known by then
             return route

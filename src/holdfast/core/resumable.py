@@ -6,7 +6,7 @@ else's hands. When a link is suspended, for how long, and who may come back is `
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
@@ -19,16 +19,13 @@ from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.broker.tags import TAG_BYTES, TagRing
 from holdfast.core import annotate
-from holdfast.core.consumer import ConsumerLink
+from holdfast.core.consumer import ConsumerLink, ConsumerParts
 from holdfast.core.incoming import ACCEPTED
 from holdfast.core.outgoing import too_large
 from holdfast.core.peer import Peer
-from holdfast.core.producer import ProducerLink
+from holdfast.core.producer import ProducerLink, ProducerParts
 from holdfast.core.turns import runs
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
-    from holdfast.core.use import Use
+from holdfast.core.use import Use
 
 RECORD_BYTES: Final = 2_048
 TAG_RUN_BYTES: Final = 160
@@ -108,26 +105,41 @@ class Incoming(Suspendable):
         }
 
 
+class Keeper(Protocol):
+    """Who keeps the records of links that may be resumed (resume.py)."""
+
+    going_on: "dict[Queue, dict[ResumableConsumer, None]]"
+
+    def count(self, record: Suspendable) -> None: ...
+    def rejected(self, record: Incoming, tag: bytes, state: object) -> None: ...
+    def ended(self, record: Suspendable, *, closed: bool) -> None: ...
+    def goes_no_further(self, consumer: "ResumableConsumer") -> None: ...
+    def is_stopping(self) -> bool:
+        """Whether the node ends: then nothing is kept."""
+
+
 class ResumableProducer(ProducerLink):
     """A producer's link whose delivery tags, which count with its delivery-ids, are remembered once they are stored."""
 
     def __init__(
         self,
-        core: "NodeCore",
+        parts: ProducerParts,
         peer: Peer,
         link: Receiver,
         queue: Queue,
         record: Incoming,
+        keeper: Keeper,
         *,
         tag_offset: int,
         destination: str | None,
         to: str,
     ) -> None:
         self.record = record
+        self.keeper = keeper
         self.tag_offset = tag_offset
         self.told: dict[bytes, Any] | None = None
         """Our map in the answer to the attach; None where nothing was resumed."""
-        super().__init__(core, peer, link, queue, destination=destination, to=to)
+        super().__init__(parts, peer, link, queue, destination=destination, to=to)
 
     def delivered(self, delivery: Delivery) -> None:
         if delivery.resume:
@@ -147,7 +159,7 @@ class ResumableProducer(ProducerLink):
 
     def _resumed(self, delivery: Delivery) -> None:
         """The peer goes on with a delivery of an earlier session, or tells its last word on it."""
-        self.core.links.refills[self] = None  # it used credit
+        self.parts.links.refills[self] = None  # it used credit
         state = (self.told or {}).get(delivery.tag)
         if state is not None:
             super()._answer(delivery, state)
@@ -160,7 +172,7 @@ class ResumableProducer(ProducerLink):
 
     def _answer(self, delivery: Delivery, outcome: object) -> bool:
         if not delivery.settled and isinstance(outcome, Rejected):
-            self.core.resume.rejected(self.record, self._tag_of(delivery.delivery_id).to_bytes(TAG_BYTES), outcome)
+            self.keeper.rejected(self.record, self._tag_of(delivery.delivery_id).to_bytes(TAG_BYTES), outcome)
         return super()._answer(delivery, outcome)
 
     def _tag_of(self, delivery_id: int) -> int:
@@ -178,14 +190,14 @@ class ResumableProducer(ProducerLink):
 
     def stored(self, deliveries: list[int]) -> None:
         self.note(self.record.tags, deliveries)
-        self.core.resume.count(self.record)
+        self.keeper.count(self.record)
         super().stored(deliveries)
 
     def gone(self) -> None:
         super().gone()
         if self.record.holder is self:
             self.record.holder = None
-            self.core.resume.ended(self.record, closed=not _resumable(self.link))
+            self.keeper.ended(self.record, closed=not _resumable(self.link))
 
 
 class Outgoing(Suspendable):
@@ -202,7 +214,7 @@ class Outgoing(Suspendable):
         """For whom `use_bytes` of what is held count."""
         self.use_bytes = 0
 
-    def count_for(self, use: "Use | None", size: int) -> None:
+    def count_for(self, use: Use | None, size: int) -> None:
         """What is held, `size` bytes, counts for that user until `uncount`, once however often this is said."""
         self.uncount()
         self.use, self.use_bytes = use, size
@@ -223,8 +235,11 @@ class Outgoing(Suspendable):
 class ResumableConsumer(ConsumerLink):
     """A consumer's link that is suspended, not forgotten, when it ends without being closed."""
 
-    def __init__(self, core: "NodeCore", peer: Peer, link: Sender, cursor: Cursor, record: Outgoing) -> None:
+    def __init__(
+        self, parts: ConsumerParts, peer: Peer, link: Sender, cursor: Cursor, record: Outgoing, keeper: Keeper
+    ) -> None:
         self.record = record
+        self.keeper = keeper
         self.fenced = False
         """A newer link takes its deliveries over."""
         self.steps: deque[tuple[Step, int]] = deque()
@@ -237,7 +252,7 @@ class ResumableConsumer(ConsumerLink):
         self.answer_attach: Callable[[], None] | None = None
         """Answers the peer's attach; None once it was called."""
         self.taking_over = False
-        super().__init__(core, peer, link, cursor, presettled=False)  # last: from here on it may be gone at any time
+        super().__init__(parts, peer, link, cursor, presettled=False)  # last: from here on it may be gone at any time
 
     def take_over(self, steps: list[Step]) -> None:
         """Goes on with what the record held, as `steps` say."""
@@ -283,7 +298,7 @@ class ResumableConsumer(ConsumerLink):
 
     def _apply_outcomes(self) -> None:
         """This turn's share of `outcomes_due`."""
-        work = self.core.work
+        work = self.parts.work
         for _ in range(RESUME_COUNT):
             if not self.outcomes_due or work.is_used_up:
                 break
@@ -299,7 +314,7 @@ class ResumableConsumer(ConsumerLink):
         if self.outcomes_due:
             self._offer_later()
         elif self.answer_attach is not None and not self.settling:
-            self.core.turns.gathered.then.append(self.answer_now)
+            self.parts.turns.gathered.then.append(self.answer_now)
 
     def answer_now(self) -> None:
         """Answers the attach if that was not done: with the commit, or at once where the link is over."""
@@ -325,11 +340,11 @@ class ResumableConsumer(ConsumerLink):
 
     def _offer_later(self) -> None:
         if self.steps:
-            self.core.resume.going_on.setdefault(self.queue, {})[self] = None
+            self.keeper.going_on.setdefault(self.queue, {})[self] = None
 
     def drain_if_idle(self) -> bool:
         link = self.link
-        if self.steps and (link.credit or link.resume_credit) and self.queue not in self.core.containment.resting:
+        if self.steps and (link.credit or link.resume_credit) and self.queue not in self.parts.resting:
             return False  # it goes on, turn by turn
         return super().drain_if_idle()
 
@@ -340,7 +355,7 @@ class ResumableConsumer(ConsumerLink):
         if self.outcomes_due:
             self._apply_outcomes()
             return
-        link, work = self.link, self.core.work
+        link, work = self.link, self.parts.work
         for _ in range(RESUME_COUNT):
             if not self.steps or not link.resumable_now:
                 return
@@ -361,7 +376,7 @@ class ResumableConsumer(ConsumerLink):
     def _count(self, size: int) -> None:
         """So many bytes are handed to the connection, or were read for it."""
         self.handed(size)
-        self.core.work.offered_bytes += size
+        self.parts.work.offered_bytes += size
 
     def _send_again(self, step: Step, sequence: int) -> None:
         """The whole content anew, or none where the peer has it all (§3.4.1)."""
@@ -380,7 +395,7 @@ class ResumableConsumer(ConsumerLink):
             cursor.give_back([sequence], failed=False)
             link.resume(step.tag, context=sequence, state=None, aborted=True)
             return
-        parts = annotate.for_consumer(value, sequence, cursor.failures(sequence), self.core.clock.steady_ms)
+        parts = annotate.for_consumer(value, sequence, cursor.failures(sequence), self.parts.clock.steady_ms)
         if too_large(link, parts, value):  # it takes less than it did; whether another takes more is asked anew
             self.held -= 1
             self._settled(self._size_of([sequence]))
@@ -393,12 +408,12 @@ class ResumableConsumer(ConsumerLink):
 
     def gone(self, unsettled: list[Any]) -> None:
         record = self.record
-        kept_on = (self.fenced or _resumable(self.link)) and record.hold_s > 0 and not self.core.stopping
+        kept_on = (self.fenced or _resumable(self.link)) and record.hold_s > 0 and not self.keeper.is_stopping()
         if record.taker is not self or not kept_on:
             super().gone([*unsettled, *self.waiting.values(), *(sequence for _, sequence in self.steps)])
-            self.core.resume.goes_no_further(self)
+            self.keeper.goes_no_further(self)
             if record.taker is self:
-                self.core.resume.ended(record, closed=True)
+                self.keeper.ended(record, closed=True)
             return
         mine = self.in_hands(
             unsettled, *self.waiting.values(), *(sequence for _, sequence in self.steps), held=len(self.waiting)
@@ -413,13 +428,13 @@ class ResumableConsumer(ConsumerLink):
             step.tag: sequence for step, sequence in self.steps if step.act is not Act.SETTLE or sequence in unapplied
         }
         record.held = sent | left | self.waiting
-        self.core.resume.goes_no_further(self)
+        self.keeper.goes_no_further(self)
         record.next_tag = self.link.next_tag
         kept = set(record.held.values())
         record.count_for(self.use, self._size_of(list(kept)))
         unsent = [sequence for sequence in mine if sequence not in kept]
-        self.core.chores.returns.give_back(self, self.cursor, unsent, failed=False)
-        self.core.resume.ended(record, closed=False)
+        self.parts.returns.give_back(self, self.cursor, unsent, failed=False)
+        self.keeper.ended(record, closed=False)
 
 
 def _group(state: Any) -> tuple[object, ...] | None:

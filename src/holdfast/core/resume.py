@@ -6,11 +6,11 @@ producer's tags are remembered where its target says so and it tells how it coun
 attach without an unsettled map ends what was kept at once: who cannot resume does not wait. ADR 0012.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from holdfast.amqp import conditions
 from holdfast.amqp.connection import Receiver, Sender
@@ -21,7 +21,14 @@ from holdfast.broker.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.broker.records import pack_link, unpack_link
 from holdfast.broker.tags import TagRing
+from holdfast.broker.work import Clock, Work
+from holdfast.core.config import Limits
+from holdfast.core.connections import Connections
+from holdfast.core.consumer import ConsumerParts
+from holdfast.core.link_tables import LinkTables
+from holdfast.core.memory import Memory
 from holdfast.core.peer import Peer
+from holdfast.core.producer import ProducerParts
 from holdfast.core.resumable import (
     RECORD_BYTES,
     REJECTED_BYTES,
@@ -32,10 +39,9 @@ from holdfast.core.resumable import (
     ResumableProducer,
     Suspendable,
 )
-from holdfast.core.turns import Arrivals
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
+from holdfast.core.returns import Returns
+from holdfast.core.settlements import Settlements
+from holdfast.core.turns import Arrivals, Turns
 
 KEY_BYTES_MAX: Final = 380
 """A link's key: what a key of the store's small tables holds (broker/port.py), with its kind; longer ones hashed."""
@@ -50,9 +56,36 @@ UNSETTLED_STATE: Final = 2
 class Resumption:
     """The links of a node that may be resumed. Times are the core's `now`, in seconds."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
-        core.links.serve_in("resumable", lambda: [record.holder for record in self.incoming.values()])
+    def __init__(
+        self,
+        limits: Limits,
+        clock: Clock,
+        turns: Turns,
+        work: Work[Queue],
+        connections: Connections,
+        links: LinkTables,
+        memory: Memory,
+        settlements: Settlements,
+        returns: Returns,
+        producer_parts: ProducerParts,
+        consumer_parts: ConsumerParts,
+        rows: Mapping[bytes, bytes],
+        *,
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        """`rows`: of durable producer links, by key, as the store has them. `is_stopping`: whether the node ends."""
+        self._limits = limits
+        self._clock = clock
+        self._turns = turns
+        self._work = work
+        self._connections = connections
+        self._memory = memory
+        self._settlements = settlements
+        self._returns = returns
+        self._producer_parts = producer_parts
+        self._consumer_parts = consumer_parts
+        self.is_stopping = is_stopping
+        links.serve_in("resumable", lambda: [record.holder for record in self.incoming.values()])
         self.incoming: dict[bytes, Incoming] = {}
         self.outgoing: dict[bytes, Outgoing] = {}
         self.by_cursor: dict[Cursor, dict[Outgoing, None]] = {}
@@ -61,7 +94,7 @@ class Resumption:
         """Consumers that go on with what they held once their queue is offered, that is in the next turn."""
         self.due: list[tuple[float, int, Suspendable]] = []
         self._given = 0
-        for key, row in core.catalog.links.items():
+        for key, row in rows.items():
             self._load(key, row)
 
     # ------------------------------------------------------------------------------------------------ attach
@@ -106,13 +139,21 @@ class Resumption:
         if record is None or not resumed:
             if record is not None:
                 self._forget(record)
-            tags = TagRing(self.core.config.limits.resume_tags_max)
+            tags = TagRing(self._limits.resume_tags_max)
             record = self.incoming[key] = Incoming(key, hold_s, target=str(target.address), durable=False, tags=tags)
             self.count(record)
         record.hold_s, record.until = hold_s, None
         record.durable = target.durable == UNSETTLED_STATE and queue.config.durable
         producer = ResumableProducer(
-            self.core, peer, link, queue, record, tag_offset=int(offset), destination=destination, to=to
+            self._producer_parts,
+            peer,
+            link,
+            queue,
+            record,
+            self,
+            tag_offset=int(offset),
+            destination=destination,
+            to=to,
         )
         record.holder = link.context = producer
         granted = replace(target, durable=UNSETTLED_STATE if record.durable else 0)
@@ -130,7 +171,7 @@ class Resumption:
             producer.refill()
             peer.touch()
 
-        self.core.turns.gathered.then.append(answer)
+        self._turns.gathered.then.append(answer)
         return True
 
     def consumer(self, peer: Peer, link: Sender, cursor: Cursor, asked: Source, echoed: Source) -> bool:
@@ -164,7 +205,7 @@ class Resumption:
             mine = dict.fromkeys(record.held)
             steps = compare(role=False, mine=mine, theirs=theirs, incomplete=attach.incomplete_unsettled)
         link.use_tags(link.session.tag_offset(record.next_tag))
-        link.context = consumer = ResumableConsumer(self.core, peer, link, cursor, record)
+        link.context = consumer = ResumableConsumer(self._consumer_parts, peer, link, cursor, record, self)
         consumer.take_over(steps)
         self.count(record)
         unsettled = {step.tag: None for step in steps if step.act is not Act.RESEND} if resumed else None
@@ -187,10 +228,10 @@ class Resumption:
 
     def _hold_s(self, terminus: Source | Target, record: Suspendable | None) -> float:
         """Seconds that the link is kept after its end, as its terminus asks; 0 also where no more can be kept."""
-        limits = self.core.config.limits
+        limits = self._limits
         if record is None and (
             len(self.incoming) + len(self.outgoing) >= limits.resume_links_max
-            or not self.core.memory.resumable.fits(RECORD_BYTES)
+            or not self._memory.resumable.fits(RECORD_BYTES)
         ):
             return 0.0
         if str(terminus.expiry_policy) == "never":
@@ -200,7 +241,7 @@ class Resumption:
     def go_on(self, queue: Queue) -> None:
         """What consumers of the queue held is sent again, before anything new to them and within the bounds of a turn;
         half of one is left to who reads the queue beside them."""
-        waiting, work = self.going_on[queue], self.core.work
+        waiting, work = self.going_on[queue], self._work
         most = work.offered_count + work.offered_count_max // 2
         while waiting and work.offered_count < most and not work.is_used_up:
             consumer = next(iter(waiting))
@@ -231,7 +272,7 @@ class Resumption:
             self._forget(record)
             return
         self.count(record)
-        record.until = self.core.clock.now + record.hold_s
+        record.until = self._clock.now + record.hold_s
         self._given += 1
         heappush(self.due, (record.until, self._given, record))
         if len(self.due) > 64 + 2 * (len(self.incoming) + len(self.outgoing)):  # those that came back in time
@@ -241,7 +282,7 @@ class Resumption:
     def count(self, record: Suspendable) -> None:
         """Brings the account of memory up to date."""
         held = 0 if record.over else record.held_bytes
-        self.core.memory.resumable.recount(record.counted_bytes, held)
+        self._memory.resumable.recount(record.counted_bytes, held)
         record.counted_bytes = held
 
     def rejected(self, record: Incoming, tag: bytes, state: object) -> None:
@@ -249,7 +290,7 @@ class Resumption:
         known = record.rejected
         if record.over:
             return
-        if tag not in known and (len(known) >= REJECTED_MAX or not self.core.memory.rejected.charge(REJECTED_BYTES)):
+        if tag not in known and (len(known) >= REJECTED_MAX or not self._memory.rejected.charge(REJECTED_BYTES)):
             if not known:
                 return
             del known[next(iter(known))]
@@ -261,14 +302,14 @@ class Resumption:
         self.count(record)
         if isinstance(record, Incoming):
             record.gone = True
-            self.core.memory.rejected.refund(len(record.rejected) * REJECTED_BYTES)
+            self._memory.rejected.refund(len(record.rejected) * REJECTED_BYTES)
             record.rejected.clear()
             if self.incoming.get(record.key) is record:
                 del self.incoming[record.key]
             if record.has_row:
                 row = ("custody", ROW_KIND + record.key)
-                self.core.work.batch.puts.pop(row, None)
-                self.core.work.batch.deletes.append(row)
+                self._work.batch.puts.pop(row, None)
+                self._work.batch.deletes.append(row)
         elif isinstance(record, Outgoing):
             if self.outgoing.get(record.key) is record:
                 del self.outgoing[record.key]
@@ -278,13 +319,13 @@ class Resumption:
                 self.by_cursor.pop(record.cursor, None)
             record.uncount()
             if record.taker is not None and record.held:
-                returns = self.core.chores.returns
+                returns = self._returns
                 returns.give_back(record.taker, record.cursor, [*record.held.values()], failed=True)
             record.taker = None
 
     def recover(self) -> None:
         """After a failure was contained: what a connection that is gone left attached is over."""
-        connections = self.core.connections
+        connections = self._connections
         for incoming in list(self.incoming.values()):
             holder = incoming.holder
             if holder is not None and connections.get(holder.peer.number) is not holder.peer:
@@ -323,11 +364,11 @@ class Resumption:
 
     def stop(self) -> None:
         """The node ends: what consumers left behind goes back, that it counts as shown."""
-        self.core.chores.settlements.stop()
+        self._settlements.stop()
         for record in list(self.outgoing.values()):
             if record.until is not None:
                 self._forget(record)
-        self.core.chores.returns.stop()
+        self._returns.stop()
 
     # ------------------------------------------------------------------------------------------------ the store
 
@@ -341,11 +382,11 @@ class Resumption:
             link.note(tags, deliveries)
             record.has_row = True
             row = pack_link(record.hold_s, record.target, tags)
-            self.core.work.batch.puts["custody", ROW_KIND + record.key] = row
+            self._work.batch.puts["custody", ROW_KIND + record.key] = row
 
     def _load(self, key: bytes, row: bytes) -> None:
         """A durable link of the node's earlier life: suspended from now on."""
-        limits = self.core.config.limits
+        limits = self._limits
         hold_s, target, tags = unpack_link(row, limits.resume_tags_max)
         record = Incoming(key, min(hold_s, limits.resume_s_max), target=target, durable=True, tags=tags)
         record.has_row = True

@@ -10,23 +10,24 @@ fails on its way is tried once more; then it is offered anew, so that it holds u
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from sys import getsizeof
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
+from holdfast.accounts import Account
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.performatives import Error, Modified, Rejected
 from holdfast.amqp.types import Symbol
 from holdfast.amqp.weight import weight
 from holdfast.broker.cursor import Cursor
+from holdfast.broker.queue import Queue
 from holdfast.broker.taker import Shown
 from holdfast.core import annotate
-from holdfast.core.endings import REASON_CHARACTERS_MAX, Ended
+from holdfast.core.catalog import Catalog
+from holdfast.core.config import Limits
+from holdfast.core.endings import REASON_CHARACTERS_MAX, Ended, Endings
+from holdfast.core.peer import Peer
+from holdfast.core.turns import Turns
+from holdfast.core.use import Use
 from holdfast.units import KIB, MIB
-
-if TYPE_CHECKING:
-    from holdfast.core.consumer import ConsumerLink
-    from holdfast.core.node import NodeCore
-    from holdfast.core.peer import Peer
-    from holdfast.core.use import Use
 
 SETTLED_BYTES_MAX: Final = 4 * MIB
 """Of what was rejected or put anew, in one batch, and one message more; as much is read in one step. A quarter of
@@ -66,12 +67,25 @@ grow with each link that comes to reject and goes; one disposition may go beyond
 Answer = tuple[Sender, int, int, object] | None
 
 
+class Settles(Protocol):
+    """The consumer's link on which outcomes came; it may be gone. `settling`: how many of its messages wait here."""
+
+    peer: Peer
+    link: Any
+    cursor: Cursor
+    queue: Queue
+    use: Use | None
+    settling: int
+
+    def all_settled(self) -> None: ...
+
+
 @dataclass(eq=False, slots=True)
 class Settlement:
     """What is left of one disposition. `answer`: what the link is told at the end; `words_bytes`: what is held of the
     peer's own words."""
 
-    link: "ConsumerLink"
+    link: Settles
     answer: Answer
     words_bytes: int
     sequences: deque[int] = field(default_factory=deque)
@@ -84,11 +98,11 @@ class Settlement:
     def cursor(self) -> Cursor:
         return self.link.cursor
 
-    def settle(self, core: "NodeCore", sequence: int) -> Ended:
+    def settle(self, endings: Endings, sequence: int) -> Ended:
         """Does with one of them what the disposition says; from then on it is not in the hands of this."""
         raise AssertionError("a disposition is a rejection or an annotation")
 
-    def over(self, core: "NodeCore") -> None:
+    def over(self) -> None:
         """Nothing is left of it."""
 
 
@@ -98,8 +112,8 @@ class Rejection(Settlement):
 
     reason: str = "rejected"
 
-    def settle(self, core: "NodeCore", sequence: int) -> Ended:
-        return core.endings.end_rejected(self.cursor, sequence, self.reason)
+    def settle(self, endings: Endings, sequence: int) -> Ended:
+        return endings.end_rejected(self.cursor, sequence, self.reason)
 
 
 @dataclass(eq=False, slots=True)
@@ -112,15 +126,15 @@ class Annotation(Settlement):
     why: str = ""
     """Why the annotations of so many messages were left out."""
 
-    def settle(self, core: "NodeCore", sequence: int) -> Ended:
-        ended, why = core.endings.annotate_entry(self.link.peer, self.link.queue, sequence, self.notes)
+    def settle(self, endings: Endings, sequence: int) -> Ended:
+        ended, why = endings.annotate_entry(self.link.peer, self.link.queue, sequence, self.notes)
         if why:
             self.left_out += 1
             self.why = why
         self.cursor.give_back([sequence], failed=self.delivery_failed)
         return ended
 
-    def over(self, core: "NodeCore") -> None:
+    def over(self) -> None:
         if self.left_out:
             text = f"its annotations of {self.left_out} messages are left out: {self.why}"
             self.link.peer.log("WARNING", text)
@@ -134,18 +148,22 @@ class Lane:
     """
 
     left_bytes: int = 0
-    links: "OrderedDict[ConsumerLink, deque[Settlement]]" = field(default_factory=OrderedDict)
+    links: OrderedDict[Settles, deque[Settlement]] = field(default_factory=OrderedDict)
 
 
 class Settlements:
     """Does what such outcomes say, connections by turns."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(self, limits: Limits, catalog: Catalog, turns: Turns, endings: Endings, account: Account) -> None:
+        """`account` bounds what waits here, with the peers' own words."""
+        self._limits = limits
+        self._catalog = catalog
+        self._turns = turns
+        self._endings = endings
         self.waiting: dict[Settlement, None] = {}
         self.counts: dict[tuple[Cursor, Use | None], int] = {}
         """How many messages wait, by cursor and by whose consumers told of them."""
-        self.account = core.memory.settling
+        self.account = account
         self.crowded: dict[Use, None] = {}
         """Whose consumers get nothing until less waits: of theirs something did when `account` was full."""
         self._lanes: OrderedDict[Peer, Lane] = OrderedDict()
@@ -154,7 +172,7 @@ class Settlements:
 
     def reject(
         self,
-        link: "ConsumerLink",
+        link: Settles,
         sequences: list[int],
         state: Rejected,
         answer: tuple[Sender, int, int, object] | None,
@@ -171,7 +189,7 @@ class Settlements:
         self._add(Rejection(link, answer, words_bytes, reason=reason), sequences)
 
     def annotate(
-        self, link: "ConsumerLink", sequences: list[int], state: Modified, notes: annotate.Notes, answer: Answer
+        self, link: Settles, sequences: list[int], state: Modified, notes: annotate.Notes, answer: Answer
     ) -> None:
         """As `reject`; they are put anew with `notes`, and go back."""
         words_bytes = weight(notes.added)
@@ -230,7 +248,7 @@ class Settlements:
                 if not settlements[0].sequences:
                     self._over(settlements[0])
 
-    def is_crowded(self, link: "ConsumerLink") -> bool:
+    def is_crowded(self, link: Settles) -> bool:
         """Whether so much waits of that link's user and cursor that it gets no more."""
         return self.counts.get((link.cursor, link.use), 0) >= WAITING_MAX
 
@@ -243,14 +261,14 @@ class Settlements:
         return self._effort_left > 0 and self._batch_has_room()
 
     def _batch_has_room(self) -> bool:
-        most = min(SETTLED_BYTES_MAX, self.core.config.limits.unstored_bytes_max // 4)
-        return self.core.turns.gathered.settled_bytes < most
+        most = min(SETTLED_BYTES_MAX, self._limits.unstored_bytes_max // 4)
+        return self._turns.gathered.settled_bytes < most
 
     def _settle_one(self, settlement: Settlement) -> int:
         """Ends the next that it has, if any is left; what that counts."""
         link, cursor, sequences = settlement.link, settlement.cursor, settlement.sequences
         key = cursor, link.use
-        if not self.core.catalog.has_cursor(cursor):  # deleted, with all that was in it
+        if not self._catalog.has_cursor(cursor):  # deleted, with all that was in it
             self.account.refund(ROW_BYTES * len(sequences))
             link.settling -= len(sequences)
             self.counts[key] -= len(sequences)
@@ -268,9 +286,9 @@ class Settlements:
         return size
 
     def _settle_entry(self, settlement: Settlement, sequence: int) -> int:
-        core, cursor = self.core, settlement.cursor
+        cursor = settlement.cursor
         try:
-            ended = settlement.settle(core, sequence)
+            ended = settlement.settle(self._endings, sequence)
         except Exception:
             if settlement.failed == sequence:
                 cursor.give_back([sequence], failed=True)
@@ -280,15 +298,15 @@ class Settlements:
         effort = MESSAGE_EFFORT + ended.read_bytes // EFFORT_BYTES + ended.note_bytes // EFFORT_NOTE_BYTES
         self._effort_left -= effort
         if ended.in_batch:
-            core.turns.gathered.settled_bytes += size
+            self._turns.gathered.settled_bytes += size
         return size
 
     def _over(self, settlement: Settlement) -> None:
         """Nothing is left of it."""
         link, cursor = settlement.link, settlement.cursor
-        if self.core.catalog.has_cursor(cursor):
+        if self._catalog.has_cursor(cursor):
             cursor.queue.touch()
-        settlement.over(self.core)
+        settlement.over()
         lane = self._lanes[link.peer]
         self.account.refund(settlement.counted_bytes)
         lane.links[link].popleft()  # from here on nothing is called that could fail
@@ -300,14 +318,14 @@ class Settlements:
             del self.counts[cursor, link.use]
         del self.waiting[settlement]
         if settlement.answer is not None:
-            self.core.turns.gathered.answers.append(settlement.answer)
+            self._turns.gathered.answers.append(settlement.answer)
         if not link.settling:
             link.all_settled()
 
     def stop(self) -> None:
         """The node stops: what waits is back in its place, and is given out again later."""
         for settlement in self.waiting:
-            if self.core.catalog.has_cursor(settlement.cursor):
+            if self._catalog.has_cursor(settlement.cursor):
                 settlement.cursor.give_back(list(settlement.sequences), failed=True)
         self.waiting.clear()
         self._lanes.clear()

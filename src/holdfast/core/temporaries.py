@@ -6,22 +6,23 @@ these queues is stored. Their number is bounded for each connection, their bytes
 message is refused, because credit that is withheld on one waits for the readers of another.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final, Protocol
+from uuid import UUID
 
 from holdfast.amqp import conditions
 from holdfast.amqp.types import Described, Symbol, Ulong
 from holdfast.broker import deletion
 from holdfast.broker.kinds import QueueKind
 from holdfast.broker.queue import Queue
-from holdfast.core.config import QueueConfig
-
-if TYPE_CHECKING:
-    from holdfast.core.browser import ReaderLink
-    from holdfast.core.consumer import ConsumerLink
-    from holdfast.core.node import NodeCore
-    from holdfast.core.peer import Peer
-    from holdfast.core.producer import ProducerLink
+from holdfast.core.catalog import Catalog
+from holdfast.core.chores import Chores
+from holdfast.core.config import Limits, QueueConfig
+from holdfast.core.link_tables import LinkTables
+from holdfast.core.memory import Memory
+from holdfast.core.peer import Peer
 
 PREFIX: Final = "$temporary/"
 NAME_BITS: Final = 128
@@ -43,13 +44,19 @@ _POLICIES: Final[dict[object, Ulong]] = {
 }  # fmt: skip
 
 
+class Detachable(Protocol):
+    """A link to a queue."""
+
+    def detach_with(self, reason: str, condition: str) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class TemporaryQueue(Queue):
     """A dynamic node's queue. `creator` is the link that made it, None from when that is gone."""
 
     temporaries: "Temporaries" = field(kw_only=True)
     policy: Ulong = ON_CLOSE
-    peer: "Peer | None" = None
+    peer: Peer | None = None
     creator: object = None
 
     # `super()` does not work in a dataclass with slots.
@@ -58,10 +65,10 @@ class TemporaryQueue(Queue):
         Queue.retire_all(self, sequences, size)
         self.temporaries.due[self] = None
 
-    def links(self, core: "NodeCore") -> "list[ConsumerLink | ReaderLink | ProducerLink]":
+    def links(self, tables: LinkTables) -> list[Detachable]:
         """All that have it as their source or target."""
         takers: list[Any] = [taker for cursor in self.cursors for taker in cursor.takers]
-        return [*takers, *core.links.readers_of(self), *core.links.producers_of(self)]
+        return [*takers, *tables.readers_of(self), *tables.producers_of(self)]
 
     def properties(self) -> dict[Any, Any]:
         """dynamic-node-properties, as the answer to the attach tells them: what is in force."""
@@ -71,8 +78,27 @@ class TemporaryQueue(Queue):
 class Temporaries:
     """The dynamic nodes of a node. `due`: those that may have to end; swept before the turn's end."""
 
-    def __init__(self, core: "NodeCore") -> None:
-        self.core = core
+    def __init__(
+        self,
+        limits: Limits,
+        memory: Memory,
+        catalog: Catalog,
+        links: LinkTables,
+        chores: Chores,
+        rng: Random,
+        *,
+        new_uuid: Callable[[], UUID],
+        forget_queue: Callable[[Queue], None],
+    ) -> None:
+        """`forget_queue(queue)`: nothing is kept of a queue that was deleted."""
+        self._limits = limits
+        self._memory = memory
+        self._catalog = catalog
+        self._links = links
+        self._chores = chores
+        self._rng = rng
+        self._new_uuid = new_uuid
+        self._forget_queue = forget_queue
         self.due: dict[TemporaryQueue, None] = {}
         self.of_peer: dict[Peer, int] = {}
         self._orphans: dict[TemporaryQueue, None] = {}
@@ -80,30 +106,29 @@ class Temporaries:
     @property
     def bytes_left(self) -> int:
         """What the messages of all of them may still take."""
-        return self.core.memory.dynamic.room
+        return self._memory.dynamic.room
 
-    def create(self, peer: "Peer", wanted: dict[Any, Any] | None) -> TemporaryQueue | None:
+    def create(self, peer: Peer, wanted: dict[Any, Any] | None) -> TemporaryQueue | None:
         """A fresh node with the lifetime policy that is `wanted`, delete-on-close if none is known; None at a bound.
 
         It ends with the turn unless its `creator` is set.
         """
-        core, catalog = self.core, self.core.catalog
-        limits = core.config.limits
-        if self.of_peer.get(peer, 0) >= limits.dynamic_nodes_max or catalog.full:
+        memory, catalog = self._memory, self._catalog
+        if self.of_peer.get(peer, 0) >= self._limits.dynamic_nodes_max or catalog.full:
             return None
-        name = f"{PREFIX}{core.rng.getrandbits(NAME_BITS):032x}"
+        name = f"{PREFIX}{self._rng.getrandbits(NAME_BITS):032x}"
         queue = TemporaryQueue(
             queue_id=catalog.next_queue_id,
             name=name,
             kind=QueueKind.DYNAMIC,
-            uuid=core.new_uuid(),
+            uuid=self._new_uuid(),
             config=QueueConfig(name=name, durable=False, when_full="refuse"),
             reader=catalog.store,
-            cached=core.memory.cached,
-            read_ahead=core.memory.read_ahead,
-            ranges=core.memory.ranges,
-            withheld=core.memory.withheld,
-            memory=core.memory.dynamic,
+            cached=memory.cached,
+            read_ahead=memory.read_ahead,
+            ranges=memory.ranges,
+            withheld=memory.withheld,
+            memory=memory.dynamic,
             clock=catalog.clock,
             work=catalog.work,
             temporaries=self,
@@ -137,7 +162,7 @@ class Temporaries:
                 self._end(next(iter(self._orphans)), f"{ORPHANS_MAX} are the most that outlive their link")
 
     def _sweep_one(self, queue: TemporaryQueue) -> None:
-        if self.core.catalog.queues.get(queue.name) is not queue:
+        if self._catalog.queues.get(queue.name) is not queue:
             return
         if queue.creator is None and queue.peer is not None:
             self._uncount(queue)
@@ -150,21 +175,20 @@ class Temporaries:
             return queue.creator is None
         if queue.policy == ON_NO_MESSAGES:
             return queue.creator is None and not queue.messages
-        if queue.links(self.core):
+        if queue.links(self._links):
             return False
         return queue.policy == ON_NO_LINKS or not queue.messages
 
     def _end(self, queue: TemporaryQueue, reason: str) -> None:
-        core = self.core
-        for link in queue.links(core):
+        for link in queue.links(self._links):
             link.detach_with(f"dynamic node {queue.name!r} was deleted: {reason}", conditions.RESOURCE_DELETED)
         if queue.peer is not None:
             self._uncount(queue)
-        core.chores.forget(queue)
-        core.forget_queue(queue)
+        self._chores.forget(queue)
+        self._forget_queue(queue)
         deletion.forget_entries(queue)  # from here on nothing is called that could fail
         self._orphans.pop(queue, None)
-        del core.catalog.queues[queue.name]
+        del self._catalog.queues[queue.name]
         deletion.part(queue)
 
     def _uncount(self, queue: TemporaryQueue) -> None:

@@ -7,12 +7,11 @@ is asked anew with each message: as soon as the node is known, all goes its way.
 from typing import TYPE_CHECKING
 
 from holdfast.amqp.connection import Delivery, Receiver
-from holdfast.core.places import Place, transmission
-from holdfast.core.producer import ProducerLink
+from holdfast.core.places import Place
+from holdfast.core.producer import ProducerLink, ProducerParts
 
 if TYPE_CHECKING:
     from holdfast.broker.producers import Producer
-    from holdfast.core.node import NodeCore
     from holdfast.core.peer import Peer
 
 
@@ -20,16 +19,16 @@ class UnroutableLink(ProducerLink):
     """A client's sender to a queue at a node that is not known."""
 
     def __init__(
-        self, core: "NodeCore", peer: "Peer", link: Receiver, found: Place, *, producer: "Producer | None" = None
+        self, parts: ProducerParts, peer: "Peer", link: Receiver, found: Place, *, producer: "Producer | None" = None
     ) -> None:
         assert found.unknown is not None
-        super().__init__(core, peer, link, found.queue, to=found.to, unknown=found.unknown, producer=producer)
+        super().__init__(parts, peer, link, found.queue, to=found.to, unknown=found.unknown, producer=producer)
 
     def take(self, delivery: Delivery, *, large: bool) -> bool:
         node = self.unknown
-        if node is not None and self.core.forwarding.knows(node):
-            self.core.links.producers_of(self.queue).pop(self, None)
+        if node is not None and self.parts.resolver.knows(node):
+            self.parts.links.producers_of(self.queue).pop(self, None)
             self.unknown, self.destination = None, node
-            self.queue = transmission(self.core, node)
-            self.core.links.producers_of(self.queue)[self] = None
+            self.queue = self.parts.resolver.transmission(node)
+            self.parts.links.producers_of(self.queue)[self] = None
         return super().take(delivery, large=large)

@@ -146,7 +146,7 @@ QUEUE_CANARIES = (
     Canary(
         name="read-fence-skipped",
         sentence="A range is read under the lease before the last, once there were several.",
-        target="core.attach:_check_lease",
+        target="core.consumer_attach:_check_lease",
         signature="(queue: holdfast.broker.queue.Queue, held: list[typing.Any]) -> None",
         broken=_read_fence_skipped,
         expected="read under lease",
