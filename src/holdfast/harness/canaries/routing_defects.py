@@ -86,7 +86,7 @@ def _never_reused(original: Function) -> Function:
     held: set[Any] = set()
 
     def _offer(self: Any) -> None:
-        topology = self.core.config.topology
+        topology = self._parts.config.topology
         if self.damping.held and topology is not None and len(topology.nodes) > LARGER:
             held.add(self)
         if self not in held:
