@@ -113,7 +113,7 @@ class AttachTable:
         target = None if link.remote_attach is None else link.remote_attach.target
         address = plain_address(target.address) if isinstance(target, Target) else None
         if isinstance(address, str) and address in self._receives:
-            permit(self._authoriser, peer, SEND, address)
+            self._permit(peer, SEND, address)
             self._receives[address](peer, link, address)
         else:
             self._receive_all(peer, link, address)
@@ -122,10 +122,15 @@ class AttachTable:
         source = None if link.remote_attach is None else link.remote_attach.source
         address = plain_address(source.address) if isinstance(source, Source) else None
         if isinstance(address, str) and address in self._sends:
-            permit(self._authoriser, peer, RECEIVE, address)
+            self._permit(peer, RECEIVE, address)
             self._sends[address](peer, link, address)
         else:
             self._send_all(peer, link, address)
+
+    def _permit(self, peer: Peer, action: str, address: str) -> None:
+        """As `permit`; what neighbours may have is decided by who serves it."""
+        if peer.neighbour is None:
+            permit(self._authoriser, peer, action, address)
 
     def _check_room(self, peer: Peer, link: Receiver | Sender) -> None:
         """Refusal where the peer's user has too many links, or the node no memory."""
