@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.amqp.extensions import PRODUCER
 from holdfast.amqp.performatives import Accepted, Rejected
-from holdfast.core import chores, events, turn_end
+from holdfast.broker import purge
+from holdfast.core import events, turn_end
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.disk import RETRY_S, ROOM_BYTES, ROOMY_S
 from holdfast.storage.memory import MemoryStore
@@ -447,8 +448,8 @@ def test_what_a_turn_would_go_on_with_wakes_nobody_while_the_disk_rests(
     monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
     """Without a commit nothing of it comes to an end: turn would follow turn until the next try."""
-    monkeypatch.setattr(chores, "RECLAIM_COUNT", 2)
-    monkeypatch.setattr(chores, "RETIRES_MAX", 1)
+    monkeypatch.setattr(purge, "RECLAIM_COUNT", 2)
+    monkeypatch.setattr(purge, "RETIRES_MAX", 1)
     monkeypatch.setattr(turn_end, "RETIRE_COUNT", 1)
     rig = Rig()
     node = streams.start(rig)

@@ -13,8 +13,8 @@ import pytest
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.performatives import Accepted, Header, Modified, Received, Rejected, Released
 from holdfast.amqp.types import Symbol
-from holdfast.broker import cursor, exclusions, halting
-from holdfast.core import chores, events, offering, settlements
+from holdfast.broker import cursor, exclusions, halting, purge
+from holdfast.core import events, offering, settlements
 from holdfast.core.answers import Later
 from holdfast.core.config import Limits, QueueConfig
 from support.one_node import fill, world
@@ -297,8 +297,8 @@ def it_was_given_back(patch: Patch) -> tuple[Rig, Node, Receiver, int]:
 
 def _purging(patch: Patch) -> tuple[Rig, Node, Client]:
     """A purge that a slow disk holds up; there is more behind what is purged."""
-    patch.setattr(chores, "RECLAIM_COUNT", 5)
-    patch.setattr(chores, "RETIRES_MAX", 5)
+    patch.setattr(purge, "RECLAIM_COUNT", 5)
+    patch.setattr(purge, "RETIRES_MAX", 5)
     rig, node, client = world()
     fill(rig, client, 30)
     node.hold_commits = True

@@ -72,7 +72,7 @@ def test_who_asks_for_it_during_a_purge_reads_a_bounded_number(
     assert core is not None
     assert isinstance(core.management.operations["holdfast:queue", "PURGE"]("work", {}), Later)
     if more:
-        monkeypatch.setattr("holdfast.core.chores.RECLAIM_COUNT", 1)
+        monkeypatch.setattr("holdfast.broker.purge.RECLAIM_COUNT", 1)
         node.hold_commits = not durable
         fill(rig, client, more, first=DEEP + 1)
     looked(node, looks)
@@ -142,7 +142,7 @@ def expected(queue: Queue) -> int:
 @pytest.mark.parametrize("seed", range(8))
 def test_any_order_of_steps(monkeypatch: pytest.MonkeyPatch, seed: int, durable: bool) -> None:
     monkeypatch.setattr("holdfast.broker.head.FRONT_COUNT", 4, raising=False)
-    monkeypatch.setattr("holdfast.core.chores.RECLAIM_COUNT", 7)
+    monkeypatch.setattr("holdfast.broker.purge.RECLAIM_COUNT", 7)
     monkeypatch.setattr("holdfast.broker.queue.RECLAIM_COUNT", 7)
     random = Random(seed)
     rig, node, client = world(QueueConfig(name="work", durable=durable))

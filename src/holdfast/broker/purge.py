@@ -1,12 +1,18 @@
-"""Purges: what is in a queue leaves it, a bounded share each turn.
+"""Purges: what is in a queue leaves it, a bounded share each turn, and so does what a deleted queue left on disk.
 
 Rules of this file: what a taker holds stays; tombstones and what is leaving already are not met.
 """
 
+from typing import Final
+
 from holdfast.broker import entry
+from holdfast.broker.port import Batch, EntryReader
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
 from holdfast.broker.read_ahead import READ_BYTES
 from holdfast.broker.work import RETIRES_MAX
+
+LEAVING_BYTES: Final = 4 * 1024 * 1024
+"""What one turn reads of a deleted queue, to know what is there."""
 
 
 def begin_purge(queue: Queue) -> None:
@@ -59,3 +65,14 @@ def at_rest(
         if not (value[1] & entry.TOMBSTONE or sequence in queue.shared.shown or sequence in leaving):
             messages.append((sequence, value))
     return messages, found[-1][0] + 1 if found else end
+
+
+def leave_some(store: EntryReader, batch: Batch, queue_id: int, first: int) -> int | None:
+    """One turn's share of what a deleted queue left on disk from `first` on: where to go on; None once that is all."""
+    if len(batch.retires) >= RETIRES_MAX:
+        return first
+    found = store.read(queue_id, first, count_max=RECLAIM_COUNT, bytes_max=LEAVING_BYTES)
+    if not found:
+        return None
+    batch.retires += [(queue_id, sequence) for sequence, _ in found]
+    return found[-1][0] + 1

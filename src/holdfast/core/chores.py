@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from holdfast.accounts import Account
-from holdfast.broker.purge import begin_purge, purge_some
-from holdfast.broker.queue import RECLAIM_COUNT, Queue
-from holdfast.broker.work import RETIRES_MAX, Work
+from holdfast.broker.purge import begin_purge, leave_some, purge_some
+from holdfast.broker.queue import Queue
+from holdfast.broker.work import Work
 from holdfast.core.catalog import Catalog
 from holdfast.core.config import Limits
 from holdfast.core.endings import Endings
@@ -20,9 +20,6 @@ from holdfast.core.identity import Identities
 from holdfast.core.returns import Returns
 from holdfast.core.settlements import Settlements
 from holdfast.core.turns import Turns
-
-LEAVING_BYTES: Final = 4 * 1024 * 1024
-"""What one turn reads of a deleted queue, to know what is there."""
 
 ASKED_MAX: Final = 256
 """Requests that wait for the end of a purge, or of what is queued for a node that left, all together; one more is
@@ -181,14 +178,9 @@ class Chores:
     def _leave(self, queue_id: int) -> bool:
         """A share of what a deleted queue left on disk; True once that is all."""
         catalog = self._catalog
-        batch = self._work.batch
-        if len(batch.retires) >= RETIRES_MAX:
-            return False
-        first = catalog.leaving[queue_id]
-        found = catalog.store.read(queue_id, first, count_max=RECLAIM_COUNT, bytes_max=LEAVING_BYTES)
-        if not found:
+        following = leave_some(catalog.store, self._work.batch, queue_id, catalog.leaving[queue_id])
+        if following is None:
             catalog.has_left(queue_id)
             return True
-        batch.retires += [(queue_id, sequence) for sequence, _ in found]
-        catalog.leaving[queue_id] = found[-1][0] + 1
+        catalog.leaving[queue_id] = following
         return False

@@ -42,10 +42,10 @@ LASTS_S: Final = {"full-disk": 3.0, "slow-disk": 2.0, "stalled-disk": 8.0, "stop
 """How long such a fault lasts where it does not end at once."""
 PROLONGS: Final = {
     "a consumer drains": ("core.offering:PUMP_LIMIT", "broker.cursor:MARK_AHEAD"),
-    "a deleted queue leaves": ("core.chores:RECLAIM_COUNT",),
+    "a deleted queue leaves": ("broker.purge:RECLAIM_COUNT",),
     "a large message comes": ("core.streams:COMMIT_BYTES", "core.streams:PIECE_BYTES"),
     "a large message goes": ("core.sending:TURN_BYTES", "core.sending:NEIGHBOUR_TURN_BYTES"),
-    "a purge goes on": ("core.chores:RECLAIM_COUNT",),
+    "a purge goes on": ("broker.purge:RECLAIM_COUNT",),
     RENEWED: ("core.identity:RENEW_COUNT",),
     "messages that waited are moved": ("core.destination:RELEASE_COUNT",),
     "outcomes are carried out": ("core.settlements:EFFORT_A_TURN",),
