@@ -23,6 +23,7 @@ from holdfast.core.config import Limits
 from holdfast.core.link_tables import LinkTables
 from holdfast.core.log import Log
 from holdfast.core.room import Room
+from holdfast.core.session_port import Session
 from holdfast.units import MIB
 
 ROOM_BYTES: Final = 256 * 1024
@@ -65,18 +66,6 @@ class StoreFile(Protocol):
     def gone(self) -> str | None: ...
     def space(self) -> Space: ...
     def room_bytes(self) -> int: ...
-
-
-class Session(Protocol):
-    """A neighbour, as far as it is told of this node's disk and says how its own does (sessions.py)."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def established(self) -> bool: ...
-    @property
-    def established_count(self) -> int: ...
-    def send(self, fields: dict[str, Any], *, reserve: int) -> bool: ...
 
 
 class Disk:

@@ -6,7 +6,6 @@ set where the order could show.
 """
 
 from collections.abc import Sized
-from functools import partial
 from random import Random
 from typing import Final
 from uuid import UUID
@@ -16,8 +15,8 @@ from holdfast.broker import deletion, entry
 from holdfast.broker.queue import Queue
 from holdfast.broker.work import Clock, Work
 from holdfast.core import disk, events, identity, invariants, turn_end
-from holdfast.core.asks import Asks
-from holdfast.core.authorise import Authoriser, Everyone
+from holdfast.core.administration import Administration
+from holdfast.core.authorise import Everyone
 from holdfast.core.blobs import Blobs
 from holdfast.core.catalog import Catalog, Tables
 from holdfast.core.chores import Chores
@@ -30,7 +29,6 @@ from holdfast.core.deadlines import Deadlines
 from holdfast.core.departed import Departures
 from holdfast.core.descriptors import Descriptors
 from holdfast.core.destination import Destination
-from holdfast.core.destination_status import DestinationStatus
 from holdfast.core.disk import Disk
 from holdfast.core.dispatch import Dispatch
 from holdfast.core.doors import Doors
@@ -47,46 +45,34 @@ from holdfast.core.link_tables import LinkTables
 from holdfast.core.log import Log, PeerLog
 from holdfast.core.logins import Logins
 from holdfast.core.losses import Losses
-from holdfast.core.management import Management
 from holdfast.core.management_attach import ManagementAttach
 from holdfast.core.memory import Memory
-from holdfast.core.meter import Meter, SenderMeter
 from holdfast.core.neighbour_attach import NeighbourAttach
 from holdfast.core.neighbour_stores import NeighbourStores
 from holdfast.core.next_hop import NextHop
-from holdfast.core.node_operations import NodeOperations
 from holdfast.core.offering import offer
-from holdfast.core.origin_status import OriginStatus
 from holdfast.core.outbox import Outbox
 from holdfast.core.outgoing import Egress
 from holdfast.core.peer import Peer
 from holdfast.core.pressure import Pressure
-from holdfast.core.queue_operations import QueueOperations
-from holdfast.core.queue_status import QueueStatus
 from holdfast.core.recovery import Recovery
 from holdfast.core.refusals import Refusals
 from holdfast.core.relief import Relief
-from holdfast.core.report import Report
-from holdfast.core.requests import RequestParts, Requests
 from holdfast.core.room import Room
 from holdfast.core.routes import Routes
 from holdfast.core.sending import LargeSends
 from holdfast.core.session_port import ControlKinds
-from holdfast.core.session_status import SessionStatus
 from holdfast.core.session_times import SessionTimes, Timed
 from holdfast.core.sessions import Neighbour, SessionParts
 from holdfast.core.stopping import Shutdown
 from holdfast.core.store_names import StoreNames
 from holdfast.core.streams import LargeReceives, Stream
-from holdfast.core.subscription_operations import SubscriptionOperations
 from holdfast.core.temporaries import Temporaries
 from holdfast.core.turn_times import TurnTimes
 from holdfast.core.turns import Extent, Turns
 from holdfast.core.undo import refuse
 from holdfast.core.users import Users
 from holdfast.core.wake import ALWAYS, wanted
-from holdfast.core.warnings import Warnings
-from holdfast.core.where import Whereabouts
 from holdfast.errors import BrokenInvariant
 
 COMMITS_FAILED_MAX: Final = 3
@@ -161,7 +147,6 @@ class NodeCore:
         self.resident_bytes = 0
         self.stopping = False
         self.stopped = False
-        self.meter = Meter(config, clock, self.outbox, self.catalog)
         self.turn_times = TurnTimes()
         self.failure: Exception | None = None
         """What `next_deadline` raised, and of which part it had asked."""
@@ -250,7 +235,25 @@ class NodeCore:
         )  # fmt: skip
         self.resume = endpoints.resume
         self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
-        self._manage(authoriser)
+        administration = Administration(
+            config, store, clock, self.log, self.outbox, self.turns, self.room, self.links, memory, self.connections,
+            self.catalog, disk=self.disk, containment=self.containment, users=self.users, logins=self.logins,
+            turn_times=self.turn_times, descriptors=self.descriptors, incidents=self.incidents, streams=self.streams,
+            duplicates=self.duplicates, losses=self.losses, identities=self.identities, store_names=self.store_names,
+            endings=self.endings, dead_letters=self.dead_letters, destination=self.destination,
+            forwarding=self.forwarding, departures=self.departures, next_hops=self.next_hops,
+            neighbours=self.neighbours, clocks=self.clocks, routing=self.routing, chores=self.chores,
+            resume=self.resume, authoriser=authoriser, delete_queue=self.delete_queue,
+            resident_bytes=lambda: self.resident_bytes,
+        )  # fmt: skip
+        self.asks, self.warnings, self.meter = administration.asks, administration.warnings, administration.meter
+        self.control_kinds |= self.asks.hears
+        self.queue_status, self.report = administration.queue_status, administration.report
+        self.management, self.requests = administration.management, administration.requests
+        self.shutdown = Shutdown(
+            self.identities, self.catalog, self.outbox, self.connections, self.neighbours, self.routing, self.resume,
+            self.containment, resident_bytes=lambda: self.resident_bytes,
+        )  # fmt: skip
         self.doors = Doors(
             config, clock, self.connections, memory, self.deadlines, self.guard, self.refusals, self.users,
             self.logins, self.pressure.partials, self.neighbours, log=self.peer_log.write,
@@ -281,49 +284,6 @@ class NodeCore:
         self.outbox.record(
             "node", {"event": "started", "store": str(self.identities.store_uuid), "resident_bytes": None}
         )
-
-    def _manage(self, authoriser: Authoriser) -> None:
-        """Joins what the node tells of itself, and the operations that it is managed by."""
-        config, clock, catalog, routing = self.config, self.clock, self.catalog, self.routing
-        here = Whereabouts(
-            config.name, catalog, self.store, self.forwarding, self.destination, self.store_names, self.neighbours,
-            self.next_hops,
-        )  # fmt: skip
-        self.asks = Asks(here, clock, config.limits, self.neighbours, self.identities)
-        self.control_kinds |= self.asks.hears
-        self.warnings = Warnings(
-            config.name, clock, self.log, catalog=catalog, disk=self.disk, descriptors=self.descriptors,
-            incidents=self.incidents, neighbours=self.neighbours, routing=routing, stores=self.store_names,
-            destination=self.destination, departures=self.departures, streams=self.streams,
-        )  # fmt: skip
-        self.meter.each_interval(SenderMeter(self.outbox, catalog, self.next_hops, self.duplicates).tell)
-        self.meter.each_interval(partial(self.turn_times.tell, self.outbox))
-        if routing is not None:
-            self.meter.each_interval(lambda: self.outbox.record("paths", self.destination.paths.status()))
-        self.queue_status = QueueStatus(catalog, clock)
-        self.report = Report(
-            config, clock, self.log, identities=self.identities, room=self.room, memory=self.memory, users=self.users,
-            logins=self.logins, turn_times=self.turn_times, connections=self.connections, queues=self.queue_status,
-            sessions=SessionStatus(clock, self.links, self.neighbours, self.disk, self.clocks),
-            destinations=DestinationStatus(catalog, self.forwarding, self.next_hops, routing), routing=routing,
-            paths=self.destination.paths, forwarding=self.forwarding, endings=self.endings, disk=self.disk,
-            descriptors=self.descriptors, streams=self.streams, incidents=self.incidents,
-            dead_letters=self.dead_letters, containment=self.containment,
-            origins=OriginStatus(catalog, routing), losses=self.losses, warnings=self.warnings,
-            started_at=self.started_at, resident_bytes=lambda: self.resident_bytes,
-        )  # fmt: skip
-        self.management = Management(
-            catalog, self.disk, authoriser,
-            NodeOperations(self.report, self.asks, routing), SubscriptionOperations(catalog, self.resume),
-            QueueOperations(
-                catalog, self.links, self.turns, self.queue_status, resume=self.resume, chores=self.chores,
-                departures=self.departures, forwarding=self.forwarding, destination=self.destination,
-                delete=self.delete_queue,
-            ),
-        )  # fmt: skip
-        parts = RequestParts(config.limits, self.memory, self.users, self.links, self.turns, self.management)
-        self.requests = Requests(parts, self.containment.run)
-        self.shutdown = Shutdown(routing, self.neighbours, self.connections, self.resume, catalog)
 
     # ------------------------------------------------------------------------------------------------ surface
 
@@ -394,7 +354,9 @@ class NodeCore:
             except Exception as error:
                 raise BrokenInvariant(f"a refused turn could not be undone: {error!r}") from error
         elif isinstance(event, events.Stopping):
-            self._stop()
+            if not self.stopping:
+                self.stopping = True
+                self.shutdown.begin()
         else:
             peer = self.connections.get(getattr(event, "connection", 0))
             try:
@@ -452,24 +414,6 @@ class NodeCore:
     def _other_connections(self) -> int:
         """Connections that are no clients with a place: neighbours', and those that are refused."""
         return sum(1 for neighbour in self.neighbours.values() if neighbour.peer is not None) + len(self.refusals.due)
-
-    def _stop(self) -> None:
-        """Begins the end; `Stopped` follows once all connections are closed and all is stored. Idempotent."""
-        if self.stopping:
-            return
-        self.stopping = True
-        try:
-            self._leave()
-        except Exception as error:
-            self.containment.failed(error)
-            self._leave()
-
-    def _leave(self) -> None:
-        self.shutdown.begin()
-        self.outbox.record(
-            "node",
-            {"event": "stopped", "store": str(self.identities.store_uuid), "resident_bytes": self.resident_bytes},
-        )
 
     # ------------------------------------------------------------------------------------------------ who is where
 

@@ -1,39 +1,57 @@
 """A node that is told to stop: peers are told, and what is in somebody's hands goes back to its places.
 
-Rules of this file: what is done may be done again, for what can fail is tried once more: the node ends whatever becomes
-of it.
+Rules of this file: what can fail is tried once more, for the node ends whatever becomes of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from holdfast.amqp.performatives import Error
 from holdfast.amqp.types import Symbol
 from holdfast.core.catalog import Catalog
 from holdfast.core.connections import Connections
+from holdfast.core.containment import Containment
+from holdfast.core.identity import Identities
+from holdfast.core.outbox import Outbox
 from holdfast.core.resume import Resumption
 from holdfast.core.routes import Routes
 from holdfast.core.sessions import Neighbour
 
 
 class Shutdown:
-    """The end of a node; `routing` None: it has no topology."""
+    """The end of a node; `routing` None: it has no topology. `resident_bytes`: as the driver measured them last."""
 
     def __init__(
         self,
-        routing: Routes | None,
-        neighbours: Mapping[str, Neighbour],
-        connections: Connections,
-        resume: Resumption,
+        identities: Identities,
         catalog: Catalog,
+        outbox: Outbox,
+        connections: Connections,
+        neighbours: Mapping[str, Neighbour],
+        routing: Routes | None,
+        resume: Resumption,
+        containment: Containment,
+        *,
+        resident_bytes: Callable[[], int],
     ) -> None:
-        self._routing = routing
-        self._neighbours = neighbours
-        self._connections = connections
-        self._resume = resume
+        self._identities = identities
         self._catalog = catalog
+        self._outbox = outbox
+        self._connections = connections
+        self._neighbours = neighbours
+        self._routing = routing
+        self._resume = resume
+        self._containment = containment
+        self._resident_bytes = resident_bytes
 
     def begin(self) -> None:
         """Takes leave of everyone; `Stopped` follows once all connections are closed and all is stored."""
+        try:
+            self._leave()
+        except Exception as error:
+            self._containment.failed(error)
+            self._leave()
+
+    def _leave(self) -> None:
         if self._routing is not None:
             self._routing.leave()
         for neighbour in self._neighbours.values():
@@ -47,3 +65,5 @@ class Shutdown:
                 queue.shared.release(taker)
             queue.shared.give_back(list(queue.shared.shown), failed=True)
         self._catalog.before_stop()
+        store, resident_bytes = str(self._identities.store_uuid), self._resident_bytes()
+        self._outbox.record("node", {"event": "stopped", "store": store, "resident_bytes": resident_bytes})
