@@ -5,6 +5,8 @@ Rules of this file: the call is named by its number in a run of one stage; stage
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from inspect import CO_GENERATOR
 from random import Random
 from types import CodeType, FrameType
@@ -513,11 +515,21 @@ def run(name: str, at: int = 0) -> tuple[Injector, World]:
     return injector, world
 
 
-def measure(name: str) -> Injector:
-    """The calls of one stage without a failure, as they come again: what a process remembers for good, the first run
-    has found."""
+@dataclass(frozen=True)
+class Measured:
+    """The calls of a stage without a failure: how many, and their numbers by call site."""
+
+    calls: int
+    sites: dict[Site, list[int]]
+
+
+@cache
+def measure(name: str) -> Measured:
+    """One stage's calls as they come again: what a process remembers for good, the first run has found. Kept: each
+    test of a stage needs them."""
     run(name)
-    return run(name)[0]
+    injector, _ = run(name)
+    return Measured(injector.calls, injector.sites)
 
 
 def sample(sites: dict[Site, list[int]], random: Random, count: int) -> list[int]:
