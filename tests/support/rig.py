@@ -25,13 +25,9 @@ from holdfast.amqp.connection import (
     Settings,
 )
 from holdfast.amqp.message import Message
-from holdfast.amqp.performatives import (
-    Accepted,
-    Properties,
-    Source,
-    Target,
-)
+from holdfast.amqp.performatives import Accepted, Properties, Source, Target
 from holdfast.amqp.types import Described, Symbol, Ulong
+from holdfast.broker import entry
 from holdfast.broker.port import Batch
 from holdfast.core import events
 from holdfast.core.config import NeighbourConfig, NodeConfig
@@ -73,6 +69,8 @@ class Node:
         self.unwatched = {"$management", "$holdfast/control"}
         self.stopped = False
         self.due = False
+        self.asked: tuple[float, float | None] | None = None
+        """When its deadline was asked for since it handled something, and the answer."""
         self.lives = self.turns = 0
         self.checks = True
         """Whether its invariants are checked; not where a test meddles with what it holds."""
@@ -103,6 +101,7 @@ class Node:
     def handle(self, event: events.Event) -> None:
         if self.core is None:
             return
+        self.asked = None
         self.due = self.due or not isinstance(event, events.TurnEnded)
         for command in self.core.handle(event, self.rig.now):
             if isinstance(command, events.SendBytes):
@@ -137,6 +136,15 @@ class Node:
             else:
                 self.stopped = True
 
+    def deadline(self) -> float | None:
+        """The core's next deadline, which holds until it handles something or time passes."""
+        assert self.core is not None
+        if self.asked is None or self.asked[0] != self.rig.now:
+            self.asked = self.rig.now, self.core.next_deadline()
+            of_each = [peer.amqp.next_deadline() for peer in self.core.connections.values()]
+            assert self.core.deadlines.first() == min((at for at in of_each if at is not None), default=None)
+        return self.asked[1]
+
     def end_turn(self) -> None:
         self.due = False
         self.handle(events.TurnEnded(wall_ms=self.wall_ms))
@@ -167,8 +175,6 @@ class Node:
         self.handle(events.Committed(number=commit.number, room_bytes=self.store.room_bytes()))
 
     def remember(self, batch: Batch) -> None:
-        from holdfast.broker import entry
-
         for _, _, value in batch.appends:
             item = entry.unpack(value)
             self.ever_stored.add(self.bare(value))
@@ -177,8 +183,6 @@ class Node:
 
     def bare(self, value: bytes) -> bytes:
         """The bare message that an entry has, or refers to."""
-        from holdfast.broker import entry
-
         item = entry.unpack(value)
         if not item.flags & entry.BLOB:
             return bytes(item.bare)
@@ -281,7 +285,7 @@ class Wire:
 
     @property
     def dead(self) -> bool:
-        return not any(end.alive for end in self.ends)
+        return not (self.ends[0].alive or self.ends[1].alive)
 
 
 class Client:
@@ -518,8 +522,10 @@ class Rig:
 
     # ------------------------------------------------------------------------------------------------ running
 
-    def _moves(self) -> Iterator[Callable[[], None]]:
-        """Everything that could happen now; who wants only the first looks no further."""
+    def _moves(self, *, anew: bool = True) -> Iterator[Callable[[], None]]:
+        """Everything that could happen now; who wants only the first looks no further. `anew`: nodes are asked anew."""
+        for node in self.nodes.values() if anew else ():
+            node.asked = None
         for client in self.clients:
             client.flush()
         self.wires = [wire for wire in self.wires if not wire.dead]
@@ -536,9 +542,7 @@ class Rig:
                 yield node.end_turn
             if node.pending is not None and not node.hold_commits:
                 yield node.finish_commit
-            deadline = node.core.next_deadline()
-            asked = [peer.amqp.next_deadline() for peer in node.core.connections.values()]
-            assert node.core.deadlines.first() == min((at for at in asked if at is not None), default=None)
+            deadline = node.deadline()
             if deadline is not None and deadline <= self.now and not node.due:
                 yield lambda node=node: node.handle(events.TimerFired())
         if self.dials:
@@ -550,9 +554,9 @@ class Rig:
         if data:
             end.receive(data)
 
-    def move(self) -> bool:
+    def move(self, *, anew: bool = True) -> bool:
         """The first of what could happen now; False where nothing could."""
-        move = next(self._moves(), None)
+        move = next(self._moves(anew=anew), None)
         if move is None:
             return False
         move()
@@ -560,8 +564,8 @@ class Rig:
 
     def settle(self, limit: int = 20_000) -> None:
         """Until nothing moves at this moment."""
-        for _ in range(limit):
-            if not self.move():
+        for count in range(limit):
+            if not self.move(anew=not count):
                 return
         raise AssertionError("the nodes do not come to rest")
 

@@ -5,7 +5,7 @@ ends the test (docs/ARCHITECTURE.md, "How a core is driven").
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.message import split
 from holdfast.amqp.performatives import (
@@ -21,11 +21,18 @@ if TYPE_CHECKING:
     from support.rig import Node
 
 
-class Tap:
-    """Cuts one direction of a connection into AMQP frames; protocol headers and SASL are passed over."""
+ATTACH: Final = 0x12
+TRANSFER: Final = 0x14
+DISPOSITION: Final = 0x15
 
-    def __init__(self) -> None:
+
+class Tap:
+    """Cuts one direction of a connection into AMQP frames; protocol headers and SASL are passed over, and performatives
+    by their code, unless it is one of `codes`: whoever the bytes are for decodes them anyway."""
+
+    def __init__(self, *codes: int) -> None:
         self._data = bytearray()
+        self._codes = codes
 
     def feed(self, data: bytes) -> Iterable[tuple[int, Any, bytes]]:
         """(channel, performative, payload) of each frame that is whole now."""
@@ -39,7 +46,7 @@ class Tap:
                 return
             frame = bytes(self._data[:size])
             del self._data[:size]
-            if frame[5] == 0 and size > 8:
+            if frame[5] == 0 and size > 8 and (frame[8:10] != b"\x00\x53" or frame[10] in self._codes):
                 performative, used = decode_composite(frame[8:])
                 yield int.from_bytes(frame[6:8], "big"), performative, frame[8 + used :]
 
@@ -49,7 +56,7 @@ class Watch:
 
     def __init__(self, node: "Node") -> None:
         self.node = node
-        self.heard, self.said = Tap(), Tap()
+        self.heard, self.said = Tap(ATTACH, TRANSFER), Tap(DISPOSITION)
         self.targets: dict[tuple[int, int], str] = {}
         self.waiting: dict[tuple[int, int], bytes] = {}
         self.parts: dict[tuple[int, int], tuple[int, bytes]] = {}
