@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp.joined import NOW, of, performatives, pump, wire
@@ -37,6 +37,7 @@ from holdfast.amqp.performatives import (
     Target,
     Transfer,
 )
+from support import today
 
 
 def story(frame_size: int, cuts: Sequence[int] = ()) -> tuple[bytes, bytes, list[str]]:
@@ -97,7 +98,7 @@ def hand_over(side: Connection, data: bytes, cuts: Sequence[int]) -> Iterator[Co
 
 
 @given(st.sampled_from([512, 1000, 65536]), st.lists(st.integers(1, 400), max_size=40))
-@settings(max_examples=60, deadline=None)
+@today.examples(20)
 def test_any_cut_of_the_stream_gives_the_same_events(frame_size: int, cuts: list[int]) -> None:
     whole = story(frame_size)
     for kind in ("Delivery", "Outcomes", "LinkDetached", "ConnectionClosed"):
@@ -164,7 +165,7 @@ def react(events: list[ConnEvent], choices: st.DataObject) -> None:
 
 
 @given(st.lists(st.tuples(FRAMES, CHANNEL, st.binary(max_size=5)), max_size=25), st.data())
-@settings(max_examples=300, deadline=None)
+@today.examples(100)
 def test_legal_frames_in_any_order_never_raise(frames: list[tuple[Any, int, bytes]], choices: st.DataObject) -> None:
     side = Connection(
         Settings(container_id="s", incoming_window=4, links_max=3, sessions_max=2, unsettled_max=3),
@@ -212,7 +213,7 @@ def test_any_bytes_never_raise(pieces: list[bytes], before: bytes, server: bool)
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@today.examples(70)
 def test_a_spoilt_conversation_never_raises(data: st.DataObject) -> None:
     there, _, _ = STORY
     spoilt = bytearray(there)

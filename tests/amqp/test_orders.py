@@ -5,7 +5,7 @@ from itertools import chain, combinations, permutations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp.joined import NOW, client, hear, performatives, server, wire
@@ -25,6 +25,7 @@ from holdfast.amqp.connection import (
 from holdfast.amqp.frames import AMQP_HEADER
 from holdfast.amqp.performatives import Attach, Begin, Close, Detach, End, Error, Open, Source, Target
 from holdfast.errors import LocalProtocolError
+from support import today
 
 
 class Side:
@@ -157,7 +158,7 @@ def alive(side: Side) -> dict[tuple[int, bool, str], Any]:
     return found
 
 
-@settings(max_examples=400)
+@today.examples(130)
 @given(STEPS, st.sampled_from([0, 1, None]))
 def test_both_sides_agree_on_what_is_left(steps: list[tuple[Any, ...]], closer: int | None) -> None:
     world = World()
@@ -194,7 +195,7 @@ def test_both_sides_agree_on_what_is_left(steps: list[tuple[Any, ...]], closer: 
         assert {id(event.session) for event in side.of(SessionEnded)} >= {id(s) for s in side.sessions if s.over}
 
 
-@settings(max_examples=200)
+@today.examples(70)
 @given(
     STEPS, st.lists(st.tuples(st.just("close"), st.integers(0, 1), st.just(0), st.booleans()), min_size=1, max_size=3)
 )

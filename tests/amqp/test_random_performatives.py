@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp.joined import NOW, server, wire
@@ -17,6 +17,7 @@ from holdfast.amqp.connection import (
 )
 from holdfast.amqp.frames import AMQP_HEADER
 from holdfast.amqp.performatives import Attach, Begin, Flow, Open, Source, Target
+from support import today
 from support.hostile_values import frames, spoilt
 
 HELLO = AMQP_HEADER + wire(
@@ -82,7 +83,7 @@ def bounded(side: Connection) -> None:
         assert side.links == side.partial_bytes == 0 and side.next_deadline() is None
 
 
-@settings(max_examples=30)
+@today.examples(10)
 @given(conversations)
 def test_nothing_is_raised_and_bounds_hold(said: bytes) -> None:
     side = opened()
@@ -94,7 +95,7 @@ def test_nothing_is_raised_and_bounds_hold(said: bytes) -> None:
     assert side.closed or side.receive(b"", NOW) == []
 
 
-@settings(max_examples=30)
+@today.examples(10)
 @given(conversations, st.integers(1, 40))
 def test_the_cut_changes_nothing(said: bytes, step: int) -> None:
     whole, cut = opened(), opened()
@@ -107,7 +108,7 @@ def test_the_cut_changes_nothing(said: bytes, step: int) -> None:
     )  # fmt: skip
 
 
-@settings(max_examples=20)
+@today.examples(7)
 @given(conversations, st.integers(1, 40))
 def test_what_has_to_wait_means_the_same(said: bytes, step: int) -> None:
     """A peer that asks for more than it may is answered later, in the same order, with the same words."""

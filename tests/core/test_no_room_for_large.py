@@ -14,6 +14,7 @@ from holdfast.core.node import NodeCore
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.memory import MemoryStore
 from holdfast.units import KIB, MIB
+from support import today
 from support.rig import Client, Node, Rig
 from support.streams import body
 
@@ -146,7 +147,7 @@ def test_a_neighbour_that_does_not_say_how_long_it_is_loses_nothing(
     assert not any(len(node.store._blobs) for node in (a, b))
 
 
-@pytest.mark.parametrize("size", [8 * MIB, 32 * MIB])
+@pytest.mark.parametrize("size", today.some([8 * MIB, 32 * MIB], 1))
 @pytest.mark.parametrize(("share", "fits"), [(0.97, True), (1.0, False)])
 def test_what_an_empty_store_could_hold_it_holds(tmp_path: Path, size: int, share: float, fits: bool) -> None:
     with on_lmdb(tmp_path, size) as (rig, node, core, _):
@@ -156,7 +157,7 @@ def test_what_an_empty_store_could_hold_it_holds(tmp_path: Path, size: int, shar
         assert isinstance(state, Accepted) == fits
 
 
-@pytest.mark.parametrize("size", [8 * MIB, 16 * MIB, pytest.param(64 * MIB, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [*today.some([8 * MIB, 16 * MIB], 1), pytest.param(64 * MIB, marks=pytest.mark.slow)])
 def test_between_too_large_and_taken_there_is_nothing(tmp_path: Path, size: int) -> None:
     """Also once much was stored and has left: else what is no larger than it may be would wait for ever."""
     with on_lmdb(tmp_path, size, limits=Limits(connection_unstored_bytes_max=64 * MIB)) as (rig, node, core, store):

@@ -5,7 +5,7 @@ refuse and the node is killed: nothing is lost, nothing doubled, only what is in
 from collections import Counter
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp.connection import Delivery, Receiver, Sender
@@ -14,6 +14,7 @@ from holdfast.amqp.performatives import Accepted, Released
 from holdfast.amqp.resuming import Act, compare
 from holdfast.client.resume import ReceivingState
 from holdfast.core.config import QueueConfig
+from support import today
 from support.rig import Client, Node, Rig
 
 MESSAGES = 30
@@ -151,7 +152,7 @@ def body(delivery: Delivery) -> str:
     return Message.decode(delivery.payload).body_bytes().decode()
 
 
-@settings(max_examples=120, deadline=None)
+@today.examples(40)
 @given(st.integers(0, 2**32), st.booleans())
 def test_nothing_is_lost_or_doubled_where_both_sides_keep_their_maps(seed: int, kills: bool) -> None:
     rig = Rig(seed)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.amqp.types import Ulong
@@ -14,6 +14,7 @@ from holdfast.core.config import NeighbourConfig, NodeConfig, UserConfig
 from holdfast.core.control import CONTROL_ADDRESS
 from holdfast.core.session_states import IMPOSSIBLE, TRANSITIONS, Happened, State, diagram
 from holdfast.errors import ConfigError
+from support import today
 from support.rig import Node, Rig
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -80,7 +81,7 @@ def assert_one_session(rig: Rig, hub: Node, jfk: Node) -> None:
     assert {one.peer.number, two.peer.number} == {end.number for end in wire.ends}, "both hold the same connection"
 
 
-@settings(max_examples=30)
+@today.examples(10)
 @given(st.integers(0, 2**32), st.sampled_from(["both", "hub first", "jfk first"]))
 @example(2**32, "both")  # the end of a hold time that no binary fraction of a second is
 def test_crossing_connects_end_in_one_session_whatever_comes_first(seed: int, order: str) -> None:

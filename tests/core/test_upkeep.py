@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp.types import Ulong
@@ -13,6 +13,7 @@ from holdfast.core.departed import Departures
 from holdfast.harness.wrong_tables import spoil
 from holdfast.routing.linkstate import VERSION_END, Known, Record
 from holdfast.routing.paths import shortest_paths
+from support import today
 from support.rig import Node, Rig
 from support.routing import agree, core_routes, network, topology
 
@@ -23,7 +24,7 @@ wrong only once its node has begun its versions anew, one for what crossed."""
 REFRESH_S = 5.0
 
 
-@settings(max_examples=15, deadline=None)
+@today.examples(5)
 @given(st.integers(0, 2**32), st.sampled_from([(), ("a",), ("a", "e")]), st.sampled_from([0.2, 0.5, 1.0]))
 def test_spoilt_tables_become_right_within_three_exchanges(seed: int, supers: tuple[str, ...], share: float) -> None:
     rig, random = Rig(seed), Random(seed)

@@ -24,6 +24,7 @@ from holdfast.core.asks import (
 from holdfast.core.config import Limits, QueueConfig
 from holdfast.core.forwarding import PASSED_BYTES
 from holdfast.core.incoming import NODE_MESSAGE_BYTES_MAX
+from support import today
 from support.hops import STRICT, apart, reroute
 from support.rig import Client, Node, Rig
 
@@ -36,8 +37,10 @@ def put(node: Node, *ids: Any, address: str = "work@d", **parts: Any) -> Client:
     node.rig.settle()
     for message_id in ids:
         properties = Properties(message_id=message_id)
+        if not link.sendable:
+            node.rig.settle()
         link.send(Message(properties=properties, data=[b"body"], **parts).encode(), context=str(message_id))
-        node.rig.settle()
+    node.rig.settle()
     return client
 
 
@@ -524,6 +527,7 @@ anything = st.recursive(
 )
 
 
+@today.examples(30)
 @given(st.lists(st.dictionaries(st.sampled_from(
     ["node", "state", "custody", "path", "sequence", "number", "waits_for", "subscriptions", "since", "other"],
 ), anything), max_size=5) | anything)  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.routing import supers
@@ -27,6 +27,7 @@ from holdfast.routing.linkstate import (
 )
 from holdfast.routing.paths import shortest_paths
 from holdfast.routing.topology import COST_MICRO_MAX
+from support import today
 
 COST = 1_000_000
 
@@ -191,7 +192,7 @@ def networks(draw: st.DrawFn) -> Net:
     return Net(names, sorted(pairs), supers)
 
 
-@settings(max_examples=150, deadline=None)
+@today.examples(50)
 @given(networks(), st.integers(0, 2**32), st.data())
 def test_at_rest_all_that_are_joined_hold_equal_records_and_shortest_paths(
     net: Net, seed: int, data: st.DataObject
@@ -215,7 +216,7 @@ def test_at_rest_all_that_are_joined_hold_equal_records_and_shortest_paths(
     net.check()
 
 
-@settings(max_examples=100, deadline=None)
+@today.examples(35)
 @given(networks(), st.integers(0, 2**32))
 def test_a_change_costs_about_two_messages_a_link(net: Net, seed: int) -> None:
     """No storms: a cost that changed goes over each link twice at most on its way to the super node and from it, and
