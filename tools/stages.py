@@ -4,9 +4,10 @@
 
 Without a name all stages run, in order; one that fails does not keep the later ones from running. Stages whose tests
 wait more than they compute run beside each other, and beside them those without a clock (ROUNDS); what such a stage
-prints appears when it has ended. The last line is `total: N passed, N failed, N skipped`, over all tests (the static
-checks count one each). Exit code 1 if anything failed or a stage ran no test. SIGTERM and Ctrl-C end the stages'
-processes first, then this one.
+prints appears when it has ended. A skip that nothing about this machine explains counts as a failure; so does, where
+all stages ran, a test that docs/GUARANTEES.md names and no stage had (tools/verdicts.py). The last line is
+`total: N passed, N failed, N skipped`, over all tests (the static checks count one each). Exit code 1 if anything
+failed or a stage ran no test. SIGTERM and Ctrl-C end the stages' processes first, then this one.
 """
 
 import os
@@ -24,9 +25,12 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+import verdicts
+
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.prefix, "bin")
 TESTS = ROOT / "tests"
+GUARANTEES = ROOT / "docs" / "GUARANTEES.md"
 REPORTS = ROOT / ".checks"
 
 # A hung stage is ended at this many times its budget: the budget is for a quiet machine, and none is.
@@ -278,6 +282,22 @@ def rounds(names: Iterable[str]) -> list[list[list[Stage]]]:
     return [lanes for round_ in chosen if (lanes := [lane for lane in round_ if lane])]
 
 
+def judge(stages: list[Stage], total: Tally, *, whole: bool) -> None:
+    """Prints what `verdicts` finds in the reports of these stages, and counts it in `total`; `whole`: these are all."""
+    ran = verdicts.Ran.of(REPORTS / f"{stage.name}.xml" for stage in stages if stage.marks is not None)
+    for line in verdicts.unexpected_skips(ran):
+        print(f"skipped for no reason of this machine: {line}")
+        total.add(Tally(failed=1, skipped=-1))
+    if not whole:
+        return
+    found = verdicts.promises(GUARANTEES.read_text(encoding="utf-8"), ran)
+    for outcome, lines in (("failed", found.failed), ("skipped", found.skipped), ("not run", found.not_run)):
+        for line in lines:
+            print(f"promise not held, {outcome}: {line}")
+    total.failed += len(found.not_run)
+    print(f"promises: {found.held} of {found.count} held in this run")
+
+
 def main(names: list[str]) -> int:
     known = [stage.name for stage in STAGES]
     if unknown := [name for name in names if name not in known]:
@@ -304,6 +324,7 @@ def main(names: list[str]) -> int:
             f" {took_s:6.1f} s of {stage.budget_s} s"
         )
     print(f"all      {time.monotonic() - started_s:.1f} s")
+    judge([stage for stage, _, _ in done], total, whole=len(done) == len(STAGES))
     print(f"total: {total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
     return 1 if total.failed else 0
 

