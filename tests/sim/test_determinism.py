@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from support import today
+
 pytestmark = pytest.mark.sim
 
 
@@ -25,7 +27,7 @@ def run(name: str, seed: int, hash_seed: str) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize(("name", "seed"), [("drawn-faults", 2), ("swarm", 4)])
+@pytest.mark.parametrize(("name", "seed"), today.some([("drawn-faults", 2), ("swarm", 4)], 1))
 def test_hash_seeds_change_nothing(name: str, seed: int) -> None:
     one, two = run(name, seed, "1"), run(name, seed, "2")
     assert all(one[what] == two[what] for what in ("digest", "metrics", "virtual_s"))

@@ -15,13 +15,15 @@ from holdfast.harness.swarm import (
     run_seed,
     run_seeds,
 )
+from support import today
 from support.workers import die, hang
 
 pytestmark = pytest.mark.sim
 
 JOBS = 2
-SAME = 6
-DAILY = 16
+SAME = 3
+DAILY = 6
+FOUND_DAILY = 2
 FOUND = {
     705_039_491_633: "what waited out of order for a bounded destination took an epoch for each",
     739_943_019: "a link drawn one way was one both ways as well",
@@ -42,7 +44,7 @@ def test_seeds_that_are_always_the_same() -> None:
     """A change of the core is judged by the same ones before and after it."""
     report = run_seeds(range(1, 1 + SAME), jobs=JOBS)
     assert not report.failed, "\n".join(report.lines())
-    assert report.hops > 1_000
+    assert report.hops > 500
 
 
 def test_seeds_of_the_day(day: int) -> None:
@@ -54,16 +56,17 @@ def test_seeds_of_the_day(day: int) -> None:
 
 
 def test_seeds_that_found_defects() -> None:
-    report = run_seeds(list(FOUND), jobs=JOBS)
+    """Each within six days."""
+    report = run_seeds(today.some(list(FOUND), FOUND_DAILY), jobs=JOBS)
     assert not report.failed, "\n".join(report.lines())
 
 
 def test_seeds_of_computed_routes() -> None:
-    """Some of these alone, beside those that the swarm draws anyway; and one in which verdicts about late heartbeats
-    kept thin links full, so that they came late again (docs/routing.md, "Heartbeats").
+    """One of the day, beside those that the swarm draws anyway; and one in which verdicts about late heartbeats kept
+    thin links full, so that they came late again (docs/routing.md, "Heartbeats").
     """
-    seeds = [seed for seed in range(1, 41) if len(draw_plan(seed, ROUTING).topology.nodes) <= 24][:3]
-    report = run_seeds([233, *seeds], which=ROUTING, jobs=JOBS)
+    seeds = [seed for seed in range(1, 41) if len(draw_plan(seed, ROUTING).topology.nodes) <= 24]
+    report = run_seeds([233, *today.some(seeds, 1)], which=ROUTING, jobs=JOBS)
     assert not report.failed, "\n".join(report.lines())
     assert report.hops > 100
 
@@ -123,8 +126,15 @@ def test_replay_command() -> None:
     assert replay_command(7, ROUTING) == "holdfast sim run swarm-routing --seed 7"
 
 
+def weight(plan: Plan) -> int:
+    """About how long its run takes: by messages, and nodes that each may pass."""
+    return len(plan.topology.nodes) * sum(told.get("messages", 100) for told in plan.workloads)
+
+
 def test_jobs_change_nothing() -> None:
-    seeds = [seed for seed in range(11, 100) if draw_plan(seed).topology.routing is None][:3]
+    """Of small networks: it is the report that jobs might change."""
+    plans = {seed: draw_plan(seed) for seed in range(11, 100)}
+    seeds = sorted(plans, key=lambda seed: weight(plans[seed]))[:2]
     one, two = (run_seeds(seeds, jobs=jobs) for jobs in (1, 2))
     assert (one.hops, one.virtual_s, one.coverage.counts) == (two.hops, two.virtual_s, two.coverage.counts)
 
