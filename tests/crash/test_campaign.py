@@ -1,4 +1,4 @@
-"""Ten cycles of the kill -9 campaign (a thousand: `make kill-campaign`), and how its report counts."""
+"""Six cycles of the kill -9 campaign (a thousand: `make kill-campaign`), and how its report counts."""
 
 import asyncio
 import json
@@ -13,21 +13,22 @@ from holdfast.harness.results import judge
 
 
 @pytest.mark.crash
-async def test_ten_cycles_are_exact(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "holdfast.harness.campaign", "--cycles", "10", "--seed", "1", "--json"]
-    command += ["--ingest-every", "10", "--lanes", "2"]
+async def test_six_cycles_are_exact(tmp_path: Path, day: int) -> None:
+    """Killed at other moments each day."""
+    command = [sys.executable, "-m", "holdfast.harness.campaign", "--cycles", "6", "--seed", str(day), "--json"]
+    command += ["--ingest-every", "6", "--lanes", "2"]
     async with Children(tmp_path / "logs") as children, asyncio.timeout(240):
         campaign = await children.start("campaign", [*command, "--work", str(tmp_path / "work")])
         code = await campaign.wait()
         answer = json.loads("\n".join(campaign.lines))
     assert code == 0 and answer["ok"], json.dumps(answer, indent=2)
-    assert answer["cycles"] == 10 and answer["kills"] > 0
-    assert answer["victims"] == {"hub": 4, "ingest": 1, "sender": 2, "site": 3}
+    assert answer["cycles"] == 6 and answer["kills"] > 0
+    assert answer["victims"] == {"hub": 2, "ingest": 1, "sender": 1, "site": 2}
     assert (answer["lost"], answer["twice"], answer["reordered"]) == (0, 0, 0)
 
 
-def test_ten_cycles_have_every_victim() -> None:
-    assert {victim_of(cycle, 10) for cycle in range(10)} == {"site", "hub", "sender", "ingest"} == {*VICTIMS, "ingest"}
+def test_six_cycles_have_every_victim() -> None:
+    assert {victim_of(cycle, 6) for cycle in range(6)} == {"site", "hub", "sender", "ingest"} == {*VICTIMS, "ingest"}
 
 
 @pytest.mark.parametrize(("every", "count"), [(0, 0), (1, 1_000), (10, 100), (50, 20), (1_000, 1), (2_001, 0)])

@@ -67,19 +67,20 @@ def images(
     place: Path,
     cuts: int | None = None,
     ignored: frozenset[str] = frozenset(),
+    seed: int = 1,
 ) -> Iterator[tuple[int, Path]]:
-    """(cut, directory) of every different disk that a power loss may leave; `cuts` drawn ones, the last among them.
+    """(cut, directory) of every different disk that a power loss may leave; `cuts` of them, by `seed`, and the last.
 
     `ignored`: kinds of sync that the disk does not do (`Disk`)."""
     wanted = range(len(records) + 1)
-    chosen = set(wanted) if cuts is None else {*Random(1).sample(wanted, min(cuts, len(wanted))), len(records)}
+    chosen = set(wanted) if cuts is None else {*Random(seed).sample(wanted, min(cuts, len(wanted))), len(records)}
     disk = Disk(ignored)
     for one in first:
         disk.apply(one)
     for cut in wanted:
         known: set[tuple[object, ...]] = set()
         for variant in VARIANTS if cut in chosen else ():
-            image = Image(disk, variant, Random(f"{cut} {variant}"))
+            image = Image(disk, variant, Random(f"{seed} {cut} {variant}"))
             if tuple(image.choices) not in known:
                 known.add(tuple(image.choices))
                 place.mkdir()

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.crash
 MESSAGES = 6_000
 BODY_BYTES = 200
 IN_DOUBT_MAX = 300
-CUTS = 20
+CUTS = 10
 
 
 @asynccontextmanager
