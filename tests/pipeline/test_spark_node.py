@@ -299,13 +299,17 @@ def kill_session(session: int) -> None:
 async def test_killed_or_stopped_at_random_moments_the_table_is_exact(
     tmp_path: Path, start_node: StartNode, day: int
 ) -> None:
-    """Two of the three ends, drawn by the day as the moments are; the kill campaign has thousands."""
+    """A JVM that is killed, told in one line, and one of three other ends, drawn by the day as the moments are; the
+    kill campaign has thousands.
+    """
     node = await start_node("hub")
     out = tmp_path / "table"
     checkpoint = default_checkpoint(out)
     choose = random.Random(day)
     sent = 0
-    for how in choose.sample(("kill all", "kill the driver", "stop"), 2):
+    ends = ["kill the JVM", choose.choice(("kill all", "kill the driver", "stop"))]
+    choose.shuffle(ends)
+    for how in ends:
         await send(node.url, sent + 1, sent + 2_000)
         sent += 2_000
         process = await start_ingest(tmp_path, node.url)
@@ -316,14 +320,20 @@ async def test_killed_or_stopped_at_random_moments_the_table_is_exact(
                 partial(reached, process, log, target), what=f"batch {target} in {log}", limit_s=LIMIT_S
             )
             assert process.returncode is None, await process.communicate()
-            if how == "kill all":
+            if how == "kill the JVM":
+                os.kill(jvm_of(process.pid), signal.SIGKILL)
+            elif how == "kill all":
                 kill_session(process.pid)
             elif how == "kill the driver":
                 process.kill()  # its JVM may still commit
             else:
                 process.send_signal(signal.SIGTERM)
             _, stderr = await asyncio.wait_for(process.communicate(), LIMIT_S)
-            if how == "stop":
+            if how == "kill the JVM":
+                said = stderr.decode()
+                assert process.returncode == 1 and said.count("\n") == 1, said
+                assert said.startswith("holdfast pipeline: Spark's JVM ended (signal 9) (Spark's log: ")
+            elif how == "stop":
                 assert process.returncode == 0, stderr.decode()
                 told = json.loads(stderr.decode().splitlines()[-1])
                 assert set(told) == {"rows", "batches", "seconds", "advanced"}
@@ -342,24 +352,6 @@ async def test_killed_or_stopped_at_random_moments_the_table_is_exact(
     told = json.loads(ended.stderr.splitlines()[-1])
     assert told["advanced"] == sent + 1
     assert bodies(out) == list(range(1, sent + 1))
-
-
-async def test_a_jvm_that_is_killed_is_one_line(tmp_path: Path, start_node: StartNode) -> None:
-    node = await start_node("hub")
-    await send(node.url, 1, 500)
-    process = await start_ingest(tmp_path, node.url)
-    try:
-        log = default_checkpoint(tmp_path / "table") / "commits"
-        await eventually_true(partial(reached, process, log, 1), what=f"batch 1 in {log}", limit_s=LIMIT_S)
-        os.kill(jvm_of(process.pid), signal.SIGKILL)
-        _, stderr = await asyncio.wait_for(process.communicate(), LIMIT_S)
-        said = stderr.decode()
-        assert process.returncode == 1 and said.count("\n") == 1, said
-        assert said.startswith("holdfast pipeline: Spark's JVM ended (signal 9) (Spark's log: ")
-        await eventually_true(partial(gone, process.pid), what="nothing left of the driver", limit_s=LIMIT_S)
-    finally:
-        kill_session(process.pid)
-        await process.wait()
 
 
 async def test_a_table_without_its_checkpoint_is_refused_before_spark(tmp_path: Path) -> None:
