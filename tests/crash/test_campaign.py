@@ -14,16 +14,20 @@ from holdfast.harness.results import judge
 
 @pytest.mark.crash
 async def test_six_cycles_are_exact(tmp_path: Path, day: int) -> None:
-    """Killed at other moments each day."""
+    """Killed at other moments each day; the ingest, which needs a Spark of its own, dies on every third. That its table
+    is exact whatever kills it is shown each day (`test_spark_node.py`)."""
+    every, victims = (0, {"hub": 2, "sender": 1, "site": 3})
+    if day % 3 == 0:
+        every, victims = (6, {"hub": 2, "ingest": 1, "sender": 1, "site": 2})
     command = [sys.executable, "-m", "holdfast.harness.campaign", "--cycles", "6", "--seed", str(day), "--json"]
-    command += ["--ingest-every", "6", "--lanes", "2"]
+    command += ["--ingest-every", str(every), "--lanes", "2"]
     async with Children(tmp_path / "logs") as children, asyncio.timeout(240):
         campaign = await children.start("campaign", [*command, "--work", str(tmp_path / "work")])
         code = await campaign.wait()
         answer = json.loads("\n".join(campaign.lines))
     assert code == 0 and answer["ok"], json.dumps(answer, indent=2)
     assert answer["cycles"] == 6 and answer["kills"] > 0
-    assert answer["victims"] == {"hub": 2, "ingest": 1, "sender": 1, "site": 2}
+    assert answer["victims"] == victims
     assert (answer["lost"], answer["twice"], answer["reordered"]) == (0, 0, 0)
 
 
