@@ -32,6 +32,7 @@ from holdfast.core.destination import Destination
 from holdfast.core.disk import Disk
 from holdfast.core.dispatch import Dispatch
 from holdfast.core.doors import Doors
+from holdfast.core.driver_events import DriverEvents
 from holdfast.core.duplicates import Duplicates
 from holdfast.core.endings import Endings
 from holdfast.core.endpoints import Endpoints
@@ -265,6 +266,10 @@ class NodeCore:
             config.name, self.log, self.turns, self.links, endpoints.resolver, self.neighbours, self.receiver_parts,
             why_no_neighbour=self.doors.why_no_neighbour,
         ).serve(endpoints.attaches)  # fmt: skip
+        self.driver_events = DriverEvents(
+            clock, self.log, self.connections, self.guard, self.pressure, self.containment, self.doors, self.forwarding,
+            self.descriptors, self.neighbours,
+        )  # fmt: skip
         self.dispatch.join(
             self.connections, attach=endpoints.attaches.open, answered=_answered, opened=self.doors.welcome
         )
@@ -360,7 +365,7 @@ class NodeCore:
         else:
             peer = self.connections.get(getattr(event, "connection", 0))
             try:
-                self._happened(event)
+                self.driver_events.happened(event)
             except Exception as error:
                 if isinstance(event, events.ConnectionOpened):
                     self.containment.opening_failed(event, error)
@@ -372,44 +377,6 @@ class NodeCore:
                     neighbour.recover(dial_over=True)
                 else:
                     self.containment.part_failed(peer or type(event).__name__, error)
-
-    def _happened(self, event: events.Event) -> None:
-        if isinstance(event, events.ConnectionOpened):
-            self.doors.open(event)
-        elif isinstance(event, events.ConnectionLost):
-            self.connections.lost(event.connection, event.reason)
-        elif isinstance(event, events.ConnectFailed):
-            self.neighbours[event.neighbour].connect_failed(event.reason)
-        elif isinstance(event, (events.WritingPaused, events.WritingResumed)):
-            peer = self.connections.get(event.connection)
-            if peer is not None:
-                self.guard.writing(peer, isinstance(event, events.WritingResumed))
-        elif isinstance(event, events.ForwardingChanged):
-            self.forwarding.change(event.table)
-        elif isinstance(event, events.DescriptorsMeasured):
-            self.descriptors.measured(event)
-        else:
-            self._driver_told(event)
-
-    def _driver_told(self, event: events.Event) -> None:
-        """What the driver knows of the network, for the sessions that it concerns; and what it has to say."""
-        if isinstance(event, events.NetworkChanged):
-            for neighbour in self.neighbours.values():
-                neighbour.network_changed()
-        elif isinstance(event, events.DriverWarned):
-            self.log.write("WARNING", event.text, about=event.about)
-        elif isinstance(event, events.DriverFailed):
-            self.containment.count(event.connection)
-        elif isinstance(event, (events.OutputMeasured, events.ReadPutOff)):
-            peer = self.connections.get(event.connection)
-            if peer is not None and isinstance(event, events.ReadPutOff):
-                self.pressure.put_off(peer, event.size)
-            if peer is not None and peer.neighbour is not None:
-                if isinstance(event, events.ReadPutOff):
-                    peer.neighbour.heard_at = self.clock.now
-                    peer.neighbour.stir()
-                else:
-                    peer.neighbour.measured(peer, event)
 
     def _other_connections(self) -> int:
         """Connections that are no clients with a place: neighbours', and those that are refused."""

@@ -1,0 +1,86 @@
+"""What the driver tells that is neither bytes, time nor the end of a turn or a commit: connections that open and end,
+and what it knows of the network and of itself.
+
+Rules of this file: an event has one place where it goes.
+"""
+
+from collections.abc import Mapping
+
+from holdfast.broker.work import Clock
+from holdfast.core import events
+from holdfast.core.connections import Connections
+from holdfast.core.containment import Containment
+from holdfast.core.descriptors import Descriptors
+from holdfast.core.doors import Doors
+from holdfast.core.forwarding import Forwarding
+from holdfast.core.guard import Guard
+from holdfast.core.log import Log
+from holdfast.core.pressure import Pressure
+from holdfast.core.sessions import Neighbour
+
+
+class DriverEvents:
+    """Hands each of these events to who it is for."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        log: Log,
+        connections: Connections,
+        guard: Guard,
+        pressure: Pressure,
+        containment: Containment,
+        doors: Doors,
+        forwarding: Forwarding,
+        descriptors: Descriptors,
+        neighbours: Mapping[str, Neighbour],
+    ) -> None:
+        self._clock = clock
+        self._log = log
+        self._connections = connections
+        self._guard = guard
+        self._pressure = pressure
+        self._containment = containment
+        self._doors = doors
+        self._forwarding = forwarding
+        self._descriptors = descriptors
+        self._neighbours = neighbours
+
+    def happened(self, event: events.Event) -> None:
+        """Whatever it raises belongs to the event's connection or neighbour, where it has one."""
+        if isinstance(event, events.ConnectionOpened):
+            self._doors.open(event)
+        elif isinstance(event, events.ConnectionLost):
+            self._connections.lost(event.connection, event.reason)
+        elif isinstance(event, events.ConnectFailed):
+            self._neighbours[event.neighbour].connect_failed(event.reason)
+        elif isinstance(event, (events.WritingPaused, events.WritingResumed)):
+            peer = self._connections.get(event.connection)
+            if peer is not None:
+                self._guard.writing(peer, isinstance(event, events.WritingResumed))
+        elif isinstance(event, events.ForwardingChanged):
+            self._forwarding.change(event.table)
+        elif isinstance(event, events.DescriptorsMeasured):
+            self._descriptors.measured(event)
+        else:
+            self._told(event)
+
+    def _told(self, event: events.Event) -> None:
+        """What the driver knows of the network, for the sessions that it concerns; and what it has to say."""
+        if isinstance(event, events.NetworkChanged):
+            for neighbour in self._neighbours.values():
+                neighbour.network_changed()
+        elif isinstance(event, events.DriverWarned):
+            self._log.write("WARNING", event.text, about=event.about)
+        elif isinstance(event, events.DriverFailed):
+            self._containment.count(event.connection)
+        elif isinstance(event, (events.OutputMeasured, events.ReadPutOff)):
+            peer = self._connections.get(event.connection)
+            if peer is not None and isinstance(event, events.ReadPutOff):
+                self._pressure.put_off(peer, event.size)
+            if peer is not None and peer.neighbour is not None:
+                if isinstance(event, events.ReadPutOff):
+                    peer.neighbour.heard_at = self._clock.now
+                    peer.neighbour.stir()
+                else:
+                    peer.neighbour.measured(peer, event)
