@@ -10,7 +10,6 @@ import pytest
 from holdfast.broker import custody, entry, purge, queue
 from holdfast.broker.gaps import GapClocks
 from holdfast.core import (
-    attach,
     destination,
     endings,
     expiry,
@@ -18,12 +17,13 @@ from holdfast.core import (
     hop_receiver,
     hops,
     identity,
-    management,
+    neighbour_attach,
     neighbour_stores,
     node,
     own_names,
     producer,
     routes,
+    subscription_operations,
 )
 from holdfast.harness.histories import HISTORIES
 from holdfast.routing import linkstate
@@ -55,10 +55,13 @@ def refused_alone(original: Original) -> Original:
 def answered_at_once(original: Original) -> Original:
     """A new link is answered with what is only being committed."""
 
-    def custody_link(core: Any, peer: Any, link: Any, properties: Any) -> None:
-        original(core, peer, link, properties)
-        core.hop_stored.update(core.hops_in_flight)
-        core.turns.gathered.then.pop()()
+    def custody_link(self: Any, peer: Any, link: Any, told: Any) -> None:
+        original(self, peer, link, told)
+        under_way = self._turns.in_flight
+        for brought in () if under_way is None else under_way.arrivals:
+            if isinstance(brought, hop_receiver.CustodyReceiver):
+                self._parts.hop_stored[brought.key] = brought.epoch_bytes, brought.taken
+        self._turns.gathered.then.pop()()
 
     return custody_link
 
@@ -132,9 +135,9 @@ def last_number_alone(original: Original) -> Original:
 def any_queue_will_do(original: Original) -> Original:
     """A checkpoint is not asked of which queue it is."""
 
-    def held(core: Any, name: str, arguments: dict[str, Any]) -> Any:
-        found = core.catalog.queues[arguments["queue"]]
-        return original(core, name, {**arguments, "queue_uuid": str(found.uuid)})
+    def held(self: Any, name: str, arguments: dict[str, Any]) -> Any:
+        found = self._catalog.queues[arguments["queue"]]
+        return original(self, name, {**arguments, "queue_uuid": str(found.uuid)})
 
     return held
 
@@ -190,7 +193,7 @@ def returns(value: object) -> Callable[[Original], object]:
 
 BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
     ("batch-hole", hop_receiver.CustodyReceiver, "refused", refused_alone),
-    ("commit-in-flight", attach, "_custody", answered_at_once),
+    ("commit-in-flight", neighbour_attach.NeighbourAttach, "receive_custody", answered_at_once),
     ("sender-restart", custody.Origin, "decide", no_copy_known),
     ("late-old-connection", custody.Origin, "decide", no_copy_known),
     ("low-water", forwarding.Forwarding, "receipt_for", empty_queue_is_done),
@@ -215,7 +218,7 @@ BROKEN: list[tuple[str, object, str, Callable[[Original], object]]] = [
     ("replaced-disk-sender", neighbour_stores.NeighbourStores, "heard", returns(None)),
     ("clock-jump", node, "offer", life_by_the_wall),
     ("one-cursor", queue.Queue, "taken_by", lambda original: property(lambda self: None)),
-    ("recreated-queue", management, "_held", any_queue_will_do),
+    ("recreated-queue", subscription_operations.SubscriptionOperations, "_held", any_queue_will_do),
     ("producer-crash", producer.ProducerLink, "take", unnumbered),
     ("refused-then-retried", producer.ProducerLink, "take", last_number_alone),
     ("dead-letter-back", endings.Endings, "dead_letter", returns(None)),
