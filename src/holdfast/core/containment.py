@@ -60,7 +60,7 @@ class Containment:
         outbox: Outbox,
         log: Log,
         connections: Connections,
-        recovery: Callable[[], Recovery],
+        recovery: Recovery,
     ) -> None:
         self._clock = clock
         self._turns = turns
@@ -97,7 +97,7 @@ class Containment:
         if isinstance(error, AssertionError) and not (frames and any(peers_in(self._connections, frames[-1]))):
             raise BrokenInvariant(f"assertion failed at {place_of(frames)}: {error}") from error
         self.unchecked = True
-        recovery = self._recovery()
+        recovery = self._recovery
         try:
             if changed:
                 recovery.take_back_gathered(peers)
@@ -165,7 +165,7 @@ class Containment:
         for part in over:
             del self.resting[part]
         if over:
-            self._recovery().wake_all()
+            self._recovery.wake_all()
         for step in [step for step in self._unfinished if step not in self.resting]:
             del self._unfinished[step]
             self.finish(step)
@@ -201,7 +201,7 @@ class Containment:
             "ERROR", f"{peer.name}: {_told(error)} at {place}; the connection is ended; {DEFECT}", about=place
         )
         if not self._connections.holds(peer):  # it was just ending
-            self._recovery().forget(peer, links)
+            self._recovery.forget(peer, links)
             return
         del self._connections[peer.number]
         chunks: list[bytes | memoryview] = []
@@ -218,7 +218,7 @@ class Containment:
         if chunks:
             self._outbox.put(events.SendBytes(connection=peer.number, chunks=chunks))
         self._outbox.put(events.CloseConnection(connection=peer.number, abort=not chunks))
-        self._recovery().forget(peer, links)
+        self._recovery.forget(peer, links)
 
 
 def _told(error: Exception) -> str:

@@ -25,6 +25,7 @@ from holdfast.core.incoming import Ingress, Intake
 from holdfast.core.link_tables import links_of
 from holdfast.core.memory import PARKED_BYTES
 from holdfast.core.outgoing import Egress
+from holdfast.core.parts import Parts
 from holdfast.core.peer import Peer
 from holdfast.core.producer import ProducerLink
 from holdfast.core.requests import ReplyLink
@@ -34,7 +35,6 @@ from holdfast.core.temporaries import TemporaryQueue
 from holdfast.errors import BrokenInvariant
 
 if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
     from holdfast.core.use import Use
 
 READ_COUNT: Final = 4_096
@@ -47,7 +47,7 @@ Place = tuple[int, int]
 class Facts(NamedTuple):
     """What several checks need; gathered once for each."""
 
-    core: "NodeCore"
+    core: Parts
     entries: dict[int, dict[int, bytes]]
     """By queue id: the entries of each queue whose entries were read, by sequence, as they will be when the gathered
     turn is on disk."""
@@ -57,7 +57,7 @@ class Facts(NamedTuple):
     """Every link that the engines of the connections know."""
 
 
-def check(core: "NodeCore", *, entries_max: int | None = None) -> None:
+def check(core: Parts, *, entries_max: int | None = None) -> None:
     """Raises BrokenInvariant for the first invariant that is broken."""
     facts = _facts(core, sys.maxsize if entries_max is None else entries_max)
     for part in PARTS:
@@ -72,7 +72,7 @@ def _must(holds: bool, text: str, *found: object) -> None:
 # --------------------------------------------------------------------------------------------------------- facts
 
 
-def _facts(core: "NodeCore", entries_max: int) -> Facts:
+def _facts(core: Parts, entries_max: int) -> Facts:
     left = entries_max
     entries: dict[int, dict[int, bytes]] = {}
     for queue in sorted(core.catalog.queues.values(), key=lambda queue: queue.messages):
@@ -91,7 +91,7 @@ def _facts(core: "NodeCore", entries_max: int) -> Facts:
     return Facts(core, entries, leaving, links)
 
 
-def _stored(core: "NodeCore", queue: Queue) -> Iterable[tuple[int, bytes]]:
+def _stored(core: Parts, queue: Queue) -> Iterable[tuple[int, bytes]]:
     first = 0
     while found := core.store.read(queue.queue_id, first, count_max=READ_COUNT, bytes_max=READ_BYTES):
         yield from found
@@ -209,7 +209,7 @@ def _cursor(facts: Facts, queue: Queue, cursor: Cursor) -> None:
 # --------------------------------------------------------------------------------------------------------- links
 
 
-def _alive(core: "NodeCore", peer: Peer, whose: str) -> None:
+def _alive(core: Parts, peer: Peer, whose: str) -> None:
     _must(core.connections.holds(peer), f"{whose} connection is gone", peer.number)
 
 
@@ -366,7 +366,7 @@ def parked_bytes_of(link: Intake) -> int:
     return sum(PARKED_BYTES + len(item.payload) for item in link.parked if isinstance(item, Delivery))
 
 
-def held_by_account(core: "NodeCore", links: list[Any]) -> dict[Account, int]:
+def held_by_account(core: Parts, links: list[Any]) -> dict[Account, int]:
     """What the holders of each account of memory have; but for `unstored`, of which the turn's end says it, and
     `requests`, where an answer may outlive its connection."""
     memory = core.memory
@@ -429,7 +429,7 @@ def users(facts: Facts) -> None:
         _must(use.unsettled_bytes == held, f"{use.name}: unsettled bytes", use.unsettled_bytes, held)
 
 
-def unsettled_bytes(core: "NodeCore", links: list[Any]) -> "Counter[Use | None]":
+def unsettled_bytes(core: Parts, links: list[Any]) -> "Counter[Use | None]":
     """By user: of messages that its consumers among `links` hold, and its consumers that are suspended."""
     found: Counter[Use | None] = Counter()
     for link in links:

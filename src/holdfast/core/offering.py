@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.cursor import Cursor
 from holdfast.core.link_tables import Reader
+from holdfast.core.parts import Parts
 from holdfast.core.turns import Extent
 
 if TYPE_CHECKING:
     from holdfast.broker.queue import Queue
-    from holdfast.core.node import NodeCore
 
 PUMP_LIMIT: Final = 256
 """Entries that one cursor looks at when it is offered: those that it hands out, and those that it does not."""
 
 
-def offer(core: "NodeCore", extent: Extent = None) -> None:
+def offer(core: Parts, extent: Extent = None) -> None:
     """One turn's share of everything that was touched in it; `extent`: of what was gathered, where that is known."""
     containment = core.containment
     if core.destination.blocked or core.destination.releasing:
@@ -89,7 +89,7 @@ def offer(core: "NodeCore", extent: Extent = None) -> None:
                 containment.failed(error, drain)
 
 
-def _offer_of(core: "NodeCore", queue: "Queue") -> None:
+def _offer_of(core: Parts, queue: "Queue") -> None:
     if queue in core.resume.going_on:
         core.resume.go_on(queue)
     if queue.reclaiming or queue.sweeping:
@@ -115,7 +115,7 @@ def _offer_of(core: "NodeCore", queue: "Queue") -> None:
             core.links.refills.update(dict.fromkeys([producer for producer in producers if producer.parked]))
 
 
-def _offer_in_turn(core: "NodeCore", queue: "Queue", readers: Iterable[Reader]) -> None:
+def _offer_in_turn(core: Parts, queue: "Queue", readers: Iterable[Reader]) -> None:
     """Offers a queue that many read: what consumers share, each subscription's and each reader's, as far as the turn
     goes. Which of the three is first changes with each call; among subscriptions and among readers those are that had
     nothing of a turn for the longest, neither to be handed nor to pass."""

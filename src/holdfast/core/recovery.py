@@ -6,7 +6,7 @@ Rules of this file: it reads and mends every part of the node, and runs after a 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.broker.entry_log import ENTRY_BYTES
 from holdfast.core import invariants, undo
@@ -15,16 +15,14 @@ from holdfast.core.consumer import ConsumerLink
 from holdfast.core.incoming import Ingress, Intake
 from holdfast.core.link_tables import links_of
 from holdfast.core.outgoing import Egress
+from holdfast.core.parts import Parts
 from holdfast.core.peer import Peer, PeerLink, Requesting
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
 
 
 class Recovery:
     """Of the whole node."""
 
-    def __init__(self, core: "NodeCore") -> None:
+    def __init__(self, core: Parts) -> None:
         self.core = core
 
     def take_back_gathered(self, ended: Collection[Peer]) -> None:

@@ -7,7 +7,10 @@ session (`Neighbour.stir`), and `invariants.timed` looks whether that was forgot
 
 from collections.abc import Collection, Iterable
 from math import inf
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
+
+ALWAYS: Final = (None,)
+"""In place of what a part waits for, where it is to be asked each time."""
 
 
 class Timed(Protocol):

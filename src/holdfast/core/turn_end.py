@@ -6,18 +6,16 @@ that could not be undone; from there on nothing is called that could fail before
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast.broker.port import Batch
 from holdfast.core import events
 from holdfast.core.catalog import STEADY_KEY
 from holdfast.core.hop_receiver import CustodyReceiver
+from holdfast.core.parts import Parts
 from holdfast.core.peer import Peer
 from holdfast.core.turns import Turn
 from holdfast.errors import BrokenInvariant
-
-if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
 
 STEADY_EVERY_MS: Final = 1_000
 """How far the stored steady time may lie behind, where anything is stored at all."""
@@ -27,7 +25,7 @@ RETIRE_COUNT: Final = 500
 """A turn that only retires waits so long, or for so many, to share a commit with what is appended next."""
 
 
-def _may_wait(core: "NodeCore") -> bool:
+def _may_wait(core: Parts) -> bool:
     """Whether the turn only retires: that joins the next append's commit, for a little while.
 
     What it costs is a redelivery, marked as one, if the node dies within RETIRE_WAIT_S.
@@ -49,7 +47,7 @@ def _may_wait(core: "NodeCore") -> bool:
     return False
 
 
-def begin(core: "NodeCore") -> bool:
+def begin(core: Parts) -> bool:
     """Hands the gathered turn over; True where it needed no disk and is done already."""
     turn, work = core.turns.gathered, core.work
     core.destination.before_commit()
@@ -108,7 +106,7 @@ def begin(core: "NodeCore") -> bool:
     return False
 
 
-def completed(core: "NodeCore", turn: Turn) -> None:
+def completed(core: Parts, turn: Turn) -> None:
     """What memory does not make of a turn that is on disk, it would contradict from then on."""
     try:
         _complete(core, turn)
@@ -116,7 +114,7 @@ def completed(core: "NodeCore", turn: Turn) -> None:
         raise BrokenInvariant(f"a turn is on disk, and memory did not follow: {error!r}") from error
 
 
-def _complete(core: "NodeCore", turn: Turn) -> None:
+def _complete(core: Parts, turn: Turn) -> None:
     """All of the turn is on disk: now it may be shown, and answered."""
     core.blobs.stored(turn)
     core.losses.stored(turn)
@@ -155,7 +153,7 @@ def _complete(core: "NodeCore", turn: Turn) -> None:
         core.containment.finish(then)
 
 
-def flush(core: "NodeCore") -> None:
+def flush(core: Parts) -> None:
     """Writes what the turn made, connection by connection in the order in which they were touched."""
     touched = list(core.connections.touched)
     core.memory.changed.update(core.connections.touched)
@@ -176,7 +174,7 @@ def flush(core: "NodeCore") -> None:
         core.outbox.put(events.Stopped())
 
 
-def _flush_one(core: "NodeCore", peer: Peer) -> None:
+def _flush_one(core: Parts, peer: Peer) -> None:
     if peer.neighbour is not None:
         peer.neighbour.stir()
     chunks = peer.amqp.take_output(core.clock.now)
@@ -192,7 +190,7 @@ def _flush_one(core: "NodeCore", peer: Peer) -> None:
         core.connections.left(peer, peer.why_closed)
 
 
-def account(core: "NodeCore") -> None:
+def account(core: Parts) -> None:
     """What changed is measured; who holds too much gives some back, and who waits for memory has what there is."""
     containment, memory = core.containment, core.memory
     if memory.is_due(core.work.offered_bytes):

@@ -16,17 +16,17 @@ from holdfast.broker.port import Batch
 from holdfast.broker.queue import Queue
 from holdfast.broker.records import origin_key, pack_origin, split_cursor_key
 from holdfast.core.blob import PIECE_OVERHEAD
+from holdfast.core.parts import Parts
 from holdfast.core.producer import ProducerLink
 from holdfast.core.turns import Turn
 
 if TYPE_CHECKING:
-    from holdfast.core.node import NodeCore
     from holdfast.core.peer import Peer
 
 RELEASED: Final = Released()
 
 
-def refuse(core: "NodeCore", room_bytes: int) -> None:
+def refuse(core: Parts, room_bytes: int) -> None:
     """No space: the turn in flight and the one gathered after it are refused; what leaves, leaves alone."""
     failed = core.turns.in_flight
     assert failed is not None
@@ -40,7 +40,7 @@ def refuse(core: "NodeCore", room_bytes: int) -> None:
     _take_back(core, (failed, core.turns.gathered), core.disk.refusal, ())
 
 
-def take_back_gathered(core: "NodeCore", ended: "Collection[Peer]") -> None:
+def take_back_gathered(core: Parts, ended: "Collection[Peer]") -> None:
     """A failure was contained: the gathered turn never was; the one in flight is on its way to the disk and stays.
 
     Deliveries of the peers that are about to end get no answer. All others are released, so that they come again.
@@ -48,7 +48,7 @@ def take_back_gathered(core: "NodeCore", ended: "Collection[Peer]") -> None:
     _take_back(core, (core.turns.gathered,), RELEASED, ended)
 
 
-def _take_back(core: "NodeCore", turns: tuple[Turn, ...], outcome: object, ended: "Collection[Peer]") -> None:
+def _take_back(core: Parts, turns: tuple[Turn, ...], outcome: object, ended: "Collection[Peer]") -> None:
     """`turns`, the oldest first, the gathered one last, never were; what of them stays goes into a fresh one."""
     work = core.work
     lost = _undo_unstored(core, [*(item for turn in turns for item in turn.referred), *work.referred])
@@ -80,7 +80,7 @@ def _take_back(core: "NodeCore", turns: tuple[Turn, ...], outcome: object, ended
         core.turns.gathered.then += turn.then
 
 
-def _undo_unstored(core: "NodeCore", referred: list[tuple[Queue, int, int]]) -> dict[Queue, None]:
+def _undo_unstored(core: Parts, referred: list[tuple[Queue, int, int]]) -> dict[Queue, None]:
     """What a queue in memory took stays, but for large messages, whose bytes are not on disk: they never came. Returns
     their queues; whatever came for these in the turn is refused, and small ones may be doubled by that."""
     lost: dict[Queue, None] = {}
@@ -94,7 +94,7 @@ def _undo_unstored(core: "NodeCore", referred: list[tuple[Queue, int, int]]) -> 
     return lost
 
 
-def _undo_streams(core: "NodeCore", turn: Turn, outcome: object, ended: "Collection[Peer]") -> None:
+def _undo_streams(core: Parts, turn: Turn, outcome: object, ended: "Collection[Peer]") -> None:
     """Pieces of large messages need no number: after a failure those of other peers stay; on a full disk none do."""
     if outcome is not RELEASED:
         for stream in turn.streams:
@@ -109,7 +109,7 @@ def _undo_streams(core: "NodeCore", turn: Turn, outcome: object, ended: "Collect
     core.turns.gathered.streams = {stream: None for stream in turn.streams if stream.blob.number in kept}
 
 
-def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
+def _undo(core: Parts, turn: Turn, retry: Batch) -> None:
     """Puts back what the turn changed; what leaves, and what no append needs, goes into `retry`."""
     batch = turn.batch
     retry.mint = retry.mint or batch.mint
@@ -157,7 +157,7 @@ def _undo(core: "NodeCore", turn: Turn, retry: Batch) -> None:
     core.identities.undo(turn)
 
 
-def _undo_moves(core: "NodeCore", turn: Turn, retry: Batch) -> None:
+def _undo_moves(core: Parts, turn: Turn, retry: Batch) -> None:
     """What was moved elsewhere is in its queue again; of one that was deleted since, it leaves with the rest."""
     back: dict[Queue, list[int]] = {}
     for queue, sequence, value in turn.moves:
@@ -190,7 +190,7 @@ def _give_back(queue: Queue, sequences: list[int]) -> None:
     queue.look_again(below)
 
 
-def _undo_rewritten(core: "NodeCore", turns: tuple[Turn, ...], retry: Batch) -> None:
+def _undo_rewritten(core: Parts, turns: tuple[Turn, ...], retry: Batch) -> None:
     """Entries that `turns` put anew, however often, are what the commit that stays makes of them, or the store has.
 
     What leaves all the same has left with the size that it had.

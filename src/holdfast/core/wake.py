@@ -5,29 +5,25 @@ asked at all.
 """
 
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from holdfast.broker.work import RETIRES_MAX
 from holdfast.core.drains import has_something
+from holdfast.core.parts import Parts
 from holdfast.core.session_times import Timed
 
 if TYPE_CHECKING:
     from holdfast.broker.queue import Queue
-    from holdfast.core.node import NodeCore
 
 
-ALWAYS: Final = (None,)
-"""In place of what a part waits for, where it is to be asked each time."""
-
-
-def _goes_on(core: "NodeCore") -> bool:
+def _goes_on(core: Parts) -> bool:
     """Whether a queue goes on in the next turn with what waits for no commit."""
     return len(core.work.batch.retires) < RETIRES_MAX and any(
         _needs_no_disk(core, queue) for queue in core.work.dirty_queues
     )
 
 
-def _needs_no_disk(core: "NodeCore", queue: "Queue") -> bool:
+def _needs_no_disk(core: Parts, queue: "Queue") -> bool:
     """Whether what it goes on with in the next turn waits for no commit: all that a queue in memory does, and of
     another what is on disk, and below the mark that says so of a cursor, for who takes it now or goes on with what it
     held."""
@@ -43,7 +39,7 @@ def _needs_no_disk(core: "NodeCore", queue: "Queue") -> bool:
     )
 
 
-def wanted(core: "NodeCore") -> float:
+def wanted(core: Parts) -> float:
     """When the node has something to do, at the latest: what `NodeCore.next_deadline` says, each turn."""
     now = core.clock.now
     if core.links.requests or (core.connections.sending and core.large_sends.due()):

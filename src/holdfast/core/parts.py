@@ -1,0 +1,336 @@
+"""The parts of a node: what there is, and what each is given. It holds no rule.
+
+Rules of this file: parts are built in the order in which they need each other; what a part needs of a later one is a
+callable, or is handed over by a named method once that is there.
+"""
+
+from collections.abc import Callable, Sized
+from random import Random
+from uuid import UUID
+
+from holdfast.amqp import connection as amqp
+from holdfast.broker import deletion, entry
+from holdfast.broker.queue import Queue
+from holdfast.broker.work import Clock, Work
+from holdfast.core import disk, identity
+from holdfast.core.administration import Administration
+from holdfast.core.authorise import Everyone
+from holdfast.core.blobs import Blobs
+from holdfast.core.catalog import Catalog, Tables
+from holdfast.core.chores import Chores
+from holdfast.core.clocks import Clocks, calendar_ms
+from holdfast.core.config import NodeConfig
+from holdfast.core.connections import Connections
+from holdfast.core.containment import Containment, Recovery
+from holdfast.core.dead_letters import DeadLetters
+from holdfast.core.deadlines import Deadlines
+from holdfast.core.departed import Departures
+from holdfast.core.descriptors import Descriptors
+from holdfast.core.destination import Destination
+from holdfast.core.disk import Disk
+from holdfast.core.dispatch import Dispatch
+from holdfast.core.doors import Doors
+from holdfast.core.driver_events import DriverEvents
+from holdfast.core.duplicates import Duplicates
+from holdfast.core.endings import Endings
+from holdfast.core.endpoints import Endpoints
+from holdfast.core.expiry import Expiry
+from holdfast.core.forwarding import Forwarding
+from holdfast.core.guard import Guard
+from holdfast.core.hop_receiver import ReceiverParts
+from holdfast.core.hops import CustodySender, HopParts, lets_go
+from holdfast.core.incidents import Incidents
+from holdfast.core.link_tables import LinkTables
+from holdfast.core.log import Log, PeerLog
+from holdfast.core.logins import Logins
+from holdfast.core.losses import Losses
+from holdfast.core.management_attach import ManagementAttach
+from holdfast.core.memory import Memory
+from holdfast.core.neighbour_attach import NeighbourAttach
+from holdfast.core.neighbour_stores import NeighbourStores
+from holdfast.core.next_hop import NextHop
+from holdfast.core.outbox import Outbox
+from holdfast.core.outgoing import Egress
+from holdfast.core.pressure import Pressure
+from holdfast.core.refusals import Refusals
+from holdfast.core.relief import Relief
+from holdfast.core.room import Room
+from holdfast.core.routes import Routes
+from holdfast.core.sending import LargeSends
+from holdfast.core.session_port import ControlKinds
+from holdfast.core.session_times import ALWAYS, SessionTimes, Timed
+from holdfast.core.sessions import Neighbour, SessionParts
+from holdfast.core.stopping import Shutdown
+from holdfast.core.store_names import StoreNames
+from holdfast.core.streams import LargeReceives, Stream
+from holdfast.core.temporaries import Temporaries
+from holdfast.core.turn_times import TurnTimes
+from holdfast.core.turns import Turns
+from holdfast.core.users import Users
+
+
+class Parts:
+    """All parts of one node, built and joined; each is given what it uses, and none is given all of this."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        store: Tables,
+        *,
+        rng: Random,
+        wall_ms: int,
+        now: float,
+        recovery: Callable[["Parts"], Recovery],
+    ) -> None:
+        config.validate()
+        self.config = config
+        self.store = store
+        former = identity.begin_anew(store, config.name)
+        self.rng = rng
+        self.started_at = now
+        self.started_wall_ms = wall_ms = calendar_ms(wall_ms)
+        self.clock = clock = Clock(wall_ms, wall_ms, now)
+        self.work: Work[Queue] = Work()
+        self.turns = Turns(self.work.batch)
+        self.outbox = Outbox()
+        self.log = Log(clock, self.outbox, config.limits.log_lines_per_minute)
+        self.links = LinkTables()
+        self.dispatch = Dispatch(self.links)
+        self.connections = Connections(self.outbox, self.dispatch.deliver)
+        self.recovery = recovery(self)
+        self.containment = Containment(clock, self.turns, self.outbox, self.log, self.connections, self.recovery)
+        self.memory = memory = Memory(config.limits, self.connections)
+        self.links.wait_in("memory", lambda: memory.waiting)
+        self.catalog = Catalog(config, store, clock=clock, work=self.work, memory=memory, new_uuid=self.new_uuid)
+        self.steady_at_start_ms = clock.steady_ms
+        self.steady_stored_ms = 0
+        self.room = Room(store, self.turns, self.work)
+        self.neighbours: dict[str, Neighbour] = {}
+        self.next_hops: dict[str, NextHop] = {}
+        self.losses = Losses(store, clock, self.turns, self.work, self.outbox, self.log)
+        self.identities = identity.Identities(
+            store, former, self.catalog, self.turns, self.work, self.room, self.outbox, self.log, self.losses,
+            self.neighbours, offer_again=self._offer_again,
+        )  # fmt: skip
+        self.blobs = Blobs(self.catalog, store, self.work)
+        self.streams: dict[Stream, None] = {}
+        """Large messages that are on their way in."""
+        self.links.serve_in("takers", lambda: self.catalog.takers)
+        self.links.serve_in("holders", lambda: [producer.holder for producer in self.catalog.producers.values()])
+        self.links.serve_in("streams", lambda: [stream.bringer for stream in self.streams])
+        self.pressure = Pressure(config.limits, self.connections, self.turns, memory, self.outbox, self.streams)
+        self.deadlines = Deadlines(self.connections)
+        self.guard = Guard(
+            config.limits, self.connections, self.outbox, memory, self.links, self.dispatch.deliver,
+            self._other_connections,
+        )  # fmt: skip
+        self.refusals = Refusals(self.connections, clock, self.guard.uncount)
+        self.users = Users(config, clock, memory, self.links)
+        self.peer_log = PeerLog(self.log, self.users.by_name)
+        for part in (self.guard, self.refusals, memory, self.users):
+            self.connections.each_leaves(part.left)
+        self.logins = Logins(config.limits, clock, self.users)
+        self.incidents = Incidents(clock)
+        self.large_receives = LargeReceives(
+            config.limits, store, self.room, self.turns, self.work, self.blobs, self.pressure, self.incidents,
+            self.streams,
+        )  # fmt: skip
+        self.large_sends = LargeSends(store, self.blobs, self.connections, memory)
+        self.retire_at: float | None = None
+        self.hop_stored: dict[bytes, tuple[bytes, int]] = dict(self.catalog.hops)
+        self.hops_in_flight: dict[bytes, tuple[bytes, int]] = {}
+        self.marks_in_flight: dict[UUID, int] = {}
+        self.duplicates = Duplicates()
+        self.resident_bytes = 0
+        self.stopping = False
+        self.stopped = False
+        self.turn_times = TurnTimes()
+        self.failure: Exception | None = None
+        """What `next_deadline` raised, and of which part it had asked."""
+        self.asked: Timed | None = None
+        self.commits_failed = 0
+        """How often in a row the gathered turn could not be handed over."""
+        self.disk = Disk(
+            config.limits, clock, self.log, store, self.room, self.links, self.neighbours,
+            finish=self.containment.finish,
+        )  # fmt: skip
+        self.endings = Endings(
+            config, clock, self.catalog, self.turns, self.work, self.room, memory, self.pressure, self.disk,
+        )  # fmt: skip
+        self.chores = Chores(
+            config.limits, self.catalog, self.turns, self.work, self.endings, self.identities, memory.settling
+        )
+        self.dead_letters = DeadLetters(
+            config.dead_letters, clock, self.catalog, self.turns, self.work, self.log, self.losses
+        )
+        self.temporaries = Temporaries(
+            config.limits, memory, self.catalog, self.links, self.chores, rng,
+            new_uuid=self.new_uuid, forget_queue=self.forget_queue,
+        )  # fmt: skip
+        self.destination = Destination(
+            config, clock, self.catalog, self.turns, self.room, self.outbox, self.log, self.links, self.losses,
+            self.endings, self.duplicates,
+        )  # fmt: skip
+        self.expiry = Expiry(clock, self.catalog, self.turns, self.work, self.room, self.destination, lets_go=lets_go)
+        self.store_names = StoreNames(config.name, self.identities, self.catalog)
+        self.neighbour_stores = NeighbourStores(
+            self.catalog, self.log, self.incidents, self.neighbours, self.destination
+        )
+        self.forwarding = Forwarding(
+            config, clock, self.catalog, self.room, self.disk, self.outbox, self.log, self.links,
+            self.identities, self.endings, self.destination, self.next_hops, version=self.started_wall_ms,
+            changed=self._nodes_may_have_left,
+        )  # fmt: skip
+        self.departures = Departures(
+            config, self.catalog, self.turns, self.log, self.links, self.identities, self.endings, self.forwarding,
+            self.next_hops, offer_again=self._offer_again, delete=self.delete_queue,
+        )  # fmt: skip
+        self.chores.join(self.departures, self.destination)
+        self.routing: Routes | None = None
+        self.control_kinds: ControlKinds = {disk.KIND: self.disk.hear}
+        """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
+        self.descriptors = Descriptors(self.log)
+        self.clocks = Clocks(clock, self.neighbours)
+        self.control_kinds |= self.clocks.hears
+        self.session_times: SessionTimes[Neighbour] = SessionTimes()
+        self.session_parts = SessionParts(
+            config, clock, rng, self.outbox, self.log, self.connections, self.catalog, self.incidents,
+            self.neighbour_stores, self.forwarding, self.disk, self.clocks, self.session_times, self.control_kinds,
+            wall_ms, told_uuid=lambda: self.told_uuid, is_stopping=lambda: self.stopping,
+        )  # fmt: skip
+        self.hop_parts = HopParts(
+            config, self.clock, self.outbox, self.log, self.connections, self.catalog, self.identities, self.endings,
+            self.forwarding, self.large_sends, self.new_uuid,
+        )  # fmt: skip
+        self.next_hops |= {item.name: NextHop(self.hop_parts, item.name) for item in config.neighbours}
+        self.receiver_parts = ReceiverParts(
+            config.limits, self.clock, self.links, memory, self.guard, self.large_receives,
+            config, self.turns, self.room, self.log, self.incidents, self.disk, self.forwarding, self.destination,
+            self.next_hops, self.hop_stored,
+        )  # fmt: skip
+        for item in config.neighbours:
+            self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
+        if config.topology is not None:
+            self.routing = self.session_parts.routing = Routes(
+                config, config.topology, clock, rng, self.log, self.identities, self.forwarding, self.disk,
+                self.neighbours, self.control_kinds,
+                version=wall_ms, told_uuid=lambda: self.told_uuid, nodes_left=self.departures.look_soon,
+            )  # fmt: skip
+            self.store_names.routed_by(self.routing)
+            self.destination.paths.routed_by(self.routing)
+            self.forwarding.routed_by(self.routing)
+            self.disk.each_change(self.routing.disk_changed)
+        authoriser = Everyone()
+        endpoints = Endpoints(
+            config, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog, room=self.room,
+            disk=self.disk, outbox=self.outbox, guard=self.guard, users=self.users, large_receives=self.large_receives,
+            large_sends=self.large_sends, duplicates=self.duplicates, identities=self.identities, endings=self.endings,
+            forwarding=self.forwarding, store_names=self.store_names, chores=self.chores, temporaries=self.temporaries,
+            authoriser=authoriser, resting=self.containment.resting,
+            requests=lambda peer, link: self.requests.request_link(peer, link, grants=False),
+            is_stopping=lambda: self.stopping,
+        )  # fmt: skip
+        self.resume = endpoints.resume
+        self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
+        administration = Administration(
+            config, store, clock, self.log, self.outbox, self.turns, self.room, self.links, memory, self.connections,
+            self.catalog, disk=self.disk, containment=self.containment, users=self.users, logins=self.logins,
+            turn_times=self.turn_times, descriptors=self.descriptors, incidents=self.incidents, streams=self.streams,
+            duplicates=self.duplicates, losses=self.losses, identities=self.identities, store_names=self.store_names,
+            endings=self.endings, dead_letters=self.dead_letters, destination=self.destination,
+            forwarding=self.forwarding, departures=self.departures, next_hops=self.next_hops,
+            neighbours=self.neighbours, clocks=self.clocks, routing=self.routing, chores=self.chores,
+            resume=self.resume, authoriser=authoriser, delete_queue=self.delete_queue,
+            resident_bytes=lambda: self.resident_bytes,
+        )  # fmt: skip
+        self.asks, self.warnings, self.meter = administration.asks, administration.warnings, administration.meter
+        self.control_kinds |= self.asks.hears
+        self.queue_status, self.report = administration.queue_status, administration.report
+        self.management, self.requests = administration.management, administration.requests
+        self.shutdown = Shutdown(
+            self.identities, self.catalog, self.outbox, self.connections, self.neighbours, self.routing, self.resume,
+            self.containment, resident_bytes=lambda: self.resident_bytes,
+        )  # fmt: skip
+        self.doors = Doors(
+            config, clock, self.connections, memory, self.deadlines, self.guard, self.refusals, self.users,
+            self.logins, self.pressure.partials, self.neighbours, log=self.peer_log.write,
+            deliver=self.dispatch.deliver, store=lambda: self.told_uuid, is_stopping=lambda: self.stopping,
+            came_as_neighbour=self.incidents.came_as_neighbour,
+        )  # fmt: skip
+        ManagementAttach(config.limits, self.requests).serve(endpoints.attaches)
+        NeighbourAttach(
+            config.name, self.log, self.turns, self.links, endpoints.resolver, self.neighbours, self.receiver_parts,
+            why_no_neighbour=self.doors.why_no_neighbour,
+        ).serve(endpoints.attaches)  # fmt: skip
+        self.driver_events = DriverEvents(
+            clock, self.log, self.connections, self.guard, self.pressure, self.containment, self.doors, self.forwarding,
+            self.descriptors, self.neighbours,
+        )  # fmt: skip
+        self.dispatch.join(
+            self.connections, attach=endpoints.attaches.open, answered=_answered, opened=self.doors.welcome
+        )
+        always: list[Timed] = [self.destination, self.warnings, self.asks, self.clocks]
+        always += [self.dead_letters, self.disk, self.expiry, *([] if self.routing is None else [self.routing])]
+        self.timed: list[tuple[Sized, Timed]] = [
+            *((ALWAYS, part) for part in always),
+            (self.forwarding.returned, self.forwarding), (self.resume.due, self.resume),
+            (self.guard.waiting, self.guard), (self.users.uses, self.users), (self.refusals.due, self.refusals),
+            (self.containment.resting, self.containment),
+        ]  # fmt: skip
+        """What acts at its time, each with what it waits for: while that is empty it has no deadline (deadlines.py)."""
+        for destination, _ in self.catalog.transmissions():
+            self.forwarding.steer(destination)
+        self.departures.look()
+        self.identities.tell_former()
+        self.outbox.record(
+            "node", {"event": "started", "store": str(self.identities.store_uuid), "resident_bytes": None}
+        )
+
+    def _other_connections(self) -> int:
+        """Connections that are no clients with a place: neighbours', and those that are refused."""
+        return sum(1 for neighbour in self.neighbours.values() if neighbour.peer is not None) + len(self.refusals.due)
+
+    # ------------------------------------------------------------------------------------------------ who is where
+
+    def delete_queue(self, queue: Queue) -> None:
+        """Deletes a queue that no link holds, with what is kept of it; who waits for the end of a purge is answered."""
+        self.chores.forget(queue)
+        self.catalog.delete(queue)
+        self.forget_queue(queue)
+        deletion.part(queue)
+
+    def _nodes_may_have_left(self) -> None:
+        self.departures.look_soon()
+
+    def _offer_again(self, queue: Queue) -> None:
+        self.chores.offer_again(queue)
+
+    def forget_queue(self, queue: Queue) -> None:
+        """Nothing is kept of a queue that was deleted."""
+        self.links.forget_queue(queue)
+        self.meter.totals.pop(queue.name, None)
+        self.resume.going_on.pop(queue, None)
+        self.expiry.forget(queue)
+
+    # ------------------------------------------------------------------------------------------------ custody
+
+    @property
+    def told_uuid(self) -> UUID:
+        """Who others hear that the store is: as on disk. It may give numbers under another one already, of which
+        nothing leaves before that is there."""
+        return entry.uuid_of(self.store.uuid.bytes)
+
+    def new_uuid(self) -> UUID:
+        return UUID(int=self.rng.getrandbits(128), version=4)
+
+    # ------------------------------------------------------------------------------------------------ links
+
+    def touch_link(self, link: amqp.Sender) -> None:
+        if isinstance(link.context, Egress):
+            link.context.peer.touch()
+
+
+def _answered(link: amqp.Link) -> None:
+    """A neighbour answered the attach of a link of ours."""
+    if isinstance(link.context, CustodySender) and link.attached and not link.refused:
+        link.context.attached()
