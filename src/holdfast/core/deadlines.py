@@ -7,13 +7,9 @@ question.
 """
 
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast.core.peer import NEVER, Peer
-
-if TYPE_CHECKING:
-    pass
-
 
 STALE_SPARE: Final = 64
 """Entries of connections that are gone, or came nearer, beyond one for each that lives; then all is built anew."""

@@ -64,7 +64,7 @@ class Doors:
         partials: Partials,
         neighbours: Mapping[str, Session],
         *,
-        log: "Callable[[FrameType, Peer, str, str], None]",
+        log: Callable[[FrameType, Peer, str, str], None],
         deliver: Deliver,
         store: Callable[[], UUID],
         is_stopping: Callable[[], bool],

@@ -8,7 +8,7 @@ the commit under way and the gathered turn will have changed.
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.accounts import Account
 from holdfast.amqp.connection import Delivery, Receiver, Sender
@@ -32,10 +32,8 @@ from holdfast.core.requests import ReplyLink
 from holdfast.core.resumable import REJECTED_BYTES, ResumableConsumer
 from holdfast.core.settlements import Settles
 from holdfast.core.temporaries import TemporaryQueue
+from holdfast.core.use import Use
 from holdfast.errors import BrokenInvariant
-
-if TYPE_CHECKING:
-    from holdfast.core.use import Use
 
 READ_COUNT: Final = 4_096
 READ_BYTES: Final = 16 * 1024 * 1024
@@ -429,7 +427,7 @@ def users(facts: Facts) -> None:
         _must(use.unsettled_bytes == held, f"{use.name}: unsettled bytes", use.unsettled_bytes, held)
 
 
-def unsettled_bytes(core: Parts, links: list[Any]) -> "Counter[Use | None]":
+def unsettled_bytes(core: Parts, links: list[Any]) -> Counter[Use | None]:
     """By user: of messages that its consumers among `links` hold, and its consumers that are suspended."""
     found: Counter[Use | None] = Counter()
     for link in links:

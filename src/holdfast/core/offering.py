@@ -7,15 +7,13 @@ anew where room may have come back. Source: docs/adr/0010-hot-path.md, "One mess
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast.broker.cursor import Cursor
+from holdfast.broker.queue import Queue
 from holdfast.core.link_tables import Reader
 from holdfast.core.parts import Parts
 from holdfast.core.turns import Extent
-
-if TYPE_CHECKING:
-    from holdfast.broker.queue import Queue
 
 PUMP_LIMIT: Final = 256
 """Entries that one cursor looks at when it is offered: those that it hands out, and those that it does not."""
@@ -89,7 +87,7 @@ def offer(core: Parts, extent: Extent = None) -> None:
                 containment.failed(error, drain)
 
 
-def _offer_of(core: Parts, queue: "Queue") -> None:
+def _offer_of(core: Parts, queue: Queue) -> None:
     if queue in core.resume.going_on:
         core.resume.go_on(queue)
     if queue.reclaiming or queue.sweeping:
@@ -115,7 +113,7 @@ def _offer_of(core: Parts, queue: "Queue") -> None:
             core.links.refills.update(dict.fromkeys([producer for producer in producers if producer.parked]))
 
 
-def _offer_in_turn(core: Parts, queue: "Queue", readers: Iterable[Reader]) -> None:
+def _offer_in_turn(core: Parts, queue: Queue, readers: Iterable[Reader]) -> None:
     """Offers a queue that many read: what consumers share, each subscription's and each reader's, as far as the turn
     goes. Which of the three is first changes with each call; among subscriptions and among readers those are that had
     nothing of a turn for the longest, neither to be handed nor to pass."""
@@ -131,7 +129,7 @@ def _offer_in_turn(core: Parts, queue: "Queue", readers: Iterable[Reader]) -> No
             part.pump()
 
 
-def _pump(queue: "Queue", cursor: "Cursor") -> None:
+def _pump(queue: Queue, cursor: Cursor) -> None:
     if not (cursor.takers and cursor.has_ahead) or (cursor is queue.shared and queue.taken_by is not None):
         return
     before = queue.work.offered_count

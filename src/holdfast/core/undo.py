@@ -7,7 +7,7 @@ retires still retires. One mechanism for both uses; they differ in which turns g
 from collections.abc import Collection
 from functools import partial
 from heapq import heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast.amqp.performatives import Released
 from holdfast.broker import entry, rewriting
@@ -17,11 +17,9 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.records import origin_key, pack_origin, split_cursor_key
 from holdfast.core.blob import PIECE_OVERHEAD
 from holdfast.core.parts import Parts
+from holdfast.core.peer import Peer
 from holdfast.core.producer import ProducerLink
 from holdfast.core.turns import Turn
-
-if TYPE_CHECKING:
-    from holdfast.core.peer import Peer
 
 RELEASED: Final = Released()
 
@@ -40,7 +38,7 @@ def refuse(core: Parts, room_bytes: int) -> None:
     _take_back(core, (failed, core.turns.gathered), core.disk.refusal, ())
 
 
-def take_back_gathered(core: Parts, ended: "Collection[Peer]") -> None:
+def take_back_gathered(core: Parts, ended: Collection[Peer]) -> None:
     """A failure was contained: the gathered turn never was; the one in flight is on its way to the disk and stays.
 
     Deliveries of the peers that are about to end get no answer. All others are released, so that they come again.
@@ -48,7 +46,7 @@ def take_back_gathered(core: Parts, ended: "Collection[Peer]") -> None:
     _take_back(core, (core.turns.gathered,), RELEASED, ended)
 
 
-def _take_back(core: Parts, turns: tuple[Turn, ...], outcome: object, ended: "Collection[Peer]") -> None:
+def _take_back(core: Parts, turns: tuple[Turn, ...], outcome: object, ended: Collection[Peer]) -> None:
     """`turns`, the oldest first, the gathered one last, never were; what of them stays goes into a fresh one."""
     work = core.work
     lost = _undo_unstored(core, [*(item for turn in turns for item in turn.referred), *work.referred])
@@ -94,7 +92,7 @@ def _undo_unstored(core: Parts, referred: list[tuple[Queue, int, int]]) -> dict[
     return lost
 
 
-def _undo_streams(core: Parts, turn: Turn, outcome: object, ended: "Collection[Peer]") -> None:
+def _undo_streams(core: Parts, turn: Turn, outcome: object, ended: Collection[Peer]) -> None:
     """Pieces of large messages need no number: after a failure those of other peers stay; on a full disk none do."""
     if outcome is not RELEASED:
         for stream in turn.streams:

@@ -4,22 +4,18 @@ Rules of this file: such a message gets no identity, since none would ever come 
 is asked anew with each message: as soon as the node is known, all goes its way.
 """
 
-from typing import TYPE_CHECKING
-
 from holdfast.amqp.connection import Delivery, Receiver
+from holdfast.broker.producers import Producer
+from holdfast.core.peer import Peer
 from holdfast.core.places import Place
 from holdfast.core.producer import ProducerLink, ProducerParts
-
-if TYPE_CHECKING:
-    from holdfast.broker.producers import Producer
-    from holdfast.core.peer import Peer
 
 
 class UnroutableLink(ProducerLink):
     """A client's sender to a queue at a node that is not known."""
 
     def __init__(
-        self, parts: ProducerParts, peer: "Peer", link: Receiver, found: Place, *, producer: "Producer | None" = None
+        self, parts: ProducerParts, peer: Peer, link: Receiver, found: Place, *, producer: Producer | None = None
     ) -> None:
         assert found.unknown is not None
         super().__init__(parts, peer, link, found.queue, to=found.to, unknown=found.unknown, producer=producer)

@@ -5,15 +5,12 @@ asked at all.
 """
 
 from math import inf
-from typing import TYPE_CHECKING
 
+from holdfast.broker.queue import Queue
 from holdfast.broker.work import RETIRES_MAX
 from holdfast.core.drains import has_something
 from holdfast.core.parts import Parts
 from holdfast.core.session_times import Timed
-
-if TYPE_CHECKING:
-    from holdfast.broker.queue import Queue
 
 
 def _goes_on(core: Parts) -> bool:
@@ -23,7 +20,7 @@ def _goes_on(core: Parts) -> bool:
     )
 
 
-def _needs_no_disk(core: Parts, queue: "Queue") -> bool:
+def _needs_no_disk(core: Parts, queue: Queue) -> bool:
     """Whether what it goes on with in the next turn waits for no commit: all that a queue in memory does, and of
     another what is on disk, and below the mark that says so of a cursor, for who takes it now or goes on with what it
     held."""
